@@ -1,0 +1,47 @@
+# One command per wish. `make test` on a bare machine sets everything up by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+export PYTHONDONTWRITEBYTECODE = 1
+
+.PHONY: setup check test bench demo soak lock format clean
+
+setup: .venv/ready
+
+.venv/ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "relevo needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit
+
+test: setup
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak"
+
+soak: setup
+	$(BIN)/pytest -v tests/faults -m soak --timeout 1800
+
+bench: setup
+	$(BIN)/python -m bench
+
+demo: setup
+	$(BIN)/relevo demo
+
+lock:
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv dist .pytest_cache .ruff_cache .hypothesis

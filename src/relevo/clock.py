@@ -1,0 +1,70 @@
+"""Clock, the only source of "now" outside the store, and durations as people write them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeAlias
+
+from relevo.errors import DefinitionError
+
+Duration: TypeAlias = timedelta | str
+"""A timedelta, or text such as "500ms", "15s", "2m", "1h30m", "7d"."""
+
+LONGEST = timedelta(days=36_500)
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,6})?(?:ms|s|m|h|d))+", re.ASCII)
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
+
+
+def duration(value: Duration) -> timedelta:
+    """The timedelta that `value` means; DefinitionError when it means none."""
+    if isinstance(value, timedelta):
+        length = value
+    elif _DURATION.fullmatch(value):
+        parts = _PART.findall(value)
+        length = timedelta(milliseconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
+    else:
+        raise DefinitionError(
+            f"{value!r:.40} is not a duration: write one like '500ms', '15s', '2m', '1h30m' or '7d'"
+        )
+    if not timedelta() <= length <= LONGEST:
+        raise DefinitionError(f"a duration lies between 0 and 100 years, not {length}")
+    return length
+
+
+def milliseconds(value: Duration) -> int:
+    """The same in whole milliseconds, the unit in which stores keep time."""
+    return round(duration(value) / timedelta(milliseconds=1))
+
+
+def moment(ms: int) -> datetime:
+    """The aware UTC moment of a store's millisecond stamp."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def stamp(at: datetime) -> int:
+    """A store's millisecond stamp of an aware moment."""
+    if at.tzinfo is None:
+        raise DefinitionError("a moment needs a time zone: use datetime.now(UTC), or .astimezone()")
+    return round(at.timestamp() * 1000)
+
+
+class Clock(Protocol):
+    """A wall clock. Stores keep their own time and add `offset`, which only tests move."""
+
+    @property
+    def offset(self) -> timedelta: ...
+
+    def now(self) -> datetime: ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    offset = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(time.time(), UTC)

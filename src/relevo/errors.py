@@ -1,0 +1,115 @@
+"""Everything relevo raises on purpose.
+
+RelevoError
+├── SettingsError            nothing was started: the configuration is wrong
+├── DefinitionError          a command, event, worker or flow is written wrongly
+├── PayloadError             a command cannot travel: too big, not JSON, or carrying a secret
+├── MisuseError              a call at the wrong moment, such as once() inside a transaction
+├── NotFoundError            no job, queue or effect answers to that name
+├── SignatureError           a delivery is not from who it says
+├── QueueClosed              the queue is draining and takes no newcomers
+├── LeaseLost                the job went to someone else; nothing of this run may be saved
+├── StoreError               the store said no
+│   ├── StoreUnavailable     … for now: try later
+│   ├── StoreDamaged         … because what it holds cannot be trusted
+│   └── SchemaMismatch       … until `relevo migrate`, or a newer relevo
+└── ProviderError            the world outside did not do it, and the job is …
+    ├── ProviderUnavailable  … tried again; CircuitOpen is one that spends no attempt
+    ├── ProviderUncertain    … looked up before it is tried again: the call may have worked
+    └── ProviderRefused      … dead: the same answer would come back
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class RelevoError(Exception):
+    """The root of what relevo raises on purpose."""
+
+
+class SettingsError(RelevoError):
+    """Nothing was started: the configuration is wrong."""
+
+
+class DefinitionError(RelevoError):
+    """A command, event, worker or flow is written wrongly; said where it is defined."""
+
+
+class PayloadError(RelevoError):
+    """A command cannot travel. `path` names the field; the value is never in the message."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class MisuseError(RelevoError):
+    """A call at the wrong moment."""
+
+
+class NotFoundError(RelevoError):
+    """Nothing answers to that name."""
+
+
+class SignatureError(RelevoError):
+    """A delivery is not from who it says it is from."""
+
+
+class QueueClosed(RelevoError):
+    """The queue is draining and takes no newcomers."""
+
+
+class LeaseLost(RelevoError):
+    """The job went to someone else; nothing of this run may be saved."""
+
+
+class StoreError(RelevoError):
+    """The store said no."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer for now: try later. Nothing was promised."""
+
+
+class StoreDamaged(StoreError):
+    """What the store holds cannot be trusted: a torn file, a replaced one, another program's."""
+
+
+class SchemaMismatch(StoreError):
+    """The store's tables are older (migrate first) or newer (upgrade relevo) than this code."""
+
+
+class ProviderError(RelevoError):
+    """The world outside did not do what was asked."""
+
+
+class ProviderUnavailable(ProviderError):
+    """It did not happen, and may work later: the job is tried again.
+
+    `retry_after` is what the provider asked for; `spends` is False when the provider asked us to
+    wait, so that no attempt is burned.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after: timedelta | None = None, spends: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.spends = spends
+
+
+class CircuitOpen(ProviderUnavailable):
+    """Nobody was called: the breaker of this dependency is open. The job is parked."""
+
+    def __init__(self, breaker: str) -> None:
+        super().__init__(f"the breaker '{breaker}' is open", spends=False)
+        self.breaker = breaker
+
+
+class ProviderUncertain(ProviderError):
+    """It may have happened: the job is looked up, or held for a person, before it is repeated."""
+
+
+class ProviderRefused(ProviderError):
+    """It did not happen and would not next time: the job is dead."""

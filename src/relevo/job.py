@@ -1,0 +1,216 @@
+"""Job, its states, and the table of moves a job may make."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Raw, Struct
+
+from relevo.errors import DefinitionError
+
+
+class State(StrEnum):
+    """Where a job is."""
+
+    SCHEDULED = "scheduled"  # due later
+    READY = "ready"  # due now, nobody has it
+    RUNNING = "running"  # under a lease
+    WAITING = "waiting"  # a flow's parent, until its children end
+    PARKED = "parked"  # its breaker is open, or no code here knows it
+    HELD = "held"  # its effect is uncertain: a person decides
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+LIVE = frozenset(
+    {
+        State.SCHEDULED,
+        State.READY,
+        State.RUNNING,
+        State.WAITING,
+        State.PARKED,
+        State.HELD,
+    }
+)
+ENDED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
+
+MOVES: dict[State, frozenset[State]] = {
+    State.SCHEDULED: frozenset({State.READY, State.RUNNING, State.CANCELLED}),
+    State.READY: frozenset({State.SCHEDULED, State.RUNNING, State.CANCELLED}),
+    State.RUNNING: frozenset(
+        {
+            State.DONE,
+            State.SCHEDULED,
+            State.READY,
+            State.DEAD,
+            State.CANCELLED,
+            State.PARKED,
+            State.HELD,
+        }
+    ),
+    State.WAITING: frozenset({State.READY, State.SCHEDULED, State.DEAD, State.CANCELLED}),
+    State.PARKED: frozenset({State.READY, State.SCHEDULED, State.CANCELLED}),
+    State.HELD: frozenset({State.READY, State.SCHEDULED, State.DONE, State.CANCELLED}),
+    State.DEAD: frozenset({State.READY, State.SCHEDULED, State.WAITING, State.CANCELLED}),
+    State.DONE: frozenset(),
+    State.CANCELLED: frozenset({State.READY, State.SCHEDULED, State.WAITING}),
+}
+"""Every legal move. Stores keep it; whatever else is asked of them changes nothing."""
+
+
+class Verdict(StrEnum):
+    """What became of an insert."""
+
+    NEW = "new"
+    IN_PROGRESS = "in_progress"  # a live job has the key; the id is that job's
+    DONE = "done"  # unique forever, and done once already
+    REOPENED = "reopened"  # unique forever, was dead or cancelled, is ready again
+    CLOSED = "closed"  # the queue is draining; nothing was stored
+
+
+Unique: TypeAlias = Literal["unfinished", "forever"]
+Policy: TypeAlias = Literal["fail", "continue"]
+"""What a child's bad end means for the parent that waits for it."""
+
+QUEUE_NAME_MAX = 128
+_QUEUE = re.compile(r"[a-z][a-z0-9_-]*:[a-z0-9][a-z0-9_-]*:[a-z0-9][a-z0-9_-]*", re.ASCII)
+
+
+def queue_name(name: str) -> str:
+    """The name itself, if it may be a queue's; DefinitionError naming the rule if not."""
+    if len(name) <= QUEUE_NAME_MAX and _QUEUE.fullmatch(name):
+        return name
+    raise DefinitionError(
+        f"{name!r:.60} is not a queue name: write 'app:module:action' in lower case, each part of "
+        f"letters, digits, '-' and '_', {QUEUE_NAME_MAX} characters at most, "
+        "such as 'razworks:auth:welcome-email'"
+    )
+
+
+class After(Struct, frozen=True, array_like=True):
+    """One edge of a flow: this job waits for `child`."""
+
+    child: str
+    policy: Policy = "fail"
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job on its way into a store. Times are milliseconds; the store adds its own now."""
+
+    id: str
+    queue: str
+    kind: str
+    payload: bytes
+    delay: int = 0
+    run_at: int | None = None  # an absolute moment; wins over delay
+    priority: int = 1  # 0 high, 1 normal, 2 low
+    attempts: int = 3
+    key: str | None = None  # within its queue
+    unique: Unique = "unfinished"
+    lane: str | None = None  # jobs of one lane share a limit or an order
+    thread: str | None = None  # None: it starts its own
+    cause: str | None = None  # the job or delivery that asked for it
+    meta: bytes | None = None  # JSON: traceparent and the like
+    keep: int = 604_800_000  # how long to keep it once done; 0: not at all
+    bundle: str | None = None  # jobs of one bundle are stored all or none
+    flow: str | None = None
+    node: str | None = None  # its name in the flow
+    after: tuple[After, ...] = ()
+
+
+class Inserted(Struct, frozen=True, array_like=True):
+    """What became of one NewJob: the job that now stands for it, and why."""
+
+    id: str
+    verdict: Verdict
+
+
+class Lease(Struct, kw_only=True, eq=False):
+    """One worker's right to run one job for a while. Only its store reads `ref` and `token`."""
+
+    id: str
+    queue: str
+    kind: str
+    payload: bytes | Raw
+    attempt: int  # this one; the first is 1
+    attempts: int
+    token: int | str
+    ref: Any = None
+    key: str | None = None
+    lane: str | None = None
+    thread: str | None = None
+    cause: str | None = None
+    meta: bytes | None = None
+    flow: str | None = None
+    node: str | None = None
+    keep: int = 0
+    inserted_at: int = 0
+    claimed_at: int = 0
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """Why an attempt did not end well; at most 8 KiB in all, and never a payload."""
+
+    type: str
+    message: str
+    trace: str = ""
+    fingerprint: str = ""  # equal for errors that are the same mistake
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a run ended, as a store needs to know it. `settle` is the only way a run ends."""
+
+    lease: Lease
+    state: State  # DONE, SCHEDULED (again, after delay), DEAD, CANCELLED, PARKED or HELD
+    delay: int = 0
+    spend: bool = True  # False: this attempt does not count
+    failure: Failure | None = None
+    result: bytes | None = None  # JSON, for a flow's parent and for people
+    park: str | None = None  # what it is parked behind
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One line of a job's history."""
+
+    number: int
+    outcome: str  # done, retry, snooze, dead, held, parked, rescued, released, cancelled
+    began_at: int
+    ended_at: int
+    worker: str = ""
+    failure: Failure | None = None
+
+
+class Job(Struct, kw_only=True):
+    """A job as a person sees it. Moments are the store's milliseconds."""
+
+    id: str
+    queue: str
+    kind: str
+    state: State
+    payload: bytes
+    priority: int
+    attempt: int  # spent so far, the running one included
+    attempts: int
+    inserted_at: int
+    run_at: int
+    ended_at: int | None = None
+    lease_until: int | None = None
+    worker: str | None = None
+    key: str | None = None
+    unique: Unique = "unfinished"
+    lane: str | None = None
+    park: str | None = None
+    thread: str = ""
+    cause: str | None = None
+    meta: bytes | None = None
+    flow: str | None = None
+    node: str | None = None
+    result: bytes | None = None
+    failure: Failure | None = None  # the last one
+    note: str = ""  # what a person wrote when discarding or deciding
+    history: tuple[Attempt, ...] = ()
+    after: tuple[After, ...] = ()
+    before: tuple[str, ...] = ()  # the jobs that wait for this one

@@ -1,0 +1,406 @@
+"""Store, the protocol every storage engine keeps.
+
+Every verb takes a list and answers with a list of the same length and order, in as few round trips
+as the engine allows. Every verb answers, or raises StoreUnavailable, within `DEADLINE` seconds.
+Time is the store's own, in milliseconds; callers pass lengths, not moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from relevo.job import Ending, Inserted, Job, Lease, NewJob, State
+
+DEADLINE = 5.0
+BATCH = 1_000
+"""The most a caller hands to one verb at once."""
+
+
+class Want(Struct, frozen=True, kw_only=True):
+    """A queue a worker serves, and the limits its jobs live under across the whole fleet."""
+
+    queue: str
+    limit: int | None = None  # running at once
+    lane_limit: int | None = None  # running at once per lane; 1 and `ordered` for strict order
+    rate: tuple[int, int] | None = None  # so many per so many milliseconds
+    lane_rate: tuple[int, int] | None = None
+    ordered: bool = False  # a lane's jobs one at a time, in the order they were committed
+
+
+class Claim(Struct, frozen=True):
+    """What a claim brought, and in how many milliseconds to look again if nothing wakes us."""
+
+    leases: list[Lease]
+    next_due: int | None = None
+
+
+class Rescued(Struct, frozen=True):
+    """A job taken back from a worker that went silent."""
+
+    id: str
+    queue: str
+    worker: str
+    state: State  # READY, or DEAD when it has killed its worker once too often
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """A small thing remembered: a breaker's state, a poller's cursor, a schedule's last tick."""
+
+    kind: str
+    name: str
+    value: bytes  # JSON
+    version: int = 0  # as read; what is written must still have it. 0: must not exist yet
+    ttl: int | None = None  # milliseconds; None: for good
+    updated_at: int = 0
+
+
+class EffectState(StrEnum):
+    """How far an effect outside has come."""
+
+    INTENDED = "intended"
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """One line of the effect ledger. Its identity is (job, name)."""
+
+    job: str
+    queue: str
+    name: str
+    key: str  # the idempotency key the provider is given
+    state: EffectState = EffectState.INTENDED
+    result: bytes | None = None  # JSON
+    error: str = ""
+    attempt: int = 0  # the attempt that wrote it last
+    thread: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    decided_by: str = ""  # the person, when it was one
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A process that shows it is alive."""
+
+    id: str
+    host: str
+    pid: int
+    queues: list[str]
+    concurrency: int
+    running: int = 0
+    started_at: int = 0
+    beat_at: int = 0
+    silent: bool = False  # its TTL has passed
+    note: str = ""  # such as "event loop blocked for 7 s"
+
+
+class QueueMode(StrEnum):
+    """Whether a queue gives work out and takes it in."""
+
+    OPEN = "open"
+    PAUSED = "paused"  # takes in, gives nothing out
+    DRAINING = "draining"  # gives out, takes nothing in
+
+
+class Tally(Struct, frozen=True, kw_only=True):
+    """How many jobs a queue has in each state, and how old its oldest ready one is."""
+
+    queue: str
+    mode: QueueMode = QueueMode.OPEN
+    counts: dict[State, int]
+    oldest: int | None = None  # milliseconds past its due time
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """Which jobs a person means."""
+
+    queue: str | None = None
+    states: frozenset[State] = frozenset()  # empty: any
+    kind: str | None = None
+    key: str | None = None
+    lane: str | None = None
+    park: str | None = None
+    thread: str | None = None
+    flow: str | None = None
+    fingerprint: str | None = None
+    text: str | None = None  # found literally in payload, key or error
+
+
+class Page(Struct, frozen=True):
+    """Some jobs, newest first, and where the next page starts."""
+
+    jobs: list[Job]
+    cursor: str | None = None
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Dead letters that are the same mistake."""
+
+    fingerprint: str
+    queue: str
+    type: str
+    message: str  # of the newest
+    count: int
+    first_at: int
+    last_at: int
+    sample: str  # a job's id
+
+
+class Audit(Struct, frozen=True, kw_only=True):
+    """One thing a person did."""
+
+    who: str
+    verb: str
+    target: str  # a job id, a queue, an effect
+    note: str = ""
+    at: int = 0
+    before: str = ""  # hashes: what it was, what it became
+    after: str = ""
+
+
+class By(Struct, frozen=True):
+    """Who acts, and why; it is written down in the same step as the act."""
+
+    who: str
+    note: str = ""
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """What a person may change in a job that is not running."""
+
+    id: str
+    payload: bytes | None = None
+    priority: int | None = None
+    run_at: int | None = None
+    attempts: int | None = None
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Something `relevo doctor` has to say."""
+
+    level: Literal["ok", "warning", "error"]
+    subject: str
+    message: str  # what is so, and what to do about it
+
+
+class Store(Protocol):
+    """Where jobs live."""
+
+    @property
+    def name(self) -> str:
+        """sqlite, postgres, redis or cluster."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The address, without its password."""
+        ...
+
+    # life
+
+    async def open(self) -> None:
+        """Connect. SchemaMismatch if the tables are not of this version."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+        ...
+
+    async def migrate(self) -> list[str]:
+        """Bring the tables up to date and name the steps taken; any number of processes at once."""
+        ...
+
+    def spawn(self) -> Store:
+        """Another handle on the same store, not yet open, for another thread and event loop."""
+        ...
+
+    async def now(self) -> int:
+        """The store's time."""
+        ...
+
+    async def check(self) -> list[Finding]:
+        """What is wrong, or could become so, with the store's own settings."""
+        ...
+
+    # in
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Store jobs durably before answering.
+
+        An id already stored is not stored again: whoever carries a job may carry it twice. Jobs of
+        one bundle are stored all or none. A job with `after` waits; its children may be in the same
+        call or stored before.
+        """
+        ...
+
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """The same inside a driver connection's open transaction; workers wake when it commits.
+
+        MisuseError on stores that are no SQL database.
+        """
+        ...
+
+    def committed(self, queues: Sequence[str]) -> None:
+        """Say that a transaction with `insert_within` has committed, where the store can't know."""
+        ...
+
+    # out
+
+    async def claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
+        """Take up to `count` due jobs, shared evenly over the queues, high priority first.
+
+        Paused queues give nothing. No job is given to two workers under live leases.
+        """
+        ...
+
+    async def extend(self, leases: Sequence[Lease], lease: int) -> list[bool]:
+        """Keep leases alive; False where the job has gone to someone else or was cancelled."""
+        ...
+
+    async def settle(self, endings: Sequence[Ending]) -> list[bool]:
+        """End runs; False, and nothing changed, where the lease is no longer ours.
+
+        The settle of a flow's last child releases its parent in the same step.
+        """
+        ...
+
+    async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
+        """The same inside a driver connection's open transaction."""
+        ...
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> None:
+        """Return when one of the queues may have work, or after `timeout` seconds.
+
+        A wake-up that came between the last claim and this call is not lost.
+        """
+        ...
+
+    # effects
+
+    async def intend(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Write intentions down durably; where (job, name) is there already, that one comes."""
+        ...
+
+    async def conclude(self, effects: Sequence[Effect], by: By | None = None) -> list[bool]:
+        """Write how they ended. A confirmed effect stays confirmed: False."""
+        ...
+
+    async def effects(
+        self,
+        *,
+        job: str | None = None,
+        states: frozenset[EffectState] = frozenset(),
+        text: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> tuple[list[Effect], str | None]:
+        """The ledger, newest first; `text` is found in key or result."""
+        ...
+
+    # memory
+
+    async def recall(self, kind: str, names: Sequence[str]) -> list[Note | None]:
+        """What was remembered under these names."""
+        ...
+
+    async def remember(self, notes: Sequence[Note]) -> list[bool]:
+        """Write each note if its version is still the stored one (the next is version + 1)."""
+        ...
+
+    async def forget(self, kind: str, names: Sequence[str]) -> int:
+        """Remove; answers how many there were."""
+        ...
+
+    async def notes(self, kind: str, *, after: str = "", limit: int = 200) -> list[Note]:
+        """Notes of a kind in the order of their names."""
+        ...
+
+    # upkeep
+
+    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> list[Rescued]:
+        """Take back the jobs whose lease has lapsed, or all of `worker`, which is known to be gone.
+
+        A rescued attempt counts: a job that kills its worker ends among the dead letters.
+        """
+        ...
+
+    async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
+        """Let parked jobs go on, oldest first, spread evenly over so many milliseconds."""
+        ...
+
+    async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        """Remove what has been kept long enough, at most `limit` rows; keys stay as promised."""
+        ...
+
+    async def beat(self, worker: WorkerInfo, ttl: int) -> None:
+        """Show that a worker is alive."""
+        ...
+
+    async def leave(self, worker: str) -> None:
+        """Show that a worker has gone politely."""
+        ...
+
+    # people
+
+    async def find(self, ids: Sequence[str]) -> list[Job | None]:
+        """Jobs with their history."""
+        ...
+
+    async def page(self, where: Filter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Jobs without history, newest first."""
+        ...
+
+    async def count(self, where: Filter, *, most: int = 10_000) -> int:
+        """How many jobs a filter means; counting stops at `most`."""
+        ...
+
+    async def tally(self) -> list[Tally]:
+        """Every queue that has, or had, jobs; counts of done jobs may be as of the last minute."""
+        ...
+
+    async def groups(self, *, queue: str | None = None, limit: int = 50) -> list[Group]:
+        """Dead letters by fingerprint, most first."""
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Who is alive, and who fell silent within the last day."""
+        ...
+
+    async def retry(self, ids: Sequence[str], by: By, *, spread: int = 0) -> list[bool]:
+        """Ready again with fresh attempts: dead, held, parked, cancelled or scheduled jobs.
+
+        Spread evenly over so many milliseconds. False where the job is in no such state, or a
+        younger one has its key.
+        """
+        ...
+
+    async def edit(self, edits: Sequence[Edit], by: By) -> list[bool]:
+        """Change jobs that are not running nor done."""
+        ...
+
+    async def cancel(self, ids: Sequence[str], by: By) -> list[bool]:
+        """End jobs that have not ended; a running one loses its lease."""
+        ...
+
+    async def discard(self, ids: Sequence[str], by: By) -> list[bool]:
+        """Put dead or held jobs aside as cancelled, with the reason."""
+        ...
+
+    async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
+        """Pause, drain or open queues; False where it was so already."""
+        ...
+
+    async def audit(self, rows: Sequence[Audit]) -> None:
+        """Write down what a person did elsewhere."""
+        ...
+
+    async def audits(
+        self, *, target: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Audit], str | None]:
+        """What people did, newest first."""
+        ...
