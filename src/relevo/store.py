@@ -61,10 +61,11 @@ class Note(Struct, frozen=True, kw_only=True):
 class EffectState(StrEnum):
     """How far an effect outside has come."""
 
-    INTENDED = "intended"
+    INTENDED = "intended"  # about to be asked for, or died while asking
     CONFIRMED = "confirmed"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
+    REFUSED = "refused"  # the answer was no; asking again needs another key
+    FAILED = "failed"  # known not to have happened; may be asked for again with the same key
+    UNKNOWN = "unknown"  # may have happened
 
 
 class Effect(Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # JSON
     error: str = ""
     attempt: int = 0  # the attempt that wrote it last
+    run: str = ""  # the very run that wrote it last; an attempt handed back keeps its number
     thread: str = ""
     created_at: int = 0
     updated_at: int = 0
