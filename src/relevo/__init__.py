@@ -1,0 +1,72 @@
+"""Signed webhook, durable job, effect outside, once.
+
+The public names, listed; nothing else lives here.
+"""
+
+from relevo.app import App, listener
+from relevo.backoff import Backoff, constant, exponential
+from relevo.context import Context
+from relevo.engine import Receipt, Relevo
+from relevo.errors import (
+    CircuitOpen,
+    DefinitionError,
+    LeaseLost,
+    MisuseError,
+    NotFoundError,
+    PayloadError,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    QueueClosed,
+    RelevoError,
+    SchemaMismatch,
+    SettingsError,
+    SignatureError,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
+from relevo.job import Job, State, Verdict
+from relevo.message import Command, Event, per_key
+from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
+
+__all__ = [
+    "App",
+    "Backoff",
+    "Cancelled",
+    "CircuitOpen",
+    "Command",
+    "Context",
+    "Dead",
+    "DefinitionError",
+    "Done",
+    "Event",
+    "Job",
+    "LeaseLost",
+    "MisuseError",
+    "NotFoundError",
+    "PayloadError",
+    "ProviderError",
+    "ProviderRefused",
+    "ProviderUnavailable",
+    "ProviderUncertain",
+    "QueueClosed",
+    "Receipt",
+    "Relevo",
+    "RelevoError",
+    "Retry",
+    "SchemaMismatch",
+    "SettingsError",
+    "SignatureError",
+    "Snooze",
+    "State",
+    "StoreDamaged",
+    "StoreError",
+    "StoreUnavailable",
+    "Verdict",
+    "constant",
+    "exponential",
+    "listener",
+    "per_key",
+]

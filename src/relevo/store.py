@@ -8,6 +8,7 @@ Time is the store's own, in milliseconds; callers pass lengths, not moments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
@@ -203,6 +204,11 @@ class Store(Protocol):
         """The address, without its password."""
         ...
 
+    @property
+    def dsn(self) -> str:
+        """The address in full; it is where the application's own tables live by default."""
+        ...
+
     # life
 
     async def open(self) -> None:
@@ -268,6 +274,13 @@ class Store(Protocol):
         """End runs; False, and nothing changed, where the lease is no longer ours.
 
         The settle of a flow's last child releases its parent in the same step.
+        """
+        ...
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """The right to hold a write transaction of one's own on the store's database.
+
+        SQLite has one writer: its turns come in order. Others give it at once.
         """
         ...
 

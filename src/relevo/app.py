@@ -1,0 +1,203 @@
+"""App: its workers and listeners, told apart by annotation.
+
+app = App("cars", workers=[book_supplier], listeners=[book])     # or, in a single file,
+
+@app.worker
+async def book_supplier(order: BookSupplier, ctx: Context) -> None: ...
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast, overload
+
+from relevo.backoff import Backoff
+from relevo.clock import Duration, duration, milliseconds
+from relevo.errors import DefinitionError
+from relevo.job import queue_name
+from relevo.message import (
+    DEFAULT_BACKOFF,
+    DEFAULT_TIMEOUT,
+    Command,
+    Event,
+    Message,
+    Spec,
+    attempts_of,
+    codec,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}", re.ASCII)
+_SHAPE = {"events", "listeners", "queues", "workers", "webhooks", "api", "panel", "__init__"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """A function, the message it takes, and the queue its jobs come from."""
+
+    app: str
+    function: Callable[..., Any]
+    message: type[Message]
+    spec: Spec
+    is_async: bool
+    takes_context: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listener with options of its own, for the list form; made by listener()."""
+
+    function: Callable[..., Any]
+    options: dict[str, Any]
+
+
+def listener(
+    function: Callable[..., Any],
+    *,
+    queue: str | None = None,
+    attempts: int = 3,
+    backoff: Backoff = DEFAULT_BACKOFF,
+    timeout: Duration = DEFAULT_TIMEOUT,
+    keep: Duration = "7d",
+) -> Listener:
+    """`App("shop", listeners=[listener(send_welcome, attempts=5)])`."""
+    return Listener(
+        function,
+        {
+            "queue": queue,
+            "attempts": attempts,
+            "backoff": backoff,
+            "timeout": timeout,
+            "keep": keep,
+        },
+    )
+
+
+class App:
+    """What one application offers. Making one has no effect until an engine is given it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        workers: Iterable[Callable[..., Any]] = (),
+        listeners: Iterable[Callable[..., Any] | Listener] = (),
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise DefinitionError(
+                f"{name!r:.60} is not an app name: write lower-case letters, digits, '-' or '_'"
+            )
+        self.name = name
+        self.workers: list[Binding] = []
+        self.listeners: list[Binding] = []
+        for function in workers:
+            self._add_worker(function, {})
+        for item in listeners:
+            made = item if isinstance(item, Listener) else listener(item)
+            self._add_listener(made, {})
+
+    def worker(self, function: F) -> F:
+        """Carry out the command that the first parameter is annotated with."""
+        self._add_worker(function, sys._getframe(1).f_locals)  # pyright: ignore[reportPrivateUsage] - annotations may name classes of the caller's function
+        return function
+
+    @overload
+    def listener(self, function: F) -> F: ...
+
+    @overload
+    def listener(
+        self,
+        function: None = None,
+        *,
+        queue: str | None = None,
+        attempts: int = 3,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        timeout: Duration = DEFAULT_TIMEOUT,
+        keep: Duration = "7d",
+    ) -> Callable[[F], F]: ...
+
+    def listener(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """React to the event that the first parameter is annotated with."""
+        names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - as in worker
+
+        def add(function: F) -> F:
+            self._add_listener(listener(function, **options), names)
+            return function
+
+        return add if function is None else add(function)
+
+    def _add_worker(self, function: Callable[..., Any], names: dict[str, Any]) -> None:
+        message, takes_context = _parameters(function, names)
+        if not issubclass(message, Command):
+            raise DefinitionError(
+                f"{function.__qualname__} takes {message.__name__}, which is no Command: "
+                "a worker carries out a Command, a listener reacts to an Event"
+            )
+        self.workers.append(self._bind(function, message, message.__relevo__, takes_context))
+
+    def _add_listener(self, item: Listener, names: dict[str, Any]) -> None:
+        function, options = item.function, item.options
+        message, takes_context = _parameters(function, names)
+        if not issubclass(message, Event):
+            raise DefinitionError(
+                f"{function.__qualname__} takes {message.__name__}, which is no Event: "
+                "a listener reacts to an Event, a worker carries out a Command"
+            )
+        spec = replace(
+            message.__relevo__,
+            queue=queue_name(options["queue"] or self._listener_queue(function)),
+            attempts=attempts_of(options["attempts"], function.__qualname__),
+            backoff=options["backoff"],
+            timeout=duration(options["timeout"]),
+            keep=milliseconds(options["keep"]),
+        )
+        self.listeners.append(self._bind(function, message, spec, takes_context))
+
+    def _bind(
+        self, function: Callable[..., Any], message: type[Message], spec: Spec, context: bool
+    ) -> Binding:
+        codec(message)
+        is_async = inspect.iscoroutinefunction(function)
+        return Binding(self.name, function, message, spec, is_async, context)
+
+    def _listener_queue(self, function: Callable[..., Any]) -> str:
+        """app:module:function; the module is the one a person would name."""
+        parts = [part for part in function.__module__.split(".") if part not in _SHAPE]
+        module = parts[-1].strip("_") if parts else "main"
+        return f"{self.name}:{_slug(module)}:{_slug(function.__name__)}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "main"
+
+
+def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> tuple[type[Message], bool]:
+    """The message class a function takes, and whether it takes a context too."""
+    from relevo.context import Context  # context.py knows the engine, which knows apps
+
+    label = getattr(function, "__qualname__", repr(function))
+    try:
+        signature = inspect.signature(function, eval_str=True, locals={"Context": Context, **names})
+    except (NameError, TypeError, ValueError) as error:
+        raise DefinitionError(f"cannot read the annotations of {label}: {error}") from error
+    parameters = list(signature.parameters.values())
+    if not 1 <= len(parameters) <= 2:
+        raise DefinitionError(
+            f"{label} takes {len(parameters)} parameters; write (order: YourCommand) or "
+            "(order: YourCommand, ctx: Context)"
+        )
+    message = parameters[0].annotation
+    if not (isinstance(message, type) and issubclass(message, Message)):
+        raise DefinitionError(
+            f"the first parameter of {label} must be annotated with a Command or an Event"
+        )
+    return cast("type[Message]", message), len(parameters) == 2

@@ -1,0 +1,190 @@
+"""Context, what every worker and listener is handed: enqueue, publish, once, transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from relevo.clock import Duration, moment
+from relevo.errors import LeaseLost, MisuseError
+from relevo.ids import new_id
+from relevo.job import Ending, Lease, State
+from relevo.message import Command, Event, Priority
+from relevo.once import once
+from relevo.payload import plain
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from relevo.engine import Receipt, Relevo
+
+T = TypeVar("T")
+
+current: ContextVar[Context | None] = ContextVar("relevo_context", default=None)
+"""The context of the job that this task is running, so that what it causes joins its thread."""
+
+
+class Context:
+    """One run of one job, as its worker sees it."""
+
+    __slots__ = ("_engine", "_expires", "_lease", "_loop", "_result", "_run", "_tx", "is_settled")
+
+    def __init__(
+        self, engine: Relevo, lease: Lease, loop: asyncio.AbstractEventLoop, expires: list[float]
+    ) -> None:
+        self._engine = engine
+        self._lease = lease
+        self._loop = loop
+        self._expires = expires  # when the lease lapses unless extended; loop time, shared
+        self._run = ""
+        self._tx: AsyncSession | None = None
+        self._result: Any = None
+        self.is_settled = False
+
+    # what it is about
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._lease.id
+
+    @property
+    def queue(self) -> str:
+        return self._lease.queue
+
+    @property
+    def key(self) -> str | None:
+        return self._lease.key
+
+    @property
+    def attempt(self) -> int:
+        """This attempt; the first is 1."""
+        return self._lease.attempt
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self._lease.attempt >= self._lease.attempts
+
+    @property
+    def thread(self) -> str:
+        """The id that this job shares with everything that led to it and comes of it."""
+        return self._lease.thread or self._lease.id
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return moment(self._lease.inserted_at)
+
+    # what it may do
+
+    async def enqueue(
+        self,
+        command: Command,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        priority: Priority | None = None,
+    ) -> Receipt:
+        """Order something; inside `transaction()` the order joins it."""
+        return await self._engine.enqueue(command, delay=delay, at=at, key=key, priority=priority)
+
+    async def publish(self, event: Event) -> list[Receipt]:
+        """Tell a fact to its listeners; inside `transaction()` it joins it."""
+        return await self._engine.publish(event)
+
+    async def once(
+        self,
+        name: str,
+        call: Callable[[str], Awaitable[T]],
+        *,
+        find: Callable[[str], Awaitable[T | None]] | None = None,
+        repeatable: bool = False,
+        type: type[T] | None = None,
+    ) -> T:
+        """Make an effect outside happen once, whatever dies in between.
+
+        `call` gets an idempotency key that stays the same for this job and name. When an earlier
+        run may have made the call, `find` is asked first; without it a `repeatable` call (the
+        provider honours the key) is made again, and any other is held for a person. A confirmed
+        effect answers with its stored result, as `type` if one is given.
+        """
+        if self._tx is not None:
+            raise MisuseError(
+                "ctx.once() inside ctx.transaction(): its intent must be committed before the call "
+                "leaves, and no transaction may stay open across a call. Call once() first."
+            )
+        self._check_open("once()")
+        if self._loop.time() > self._expires[0]:
+            raise LeaseLost(f"the lease on {self.id} has lapsed; another worker may have the job")
+        if not self._run:
+            self._run = new_id()
+        return await once(
+            self._engine.store, self._lease, self._run, name, call, find, repeatable, type
+        )
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession]:
+        """A SQLAlchemy session whose commit also settles this job as done.
+
+        Rows, events, new commands and the end of the job are one transaction: if the lease has
+        gone to someone else, none of it is saved. It is therefore the last thing a worker does; a
+        result for a flow's parent is given with `give()` before the block ends.
+        """
+        self._check_open("transaction()")
+        if self._tx is not None:
+            raise MisuseError("ctx.transaction() inside ctx.transaction(): use the one you have")
+        async with self._engine.transaction() as session:
+            self._tx = session
+            try:
+                yield session
+            finally:
+                self._tx = None
+            result = None if self._result is None else plain(self._result)
+            ending = Ending(lease=self._lease, state=State.DONE, result=result)
+            if not await self._engine.settle_within(session, ending):
+                raise LeaseLost(
+                    f"job {self.id} went to another worker; nothing of this run is saved"
+                )
+        self.is_settled = True
+
+    def give(self, result: Any) -> None:
+        """Set the job's result, for those who end with `transaction()` and so cannot return it."""
+        self._result = result
+
+    async def results(self) -> dict[str, Any]:
+        """What the children of this flow's node gave, by node name; None where one ended badly."""
+        [job] = await self._engine.store.find([self.id])
+        if job is None or not job.after:
+            return {}
+        children = await self._engine.store.find([edge.child for edge in job.after])
+        return {
+            child.node or child.id: None
+            if child.result is None
+            else msgspec.json.decode(child.result)
+            for child in children
+            if child is not None
+        }
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something async from a plain `def` worker: `ctx.wait(ctx.enqueue(…))`."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # for the engine
+
+    @property
+    def tx(self) -> AsyncSession | None:
+        """The open transaction, which enqueue and publish join."""
+        return self._tx
+
+    def _check_open(self, what: str) -> None:
+        if self.is_settled:
+            raise MisuseError(
+                f"ctx.{what} after ctx.transaction(): the job ended with that transaction. "
+                "Make it the last thing the worker does, or enqueue what remains inside it."
+            )

@@ -1,0 +1,289 @@
+"""Relevo: one store, one database, some apps; opens and closes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from relevo.app import App, Binding
+from relevo.backoff import Backoff
+from relevo.batch import Coalescer
+from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds, stamp
+from relevo.context import current
+from relevo.desk import Desk
+from relevo.errors import DefinitionError, MisuseError, QueueClosed
+from relevo.ids import new_id
+from relevo.job import Ending, Inserted, NewJob, State, Verdict
+from relevo.message import (
+    KEY_MAX,
+    PRIORITIES,
+    Command,
+    Event,
+    Message,
+    Priority,
+    Spec,
+    attempts_of,
+    codec,
+)
+from relevo.outbox import Database, driver
+from relevo.runner import Meta, unknown
+from relevo.store import BATCH, Store, Want
+from relevo.stores import open_store
+from relevo.telemetry import Telemetry
+from relevo.worker import Worker
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+KEEP_DEAD = timedelta(days=90)
+
+
+class Receipt(NamedTuple):
+    """The job that stands for what was asked, and whether it is new."""
+
+    id: str
+    verdict: Verdict
+
+    @property
+    def is_new(self) -> bool:
+        return self.verdict in (Verdict.NEW, Verdict.REOPENED)
+
+
+class Relevo:
+    """The engine. Use it as `async with Relevo("sqlite:///relevo.db", apps=[app]) as relevo:`."""
+
+    def __init__(
+        self,
+        store: str | Store = "sqlite:///relevo.db",
+        *,
+        apps: Iterable[App] = (),
+        database: str | None = None,
+        clock: Clock | None = None,
+        keep_dead: Duration = KEEP_DEAD,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.store = open_store(store, clock=self.clock) if isinstance(store, str) else store
+        self.apps = tuple(apps)
+        self.keep_dead = duration(keep_dead)
+        self.telemetry = Telemetry()
+        self.desk = Desk(self.store)
+        self.bindings: dict[tuple[str, str], Binding] = {}
+        self._listeners: dict[str, list[Binding]] = {}
+        self._database = Database(self.store, database or self.store.dsn)
+        self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
+        for app in self.apps:
+            self._register(app)
+
+    def _register(self, app: App) -> None:
+        if sum(other.name == app.name for other in self.apps) > 1:
+            raise DefinitionError(f"two apps are called '{app.name}'")
+        for binding in (*app.workers, *app.listeners):
+            place = (binding.spec.queue, binding.spec.kind)
+            if place in self.bindings:
+                raise DefinitionError(
+                    f"{binding.name} and {self.bindings[place].name} both take {place[1]} from "
+                    f"{place[0]}: a command has one worker, and each listener a queue of its own"
+                )
+            self.bindings[place] = binding
+        for binding in app.listeners:
+            self._listeners.setdefault(binding.spec.kind, []).append(binding)
+
+    # life
+
+    async def __aenter__(self) -> Relevo:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the store; the embedded one is brought up to date by itself."""
+        if self.store.name == "sqlite":
+            await self.store.migrate()
+        await self.store.open()
+
+    async def close(self) -> None:
+        """Wait for what is on its way, then let go of everything."""
+        await self._inserts.close()
+        await self._database.close()
+        await self.store.close()
+
+    # in
+
+    async def enqueue(
+        self,
+        command: Command,
+        *,
+        tx: Any = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        priority: Priority | None = None,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+    ) -> Receipt:
+        """Order something. When this returns, or `tx` commits, the job is safe.
+
+        Inside `ctx.transaction()` the order joins that transaction by itself.
+        """
+        job = self._job(command, command.__relevo__)
+        if key is not None and not 0 < len(key) <= KEY_MAX:
+            raise DefinitionError(f"a key has 1 to {KEY_MAX} characters, not {len(key)}")
+        changes: dict[str, Any] = {}
+        if delay is not None:
+            changes["delay"] = milliseconds(delay)
+        if at is not None:
+            changes["run_at"] = stamp(at)
+        if key is not None:
+            changes["key"] = key
+        if priority is not None:
+            changes["priority"] = PRIORITIES[priority]
+        if attempts is not None:
+            changes["attempts"] = attempts_of(attempts, type(command).__name__)
+        if backoff is not None or timeout is not None:
+            changes["meta"] = msgspec.json.encode(_meta(backoff, timeout))
+        if changes:
+            job = msgspec.structs.replace(job, **changes)
+        [receipt] = await self._insert([job], tx)
+        return receipt
+
+    async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:
+        """Order many things, in batches; each is as safe as with enqueue()."""
+        jobs = [self._job(command, command.__relevo__) for command in commands]
+        receipts: list[Receipt] = []
+        for start in range(0, len(jobs), BATCH):
+            receipts += await self._insert(jobs[start : start + BATCH], tx)
+        return receipts
+
+    async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
+        """Tell a fact: one job for each listener, all or none. No listener, no job."""
+        listeners = self._listeners.get(event.__relevo__.kind, [])
+        bundle = new_id() if len(listeners) > 1 else None
+        jobs = [self._job(event, listener.spec, bundle) for listener in listeners]
+        return await self._insert(jobs, tx) if jobs else []
+
+    def _job(self, message: Message, spec: Spec, bundle: str | None = None) -> NewJob:
+        cause = current.get()
+        return NewJob(
+            id=new_id(),
+            queue=spec.queue,
+            kind=spec.kind,
+            payload=codec(type(message)).encode(message),
+            priority=spec.priority,
+            attempts=spec.attempts,
+            key=None if spec.key is None else spec.key.fill(message),
+            unique=spec.unique,
+            lane=None if spec.lane is None else spec.lane.fill(message),
+            thread=None if cause is None else cause.thread,
+            cause=None if cause is None else cause.id,
+            keep=spec.keep,
+            bundle=bundle,
+        )
+
+    async def _insert(self, jobs: Sequence[NewJob], tx: Any) -> list[Receipt]:
+        running = current.get()
+        if tx is None and running is not None:
+            tx = running.tx
+        if tx is None:
+            inserted = await self._inserts.add(jobs)
+        else:
+            queues = sorted({job.queue for job in jobs})
+            connection = await driver(tx, lambda: self.store.committed(queues))
+            inserted = await self.store.insert_within(connection, jobs)
+        for job, answer in zip(jobs, inserted, strict=True):
+            if answer.verdict is Verdict.CLOSED:
+                raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
+        return [Receipt(answer.id, answer.verdict) for answer in inserted]
+
+    # transactions
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession]:
+        """A SQLAlchemy session on the application's database; pass it as `tx=`."""
+        async with self._database.transaction() as session:
+            yield session
+
+    async def settle_within(self, session: AsyncSession, ending: Ending) -> bool:
+        """End a run in the transaction of its own rows; for Context."""
+        await session.flush()
+        connection = await driver(session, lambda: None)
+        [settled] = await self.store.settle_within(connection, [ending])
+        return settled
+
+    @property
+    def database(self) -> Database:
+        return self._database
+
+    # out
+
+    def wants(self, queues: Sequence[str] | None = None) -> list[Want]:
+        """The queues to serve, with their limits; all that the apps know unless some are named."""
+        specs: dict[str, Spec] = {}
+        for binding in self.bindings.values():
+            specs.setdefault(binding.spec.queue, binding.spec)
+        if queues is not None:
+            missing = [queue for queue in queues if queue not in specs]
+            if missing:
+                raise MisuseError(
+                    f"no worker for {', '.join(missing)}; known queues: "
+                    + (", ".join(sorted(specs)) or "none, no app was given")
+                )
+            specs = {queue: specs[queue] for queue in queues}
+        return [
+            Want(
+                queue=queue,
+                limit=spec.limit,
+                lane_limit=spec.lane_limit,
+                rate=spec.rate,
+                lane_rate=spec.lane_rate,
+                ordered=spec.ordered,
+            )
+            for queue, spec in sorted(specs.items())
+        ]
+
+    async def work(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 100,
+        lease: Duration = "15s",
+        grace: Duration = "10s",
+        stop: asyncio.Event | None = None,
+    ) -> None:
+        """Serve queues until `stop` is set or the task is cancelled; either way politely."""
+        worker = Worker(self, queues=queues, concurrency=concurrency, lease=lease, grace=grace)
+        running = asyncio.create_task(worker.run(), name="relevo-worker")
+        stopped = asyncio.create_task((stop or asyncio.Event()).wait())
+        try:
+            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            worker.stop()
+            await running
+
+    async def release_known(self) -> None:
+        """Unpark the jobs of commands that were unknown somewhere and are known here."""
+        if any(tally.counts.get(State.PARKED) for tally in await self.store.tally()):
+            for kind in sorted({binding.spec.kind for binding in self.bindings.values()}):
+                await self.store.unpark(unknown(kind))
+
+
+def _meta(backoff: Backoff | None, timeout: Duration | None) -> Meta:
+    made = Meta(timeout=None if timeout is None else milliseconds(timeout))
+    if backoff is not None:
+        first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
+        made.backoff = (first, backoff.factor, cap, backoff.jitter)
+    return made

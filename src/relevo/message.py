@@ -1,0 +1,227 @@
+"""Command and Event, the classes people subclass.
+
+Options are class keywords, never mixed with fields:
+
+    class SendEmail(Command, queue="shop:mail:send", attempts=5, key="mail:{order_id}"):
+        order_id: str
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+
+from relevo.backoff import Backoff, exponential
+from relevo.clock import Duration, duration, milliseconds
+from relevo.errors import DefinitionError, PayloadError
+from relevo.job import Unique, queue_name
+from relevo.payload import Codec
+
+Priority: TypeAlias = Literal["high", "normal", "low"]
+PRIORITIES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
+
+DEFAULT_BACKOFF = exponential("1s", cap="10m")
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+ATTEMPTS_MAX = 1_000
+KEY_MAX = 512
+
+_EVENT = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+", re.ASCII)
+_RATE = re.compile(r"([1-9]\d{0,8})/(s|m|h|d|day|min|sec|hour)", re.ASCII)
+_PERIODS = {"s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
+_PERIODS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+
+
+class Template:
+    """A text such as "book:{reservation_code}", filled in from a message's fields."""
+
+    def __init__(self, text: str, owner: type) -> None:
+        names = {field.name for field in fields(owner)}
+        for _, name, spec, conversion in string.Formatter().parse(text):
+            if name is not None and (name not in names or spec or conversion):
+                raise DefinitionError(
+                    f"{owner.__name__}: '{{{name}}}' in {text!r:.80} is not one of its fields "
+                    f"({', '.join(sorted(names)) or 'it has none'}); write plain field names"
+                )
+        self.text = text
+
+    def fill(self, message: object) -> str:
+        """The text for one message; PayloadError when it comes out empty or too long."""
+        filled = self.text.format_map(vars(message))
+        if not 0 < len(filled) <= KEY_MAX:
+            raise PayloadError(
+                f"{type(message).__name__}: '{self.text}' came out {len(filled)} characters long; "
+                f"it must have 1 to {KEY_MAX}"
+            )
+        return filled
+
+
+@dataclass(frozen=True, slots=True)
+class PerKey:
+    """A limit or a rate for each value of a template; made by per_key()."""
+
+    template: str
+    amount: int | str
+
+
+def per_key(template: str, amount: int | str) -> PerKey:
+    """`limit=per_key("supplier:{supplier_id}", 4)`, `rate=per_key("hotel:{hotel_id}", "60/m")`."""
+    return PerKey(template, amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a message's class says about its jobs."""
+
+    kind: str
+    queue: str
+    attempts: int = 3
+    backoff: Backoff = DEFAULT_BACKOFF
+    timeout: timedelta = DEFAULT_TIMEOUT
+    priority: int = 1
+    key: Template | None = None
+    unique: Unique = "unfinished"
+    breaker: Template | None = None
+    lane: Template | None = None
+    limit: int | None = None
+    lane_limit: int | None = None
+    rate: tuple[int, int] | None = None
+    lane_rate: tuple[int, int] | None = None
+    ordered: bool = False
+    keep: int = 604_800_000
+
+
+def rate(text: str) -> tuple[int, int]:
+    """("60/m") → (60, 60_000): so many per so many milliseconds."""
+    match = _RATE.fullmatch(text)
+    if not match:
+        raise DefinitionError(f"{text!r:.40} is not a rate: write one like '10/s' or '60/m'")
+    return int(match[1]), _PERIODS[match[2]]
+
+
+def attempts_of(value: int, owner: str) -> int:
+    """The number itself if it may be a number of attempts."""
+    if type(value) is not int or not 1 <= value <= ATTEMPTS_MAX:
+        raise DefinitionError(
+            f"{owner}: attempts is a whole number from 1 to {ATTEMPTS_MAX}, not {value!r:.40}"
+        )
+    return value
+
+
+@dataclass_transform(frozen_default=True)
+class Message:
+    """What Command and Event share: frozen fields that travel as JSON."""
+
+    __relevo__: ClassVar[Spec]
+    __codec__: ClassVar[Codec[Any] | None]
+
+
+class Command(Message):
+    """An order in the imperative, carried out by one worker."""
+
+    def __init_subclass__(
+        cls,
+        *,
+        queue: str,
+        name: str | None = None,
+        attempts: int = 3,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        timeout: Duration = DEFAULT_TIMEOUT,
+        priority: Priority = "normal",
+        key: str | None = None,
+        unique: Unique = "unfinished",
+        breaker: str | None = None,
+        limit: int | PerKey | None = None,
+        rate: str | PerKey | None = None,
+        ordered: str | None = None,
+        fair: str | None = None,
+        keep: Duration = timedelta(days=7),
+        **kwargs: Any,
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        _freeze(cls)
+        owner = cls.__name__
+        if priority not in PRIORITIES:
+            raise DefinitionError(f"{owner}: priority is 'high', 'normal' or 'low'")
+        if unique not in ("unfinished", "forever"):
+            raise DefinitionError(f"{owner}: unique is 'unfinished' or 'forever'")
+        if unique == "forever" and key is None:
+            raise DefinitionError(f"{owner}: unique='forever' needs a key")
+        lanes = {
+            text
+            for text in (
+                limit.template if isinstance(limit, PerKey) else None,
+                rate.template if isinstance(rate, PerKey) else None,
+                ordered,
+                fair,
+            )
+            if text is not None
+        }
+        if len(lanes) > 1:
+            raise DefinitionError(
+                f"{owner}: limit, rate, ordered and fair must share one key, not "
+                + " and ".join(sorted(lanes))
+            )
+        cls.__relevo__ = Spec(
+            kind=name or owner,
+            queue=queue_name(queue),
+            attempts=attempts_of(attempts, owner),
+            backoff=backoff,
+            timeout=duration(timeout),
+            priority=PRIORITIES[priority],
+            key=_template(key, cls),
+            unique=unique,
+            breaker=_template(breaker, cls),
+            lane=_template(lanes.pop() if lanes else None, cls),
+            limit=_count(limit, owner) if isinstance(limit, int) else None,
+            lane_limit=_count(limit.amount, owner) if isinstance(limit, PerKey) else None,
+            rate=_rate(rate) if isinstance(rate, str) else None,
+            lane_rate=_rate(str(rate.amount)) if isinstance(rate, PerKey) else None,
+            ordered=ordered is not None,
+            keep=milliseconds(keep),
+        )
+
+
+class Event(Message):
+    """A fact in the past tense; every listener gets a job of its own."""
+
+    def __init_subclass__(cls, *, name: str, key: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _freeze(cls)
+        if not _EVENT.fullmatch(name) or len(name) > 128:
+            raise DefinitionError(
+                f"{name!r:.60} is not an event name: write a fact in lower case with dots, "
+                "such as 'user.registered'"
+            )
+        cls.__relevo__ = Spec(kind=name, queue="", key=_template(key, cls))
+
+
+M = TypeVar("M", bound=Message)
+
+
+def codec(cls: type[M]) -> Codec[M]:
+    """The codec of a message's class, made on first use: its types may be defined after it."""
+    if cls.__codec__ is None:
+        cls.__codec__ = Codec(cls)
+    return cls.__codec__
+
+
+def _freeze(cls: type[Message]) -> None:
+    dataclass(frozen=True)(cls)
+    cls.__codec__ = None
+
+
+def _template(text: str | None, cls: type) -> Template | None:
+    return None if text is None else Template(text, cls)
+
+
+_rate: Callable[[str], tuple[int, int]] = rate
+
+
+def _count(value: int | str, owner: str) -> int:
+    if type(value) is not int or not 1 <= value <= 1_000_000:
+        raise DefinitionError(f"{owner}: a limit is a whole number above 0, not {value!r:.40}")
+    return value

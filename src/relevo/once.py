@@ -1,0 +1,134 @@
+"""The effect ledger: intended, confirmed, refused, failed, unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from relevo.errors import (
+    DefinitionError,
+    LeaseLost,
+    PayloadError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+)
+from relevo.job import Lease
+from relevo.outcome import scrub
+from relevo.payload import plain
+from relevo.store import Effect, EffectState, Store
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
+
+
+async def once(
+    store: Store,
+    lease: Lease,
+    run: str,
+    name: str,
+    call: Callable[[str], Awaitable[T]],
+    find: Callable[[str], Awaitable[T | None]] | None,
+    repeatable: bool,
+    type: type[T] | None,
+) -> T:
+    """Context.once(), with what it needs of the context spelled out."""
+    if not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r:.60} cannot name an effect: use letters, digits and . : @ / - _, 120 at most"
+        )
+    mine = Effect(
+        job=lease.id,
+        queue=lease.queue,
+        name=name,
+        key=f"{lease.id}:{name}",
+        attempt=lease.attempt,
+        run=run,
+        thread=lease.thread or lease.id,
+    )
+    [known] = await store.intend([mine])
+    match known.state:
+        case EffectState.CONFIRMED:
+            return _stored(known, type)
+        case EffectState.INTENDED if known.run == run and known.created_at == known.updated_at:
+            pass  # ours, written just now
+        case EffectState.FAILED:
+            await _write(store, mine, EffectState.INTENDED, key=known.key)
+        case EffectState.REFUSED:
+            # A provider that honours keys would repeat its refusal for the old one.
+            number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2
+            mine = msgspec.structs.replace(mine, key=f"{lease.id}:{name}#{number}")
+            await _write(store, mine, EffectState.INTENDED)
+        case EffectState.INTENDED | EffectState.UNKNOWN:
+            mine = msgspec.structs.replace(mine, key=known.key)
+            if find is not None:
+                found = await find(known.key)
+                if found is not None:
+                    return await _confirm(store, mine, found)
+            elif not repeatable:
+                await _write(store, mine, EffectState.UNKNOWN, error=known.error)
+                raise ProviderUncertain(
+                    f"'{name}' may have happened in an earlier run, and there is no way to look it "
+                    "up; decide with `relevo effects confirm` or `relevo effects deny`"
+                )
+            await _write(store, mine, EffectState.INTENDED)
+    try:
+        result = await call(mine.key)
+    except ProviderRefused as error:
+        await _write(store, mine, EffectState.REFUSED, error=_text(error))
+        raise
+    except ProviderUnavailable as error:
+        await _write(store, mine, EffectState.FAILED, error=_text(error))
+        raise
+    except BaseException as error:
+        # Anything else, a cancelled call included, may have come after the effect.
+        write = _write(store, mine, EffectState.UNKNOWN, error=_text(error))
+        await asyncio.shield(asyncio.ensure_future(write))
+        if find is None and not repeatable and isinstance(error, Exception):
+            if isinstance(error, ProviderUncertain):
+                raise
+            raise ProviderUncertain(f"'{name}' may have happened: {_text(error)}") from error
+        raise
+    return await _confirm(store, mine, result)
+
+
+async def _confirm(store: Store, effect: Effect, result: T) -> T:
+    try:
+        data = plain(result)
+    except PayloadError as error:
+        # The effect is a fact; losing that would repeat it.
+        await _write(store, effect, EffectState.CONFIRMED, result=b"null")
+        raise DefinitionError(
+            f"'{effect.name}' happened, but its result cannot be kept: {error}. Return plain data "
+            "(a code, a dict) from the call."
+        ) from error
+    await _write(store, effect, EffectState.CONFIRMED, result=data)
+    return result
+
+
+async def _write(store: Store, effect: Effect, state: EffectState, **changes: Any) -> None:
+    changed = msgspec.structs.replace(effect, state=state, **changes)
+    [written] = await store.conclude([changed])
+    if not written:
+        raise LeaseLost(f"another run has confirmed '{effect.name}' of job {effect.job}")
+
+
+def _stored(effect: Effect, type: type[T] | None) -> T:
+    value = msgspec.json.decode(effect.result or b"null")
+    if type is None:
+        return cast("T", value)
+    if hasattr(type, "model_validate"):
+        return cast("Any", type).model_validate(value)
+    return msgspec.convert(value, type)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return scrub(f"{error.__class__.__name__}: {error}")[:1_000]
+    except Exception:  # noqa: BLE001 - an exception may raise anything when it is printed
+        return error.__class__.__name__

@@ -1,0 +1,130 @@
+"""Your rows and your commands, saved together or not at all.
+
+`tx` may be a SQLAlchemy AsyncSession or AsyncConnection, or a raw asyncpg or sqlite3 connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from relevo.errors import MisuseError, SettingsError, StoreUnavailable
+from relevo.store import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+
+_OURS = {"schema", "pooler", "synchronous"}  # options of the store's address, not of the driver's
+
+
+class Database:
+    """The application's own tables, through SQLAlchemy; opened on first use."""
+
+    def __init__(self, store: Store, url: str) -> None:
+        self._store = store
+        self._url = url
+        self._engine: AsyncEngine | None = None
+        self._session: Callable[[], AsyncSession] | None = None
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """The SQLAlchemy engine; on SQLite every transaction is a writer from its first moment."""
+        if self._engine is None:
+            try:
+                from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+            except ImportError as error:
+                raise SettingsError(
+                    "transactions need SQLAlchemy: pip install 'relevo[sqlalchemy]'"
+                ) from error
+            self._engine = create_async_engine(address(self._url))
+            if self._engine.dialect.name == "sqlite":
+                _write_from_the_start(self._engine)
+            self._session = async_sessionmaker(self._engine, expire_on_commit=False)
+        return self._engine
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession]:
+        """A session that commits when the block ends well and leaves nothing when it does not."""
+        self.engine  # noqa: B018 - made on first use
+        assert self._session is not None  # noqa: S101 - made with the engine
+        async with self._store.turn(), self._session() as session, session.begin():
+            yield session
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            await self._engine.dispose()
+
+
+def address(url: str) -> str:
+    """A store's or database's URL as SQLAlchemy writes it."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.partition("+")[0]
+    match scheme:
+        case "sqlite":
+            scheme = "sqlite+aiosqlite"
+        case "postgresql" | "postgres":
+            scheme = "postgresql+asyncpg"
+        case _:
+            raise SettingsError(
+                f"no transactions on '{scheme}': set RELEVO_DATABASE_URL to a sqlite:/// or "
+                "postgresql:// address"
+            )
+    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in _OURS])
+    rest = urlunsplit(("", parts.netloc, parts.path, query, ""))
+    return f"{scheme}:{rest if rest.startswith('//') else '//' + rest}"
+
+
+def _write_from_the_start(engine: AsyncEngine) -> None:
+    from sqlalchemy import event
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def connected(connection: Any, record: object) -> None:  # pyright: ignore[reportUnusedFunction] - SQLAlchemy calls it
+        connection.isolation_level = None  # SQLAlchemy's BEGIN below, not sqlite3's late one
+        cursor = connection.cursor()
+        cursor.execute("pragma busy_timeout = 5000")
+        cursor.execute("pragma synchronous = full")
+        cursor.execute("pragma foreign_keys = on")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def began(connection: Any) -> None:  # pyright: ignore[reportUnusedFunction] - SQLAlchemy calls it
+        # A reader that turns writer half-way fails when another has written since.
+        connection.exec_driver_sql("begin immediate")
+
+
+async def driver(tx: Any, on_commit: Callable[[], None]) -> Any:
+    """The driver's connection behind `tx`; `on_commit` is called when its transaction commits."""
+    if isinstance(tx, sqlite3.Connection):
+        if not tx.in_transaction:
+            raise MisuseError("tx has no open transaction: execute BEGIN IMMEDIATE first")
+        return tx
+    if type(tx).__module__.partition(".")[0] == "asyncpg":
+        if not tx.is_in_transaction():
+            raise MisuseError(
+                "tx has no open transaction: use `async with connection.transaction()`"
+            )
+        return tx
+    try:
+        from sqlalchemy import event
+        from sqlalchemy.exc import DBAPIError
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    except ImportError:
+        AsyncConnection = AsyncSession = None  # noqa: N806 - they are classes
+    if AsyncSession is None or not isinstance(tx, AsyncSession | AsyncConnection):
+        raise MisuseError(
+            f"tx is a {type(tx).__name__}; pass a SQLAlchemy AsyncSession or AsyncConnection, or "
+            "an asyncpg or sqlite3 connection with an open transaction"
+        )
+    try:
+        connection = await tx.connection() if isinstance(tx, AsyncSession) else tx
+        if isinstance(tx, AsyncSession):
+            event.listen(tx.sync_session, "after_commit", lambda _: on_commit(), once=True)
+        else:
+            event.listen(tx.sync_connection, "commit", lambda _: on_commit(), once=True)
+        raw = await connection.get_raw_connection()
+    except DBAPIError as error:
+        raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
+    return raw.driver_connection

@@ -1,0 +1,153 @@
+"""How a run ends, and judge(): what a failure means for its job."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import traceback
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from relevo.backoff import Backoff
+from relevo.clock import Duration
+from relevo.errors import (
+    CircuitOpen,
+    PayloadError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+)
+from relevo.job import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It worked. `result` reaches the flow's parent and the people who look."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """It did not work; try again after `delay`, or after the backoff's own wait."""
+
+    reason: str = ""
+    delay: Duration | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Not now: run again after `delay`, without spending an attempt."""
+
+    delay: Duration
+    reason: str = ""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """It will not heal: to the dead letters, where a person can see it."""
+
+    reason: str
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Nobody needs it any more."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Set aside behind a breaker, or until code that knows it comes; spends no attempt."""
+
+    behind: str
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Its effect may have happened: a person decides."""
+
+    failure: Failure
+
+
+Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held
+
+_RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
+
+
+def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -> Outcome:
+    """What becomes of a job whose worker raised `error` on the given attempt."""
+    failure = describe(error)
+    match error:
+        case CircuitOpen():
+            return Parked(error.breaker, failure)
+        case ProviderUncertain():
+            return Held(failure)
+        case ProviderRefused() | PayloadError():
+            return Dead(failure.message, failure)
+        case ProviderUnavailable(retry_after=wait, spends=False) if wait is not None:
+            return Snooze(min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX), failure=failure)
+        case _ if attempt >= attempts:
+            return Dead(f"failed {attempt} of {attempts} attempts", failure)
+        case ProviderUnavailable(retry_after=wait) if wait is not None:
+            wait = min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX)
+            return Retry(failure.message, max(wait, backoff.after(attempt)), failure)
+        case _:
+            return Retry(failure.message, backoff.after(attempt), failure)
+
+
+_MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000
+_VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+|'[^']{0,200}'|\"[^\"]{0,200}\"", re.I)
+_SECRET = re.compile(
+    r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:|"
+    r"\b\w{0,40}(?:passw|secret|token|api_?key|authorization|contrase)\w{0,40}[\"']?\s*[=:]\s*[\"']?)"
+    r"(?P<value>[^\s\"'&,;@]{4,4096})|"
+    r"\b(?:sk|rk|pk)_(?:live|test)_\w+|\bwhsec_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
+    re.I,
+)
+
+
+def scrub(text: str) -> str:
+    """Text without what looks like a credential, and without control characters."""
+    clean = _SECRET.sub(lambda match: (match["keep"] or "") + "***", text)
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in clean)
+
+
+def describe(error: BaseException) -> Failure:
+    """An error as it is kept: bounded, scrubbed, with a fingerprint equal for equal mistakes."""
+    name = type(error).__qualname__
+    try:
+        message = str(error)[:_MESSAGE_MAX]
+    except BaseException:  # noqa: BLE001 - an exception may raise anything when it is printed
+        message = "(its message cannot be printed)"
+    try:
+        frames = traceback.extract_tb(error.__traceback__, limit=-8)
+        trace = "".join(traceback.format_list(frames))[-_TRACE_MAX:]
+    except Exception:  # noqa: BLE001 - a traceback is a help, never a reason to fail
+        frames, trace = traceback.StackSummary(), ""
+    where = f"{PurePath(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
+    return Failure(
+        type=name[:200],
+        message=scrub(message),
+        trace=scrub(trace),
+        fingerprint=fingerprint(name, where, message),
+    )
+
+
+def reason(kind: str, message: str) -> Failure:
+    """A failure that no exception stands behind."""
+    text = scrub(message[:_MESSAGE_MAX])
+    return Failure(type=kind, message=text, fingerprint=fingerprint(kind, "", text))
+
+
+def fingerprint(kind: str, where: str, message: str) -> str:
+    """Equal for errors that differ only in numbers, ids and quoted values."""
+    alike = f"{kind}|{where}|{_VARYING.sub('#', message[:500])}"
+    return hashlib.blake2s(alike.encode(errors="replace"), digest_size=6).hexdigest()

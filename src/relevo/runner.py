@@ -1,0 +1,194 @@
+"""Runs one job to its outcome: decode, time limit, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.app import Binding
+from relevo.backoff import Backoff
+from relevo.clock import milliseconds
+from relevo.context import Context, current
+from relevo.errors import LeaseLost, PayloadError
+from relevo.job import Ending, Lease, State
+from relevo.message import codec
+from relevo.outcome import (
+    Cancelled,
+    Dead,
+    Done,
+    Held,
+    Outcome,
+    Parked,
+    Retry,
+    Snooze,
+    describe,
+    judge,
+    reason,
+)
+from relevo.payload import plain
+from relevo.telemetry import log
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+
+class Meta(msgspec.Struct, omit_defaults=True):
+    """What travels beside the payload: settings of this one job, and the trace it belongs to."""
+
+    backoff: tuple[int, float, int, float] | None = None  # first and cap in milliseconds
+    timeout: int | None = None
+    traceparent: str | None = None
+
+
+_decode_meta = msgspec.json.Decoder(Meta).decode
+
+
+class Runner:
+    """Knows every binding; runs one lease at a time for whoever asks."""
+
+    def __init__(self, engine: Relevo, threads: int) -> None:
+        self._engine = engine
+        self._bindings = engine.bindings
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="relevo-worker")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def limit(self, lease: Lease) -> float:
+        """The seconds a run of this job may take."""
+        binding = self._bindings.get((lease.queue, lease.kind))
+        return 0.0 if binding is None else _limit(binding, _meta(lease))
+
+    async def run(self, lease: Lease, expires: list[float]) -> Outcome | None:
+        """How the job ended; None when its own transaction settled it, or the lease is lost."""
+        binding = self._bindings.get((lease.queue, lease.kind))
+        if binding is None:
+            message = f"no worker here carries out {lease.kind} of {lease.queue}"
+            return Parked(unknown(lease.kind), reason("UnknownCommand", message))
+        try:
+            message = codec(binding.message).decode(lease.payload)
+            meta = _meta(lease)
+        except (PayloadError, msgspec.DecodeError) as error:
+            return Dead(f"its payload cannot be read: {error}", describe(error))
+        ctx = Context(self._engine, lease, self._loop, expires)
+        token = current.set(ctx)
+        try:
+            value = await self._call(binding, message, ctx, meta)
+            outcome: Outcome = value if isinstance(value, Outcome) else Done(value)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the worker's own doing; it knows why
+            outcome = self._judge(error, binding, lease, meta)
+        except LeaseLost:
+            return None
+        except BaseException as error:  # noqa: BLE001 - a worker may raise anything; judge() decides
+            outcome = self._judge(error, binding, lease, meta)
+        finally:
+            current.reset(token)
+        if ctx.is_settled:
+            if not isinstance(outcome, Done):
+                log.warning(
+                    "worker failed after its transaction had committed; the job stays done",
+                    extra={"job": lease.id, "queue": lease.queue, "outcome": repr(outcome)},
+                )
+            return None
+        if isinstance(outcome, Retry) and lease.attempt >= lease.attempts:
+            return Dead(outcome.reason or "no attempt is left", outcome.failure)
+        return outcome
+
+    async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
+        arguments = (message, ctx) if binding.takes_context else (message,)
+        limit = _limit(binding, meta)
+        if binding.is_async:
+            async with asyncio.timeout(limit):
+                return await binding.function(*arguments)
+        context = contextvars.copy_context()
+        work = self._loop.run_in_executor(
+            self._threads, lambda: context.run(binding.function, *arguments)
+        )
+        done, _ = await asyncio.wait({work}, timeout=limit)
+        if not done:
+            # A thread cannot be stopped. Its late return settles nothing, and the pool, as large as
+            # the worker's concurrency, keeps count of the thread until it comes back.
+            work.add_done_callback(_forget)
+            raise TimeoutError(f"the worker ran past its time limit of {limit:g} s")
+        return work.result()
+
+    def _judge(
+        self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None
+    ) -> Outcome:
+        backoff = binding.spec.backoff
+        if meta is not None and meta.backoff is not None:
+            first, factor, cap, jitter = meta.backoff
+            millisecond = timedelta(milliseconds=1)
+            backoff = Backoff(first * millisecond, factor, cap * millisecond, jitter)
+        return judge(error, lease.attempt, lease.attempts, backoff)
+
+
+def unknown(kind: str) -> str:
+    """What jobs are parked behind when no code here knows their command."""
+    return f"unknown:{kind}"
+
+
+def ending(lease: Lease, outcome: Outcome) -> Ending:
+    """An outcome in the store's words."""
+    match outcome:
+        case Done(None):
+            return Ending(lease=lease, state=State.DONE)
+        case Done(result):
+            return Ending(lease=lease, state=State.DONE, result=_result(lease, result))
+        case Retry(text, delay, failure):
+            wait = 1_000 if delay is None else milliseconds(delay)
+            failure = failure or reason("Retry", text)
+            return Ending(lease=lease, state=State.SCHEDULED, delay=wait, failure=failure)
+        case Snooze(delay, text, failure):
+            if failure is None and text:
+                failure = reason("Snooze", text)
+            wait = milliseconds(delay)
+            return Ending(
+                lease=lease, state=State.SCHEDULED, delay=wait, spend=False, failure=failure
+            )
+        case Dead(text, failure):
+            return Ending(lease=lease, state=State.DEAD, failure=failure or reason("Dead", text))
+        case Cancelled(text):
+            failure = reason("Cancelled", text) if text else None
+            return Ending(lease=lease, state=State.CANCELLED, failure=failure)
+        case Parked(behind, failure):
+            return Ending(
+                lease=lease, state=State.PARKED, spend=False, park=behind, failure=failure
+            )
+        case Held(failure):
+            return Ending(lease=lease, state=State.HELD, failure=failure)
+
+
+def _result(lease: Lease, value: Any) -> bytes | None:
+    try:
+        return plain(value)
+    except PayloadError as error:
+        log.warning(
+            "a worker's result cannot be kept; the job is done without it",
+            extra={"job": lease.id, "queue": lease.queue, "error": str(error)},
+        )
+        return None
+
+
+def _meta(lease: Lease) -> Meta | None:
+    return None if lease.meta is None else _decode_meta(lease.meta)
+
+
+def _limit(binding: Binding, meta: Meta | None) -> float:
+    if meta is not None and meta.timeout is not None:
+        return meta.timeout / 1000
+    return binding.spec.timeout.total_seconds()
+
+
+def _forget(work: asyncio.Future[Any]) -> None:
+    if not work.cancelled():
+        work.exception()

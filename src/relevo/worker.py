@@ -1,0 +1,340 @@
+"""Claims leases, keeps them alive, settles them.
+
+One claimer brings jobs in batches, `concurrency` runner tasks share them, one settler writes the
+endings in batches, and a thread of its own keeps the leases alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from relevo.backoff import exponential
+from relevo.clock import Duration, duration, milliseconds
+from relevo.errors import SettingsError, StoreUnavailable
+from relevo.ids import new_id
+from relevo.job import Ending, Lease, State
+from relevo.keeper import Keeper
+from relevo.lifeline import Lifeline
+from relevo.outcome import Done, Outcome, reason
+from relevo.runner import Runner, ending
+from relevo.store import BATCH
+from relevo.telemetry import log
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+IDLE_MAX = 30.0
+"""Seconds an idle worker sleeps at most when nothing wakes it: a safety net, not a poll."""
+
+PREFETCH = 0.05
+"""Claim ahead what the last seconds' pace would finish in so many seconds; slow jobs: nothing."""
+
+HOARD = timedelta(seconds=1)
+YIELD_AFTER = 0.005
+
+_RECONNECT = exponential("100ms", cap="5s", jitter=0.5)
+
+
+class Flight:
+    """A lease in this process's hands."""
+
+    __slots__ = ("expires", "lease", "since", "task", "why")
+
+    def __init__(self, lease: Lease, now: float, length: float) -> None:
+        self.lease = lease
+        self.since = now
+        self.expires = [now + length]
+        self.task: asyncio.Task[None] | None = None
+        self.why = ""  # set before its task is cancelled
+
+
+class Worker:
+    """Serves some queues until told to stop."""
+
+    def __init__(
+        self,
+        engine: Relevo,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 100,
+        lease: Duration = "15s",
+        grace: Duration = "10s",
+    ) -> None:
+        if not 1 <= concurrency <= 10_000:
+            raise SettingsError(f"concurrency lies between 1 and 10,000, not {concurrency}")
+        self.id = f"{socket.gethostname()[:40]}-{os.getpid()}-{new_id()[-6:]}"
+        self.engine = engine
+        self.store = engine.store
+        self.telemetry = engine.telemetry
+        self.wants = engine.wants(queues)
+        self.queues = [want.queue for want in self.wants]
+        self.concurrency = concurrency
+        self.lease = duration(lease)
+        self.grace = duration(grace)
+        if not timedelta(milliseconds=100) <= self.lease <= timedelta(hours=1):
+            raise SettingsError(f"a lease lasts 100 ms to 1 h, not {self.lease}")
+        self.flights: dict[str, Flight] = {}  # every lease not yet settled; read by the lifeline
+        self.finished = 0
+        self._local: deque[Flight] = deque()  # claimed, not yet started
+        self._idle: list[asyncio.Future[None]] = []  # runners with nothing to do
+        self._is_waking = False
+        self._running = 0
+        self._endings: deque[Ending] = deque()
+        self._settle_now = asyncio.Event()
+        self._slot_free = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._is_closing = False
+        self._pace = (0.0, 0)  # when, and how many had finished
+        self._ahead = 0
+
+    def stop(self) -> None:
+        """Stop politely: give back what has not begun, let the rest end within the grace."""
+        self._stop.set()
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    async def run(self) -> None:
+        """Work until stop(); raises if one of its own parts breaks."""
+        self._loop = asyncio.get_running_loop()
+        self._length = self.lease.total_seconds()
+        self.runner = Runner(self.engine, self.concurrency)
+        lifeline = Lifeline(self, self._loop)
+        keeper = Keeper(self)
+        try:
+            await self._forgive_unknown()
+            lifeline.start()
+            async with asyncio.TaskGroup() as group:
+                runners = [
+                    group.create_task(self._run_jobs(), name=f"relevo-runner-{n}")
+                    for n in range(self.concurrency)
+                ]
+                settler = group.create_task(self._settle(), name="relevo-settler")
+                upkeep = group.create_task(keeper.run(), name="relevo-keeper")
+                await group.create_task(self._claim(), name="relevo-claimer")
+                await self._wind_down(runners)
+                upkeep.cancel()
+                self._is_closing = True
+                self._settle_now.set()
+                await settler
+        finally:
+            lifeline.stop()
+            self.runner.close()
+            await asyncio.to_thread(lifeline.join, 5)
+
+    async def _forgive_unknown(self) -> None:
+        """Let go of what was parked because nobody knew it, now that somebody may."""
+        try:
+            await self.engine.release_known()
+        except StoreUnavailable as error:
+            self.telemetry.trouble("parked jobs of newly known commands stay parked", error)
+
+    # claiming
+
+    async def _claim(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            free = self._free()
+            if free <= 0:
+                self._slot_free.clear()
+                await self._first(self._slot_free.wait())
+                continue
+            asked = min(free, BATCH)
+            try:
+                claim = await self.store.claim(self.wants, asked, self.id, milliseconds(self.lease))
+            except StoreUnavailable as error:
+                failures += 1
+                self.telemetry.trouble("cannot claim jobs; trying again", error)
+                await self._first(asyncio.sleep(_RECONNECT.after(failures).total_seconds()))
+                continue
+            failures = 0
+            self._take(claim.leases)
+            if len(claim.leases) < asked:
+                idle = IDLE_MAX if claim.next_due is None else min(IDLE_MAX, claim.next_due / 1000)
+                if idle > 0:
+                    await self._first(self._wait(idle))
+
+    async def _wait(self, timeout: float) -> None:
+        try:
+            await self.store.wait(self.queues, timeout)
+        except StoreUnavailable as error:
+            self.telemetry.trouble("cannot listen for new jobs; trying again", error)
+            await asyncio.sleep(1)
+
+    async def _first(self, something: object) -> None:
+        """Wait for something, or for stop()."""
+        work = asyncio.ensure_future(something)  # pyright: ignore[reportArgumentType] - any awaitable
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+
+    def _free(self) -> int:
+        """How many jobs to claim: the free slots, and a little ahead when jobs are quick."""
+        if len(self._endings) > 5 * BATCH:
+            return 0  # the store does not keep up with what has ended
+        now = self._loop.time()
+        since, before = self._pace
+        if now - since >= PREFETCH:
+            pace = (self.finished - before) / (now - since)
+            self._ahead = min(BATCH, int(pace * PREFETCH))
+            self._pace = (now, self.finished)
+        return self.concurrency + self._ahead - self._running - len(self._local)
+
+    def _take(self, leases: list[Lease]) -> None:
+        now = self._loop.time()
+        for lease in leases:
+            flight = Flight(lease, now, self._length)
+            self.flights[lease.id] = flight
+            self._local.append(flight)
+        if leases:
+            self._wake_one()
+
+    # running
+
+    def _wake_one(self) -> None:
+        # One runner at a time: it wakes the next when it starts a job and more are waiting, so
+        # quick jobs are drained by one task and slow ones spread over all.
+        if self._idle and not self._is_waking:
+            self._is_waking = True
+            self._idle.pop().set_result(None)
+
+    async def _run_jobs(self) -> None:
+        local = self._local
+        task = asyncio.current_task()
+        yielded = self._loop.time()
+        while True:
+            while not local:
+                if self._stop.is_set():
+                    return
+                turn = self._loop.create_future()
+                self._idle.append(turn)
+                await turn
+                self._is_waking = False
+                yielded = self._loop.time()
+            flight = local.popleft()
+            if local:
+                self._wake_one()
+            lease = flight.lease
+            flight.task = task
+            flight.since = self._loop.time()
+            self._running += 1
+            try:
+                outcome = await self.runner.run(lease, flight.expires)
+            except asyncio.CancelledError:
+                if not flight.why or task is None:
+                    raise
+                task.uncancel()
+                outcome = None
+                if flight.why == "grace":
+                    self._give_back(flight)
+            finally:
+                self._running -= 1
+                flight.task = None
+            self.finished += 1
+            self._finish(flight, outcome)
+            if self._loop.time() - yielded > YIELD_AFTER:
+                await asyncio.sleep(0)
+                yielded = self._loop.time()
+
+    def _finish(self, flight: Flight, outcome: Outcome | None) -> None:
+        lease = flight.lease
+        if outcome is None:
+            if not flight.why:
+                self.flights.pop(lease.id, None)
+        else:
+            if not isinstance(outcome, Done):
+                self.telemetry.ended(lease, outcome)
+            self._endings.append(ending(lease, outcome))
+            self._settle_now.set()
+        self._slot_free.set()
+
+    # settling
+
+    async def _settle(self) -> None:
+        failures = 0
+        while True:
+            if not self._endings:
+                if self._is_closing:
+                    return
+                self._settle_now.clear()
+                await self._settle_now.wait()
+                continue
+            batch = [self._endings.popleft() for _ in range(min(BATCH, len(self._endings)))]
+            try:
+                settled = await self.store.settle(batch)
+            except StoreUnavailable as error:
+                # The leases stay alive meanwhile, or others take the jobs and these are refused.
+                self._endings.extendleft(reversed(batch))
+                failures += 1
+                if self._is_closing and failures > 3:
+                    log.error("%d endings could not be written", len(self._endings))
+                    return
+                self.telemetry.trouble("cannot settle jobs; trying again", error)
+                await asyncio.sleep(_RECONNECT.after(failures).total_seconds())
+                continue
+            failures = 0
+            for done, is_ours in zip(batch, settled, strict=True):
+                self.flights.pop(done.lease.id, None)
+                if not is_ours:
+                    self.telemetry.lease_lost(done.lease)
+            self._slot_free.set()
+
+    def _give_back(self, flight: Flight) -> None:
+        failure = reason("HandedBack", "its worker stopped; handed back")
+        self._endings.append(
+            Ending(lease=flight.lease, state=State.SCHEDULED, spend=False, failure=failure)
+        )
+        self._settle_now.set()
+
+    def give_back_hoard(self) -> None:
+        """Return what was claimed ahead and has waited too long behind slow jobs."""
+        limit = self._loop.time() - HOARD.total_seconds()
+        if self._local and self._local[0].since < limit and self._running >= self.concurrency:
+            self._ahead = 0
+            while self._local:
+                self._give_back(self._local.popleft())
+
+    def lost(self, flight: Flight) -> None:
+        """The lifeline found that a job is no longer ours: stop working on it."""
+        if self.flights.pop(flight.lease.id, None) is None:
+            return
+        self.telemetry.lease_lost(flight.lease)
+        if flight.task is not None:
+            flight.why = "lost"
+            flight.task.cancel()
+        elif flight in self._local:
+            self._local.remove(flight)
+
+    # stopping
+
+    async def _wind_down(self, runners: list[asyncio.Task[None]]) -> None:
+        while self._local:
+            self._give_back(self._local.popleft())
+        for turn in self._idle:
+            if not turn.done():
+                turn.set_result(None)
+        self._idle.clear()
+        _, pending = await asyncio.wait(runners, timeout=self.grace.total_seconds())
+        for flight in list(self.flights.values()):
+            if flight.task is not None:
+                flight.why = "grace"
+                flight.task.cancel()
+        if pending:
+            _, stuck = await asyncio.wait(pending, timeout=1.5)
+            for task in stuck:
+                # It ignores its cancellation; the process must end all the same.
+                log.error(
+                    "a worker does not let itself be stopped", extra={"task": task.get_name()}
+                )
+                task.cancel()
