@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from relevo.backoff import Backoff
 from relevo.clock import Duration, duration, milliseconds
@@ -200,4 +200,4 @@ def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> tuple[ty
         raise DefinitionError(
             f"the first parameter of {label} must be annotated with a Command or an Event"
         )
-    return cast("type[Message]", message), len(parameters) == 2
+    return message, len(parameters) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -129,7 +129,7 @@ class Context:
         )
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncSession]:
+    async def transaction(self) -> AsyncGenerator[AsyncSession]:
         """A SQLAlchemy session whose commit also settles this job as done.
 
         Rows, events, new commands and the end of the job are one transaction: if the lease has

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -211,7 +211,7 @@ class Relevo:
     # transactions
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncSession]:
+    async def transaction(self) -> AsyncGenerator[AsyncSession]:
         """A SQLAlchemy session on the application's database; pass it as `tx=`."""
         async with self._database.transaction() as session:
             yield session

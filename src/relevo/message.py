@@ -30,9 +30,8 @@ ATTEMPTS_MAX = 1_000
 KEY_MAX = 512
 
 _EVENT = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+", re.ASCII)
-_RATE = re.compile(r"([1-9]\d{0,8})/(s|m|h|d|day|min|sec|hour)", re.ASCII)
-_PERIODS = {"s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
-_PERIODS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+_RATE = re.compile(r"([1-9]\d{0,8})/(s|m|h|d)", re.ASCII)
+_PERIODS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Template:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -46,7 +46,7 @@ class Database:
         return self._engine
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncSession]:
+    async def transaction(self) -> AsyncGenerator[AsyncSession]:
         """A session that commits when the block ends well and leaves nothing when it does not."""
         self.engine  # noqa: B018 - made on first use
         assert self._session is not None  # noqa: S101 - made with the engine
@@ -107,23 +107,35 @@ async def driver(tx: Any, on_commit: Callable[[], None]) -> Any:
                 "tx has no open transaction: use `async with connection.transaction()`"
             )
         return tx
+    if type(tx).__module__.partition(".")[0] == "sqlalchemy":
+        return await _behind_sqlalchemy(tx, on_commit)
+    raise MisuseError(
+        f"tx is a {type(tx).__name__}; pass a SQLAlchemy AsyncSession or AsyncConnection, or an "
+        "asyncpg or sqlite3 connection with an open transaction"
+    )
+
+
+async def _behind_sqlalchemy(tx: Any, on_commit: Callable[[], None]) -> Any:
+    from sqlalchemy import event
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+    def committed(_: object) -> None:
+        on_commit()
+
     try:
-        from sqlalchemy import event
-        from sqlalchemy.exc import DBAPIError
-        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    except ImportError:
-        AsyncConnection = AsyncSession = None  # noqa: N806 - they are classes
-    if AsyncSession is None or not isinstance(tx, AsyncSession | AsyncConnection):
-        raise MisuseError(
-            f"tx is a {type(tx).__name__}; pass a SQLAlchemy AsyncSession or AsyncConnection, or "
-            "an asyncpg or sqlite3 connection with an open transaction"
-        )
-    try:
-        connection = await tx.connection() if isinstance(tx, AsyncSession) else tx
-        if isinstance(tx, AsyncSession):
-            event.listen(tx.sync_session, "after_commit", lambda _: on_commit(), once=True)
-        else:
-            event.listen(tx.sync_connection, "commit", lambda _: on_commit(), once=True)
+        match tx:
+            case AsyncSession():
+                connection = await tx.connection()
+                event.listen(tx.sync_session, "after_commit", committed, once=True)
+            case AsyncConnection():
+                connection = tx
+                event.listen(tx.sync_connection, "commit", committed, once=True)
+            case _:
+                raise MisuseError(
+                    f"tx is a synchronous {type(tx).__name__}; pass an AsyncSession or "
+                    "AsyncConnection"
+                )
         raw = await connection.get_raw_connection()
     except DBAPIError as error:
         raise StoreUnavailable(f"the database does not answer: {error.orig}") from error

@@ -1,11 +1,42 @@
-"""The friends of a test: a clock to move by hand, and the like."""
+"""The friends of a test: a clock to move by hand, drain(), assert_enqueued() and faults.
+
+As a pytest plugin it brings two fixtures: `clock`, and `relevo`, an engine on a fresh SQLite file
+with the apps of the fixture `relevo_apps`, which you override:
+
+    @pytest.fixture
+    def relevo_apps():
+        return [app]
+
+    async def test_an_order_is_mailed(relevo):
+        await relevo.enqueue(SendEmail("A-1"))
+        await drain(relevo)
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import os
 import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
+import msgspec
+import pytest
+
+from relevo.app import App
 from relevo.clock import Duration, duration
+from relevo.engine import Relevo
+from relevo.errors import StoreUnavailable
+from relevo.job import State
+from relevo.message import Command, Event, Message
+from relevo.store import Filter, Store
+from relevo.worker import Worker
+
+M = TypeVar("M", bound=Message)
 
 
 class ManualClock:
@@ -19,3 +50,186 @@ class ManualClock:
 
     def advance(self, by: Duration) -> None:
         self.offset += duration(by)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that a test moves by hand."""
+    return ManualClock()
+
+
+@pytest.fixture
+def relevo_apps() -> list[App]:
+    """The apps of the `relevo` fixture; override it."""
+    return []
+
+
+@pytest.fixture
+async def relevo(
+    tmp_path: Path, clock: ManualClock, relevo_apps: list[App]
+) -> AsyncGenerator[Relevo]:
+    """An open engine on a fresh SQLite file."""
+    url = f"sqlite:///{tmp_path / 'relevo.db'}"
+    async with Relevo(url, apps=relevo_apps, clock=clock) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def working(relevo: Relevo, **options: Any) -> AsyncGenerator[Worker]:
+    """A worker beside the test, stopped politely when the block ends."""
+    worker = Worker(relevo, **{"concurrency": 20, "grace": "2s", **options})
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+        if task.done():
+            await task
+    finally:
+        worker.stop()
+        await task
+
+
+async def until(
+    truth: Callable[[], Awaitable[bool] | bool], *, timeout: Duration = "10s", what: str = ""
+) -> None:
+    """Wait for something to become true; AssertionError when it does not."""
+    deadline = time.monotonic() + duration(timeout).total_seconds()
+    while True:
+        answer = truth()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"it did not come true within {timeout}: {what or truth}")
+        await asyncio.sleep(0.01)
+
+
+async def drain(
+    relevo: Relevo,
+    *,
+    until: Callable[[], Awaitable[bool] | bool] | None = None,
+    skip_waits: bool = False,
+    timeout: Duration = "30s",
+    **options: Any,
+) -> None:
+    """Work until nothing is ready or running, or until `until` comes true.
+
+    With `skip_waits` the test's clock is moved to the next due time whenever only scheduled jobs
+    are left, so that retries and delays take no time.
+    """
+    deadline = time.monotonic() + duration(timeout).total_seconds()
+    async with working(relevo, **options) as worker:
+        while True:
+            if until is not None:
+                answer = until()
+                if await answer if inspect.isawaitable(answer) else answer:
+                    return
+            busy, scheduled = await _left(relevo)
+            if not busy and not worker.flights:
+                if not (skip_waits and scheduled):
+                    if until is None:
+                        return
+                else:
+                    await _skip_to_next(relevo)
+            if time.monotonic() > deadline:
+                raise AssertionError(f"still {busy} jobs to do after {timeout}")
+            await asyncio.sleep(0.01)
+
+
+async def _left(relevo: Relevo) -> tuple[int, int]:
+    tallies = await relevo.store.tally()
+    served = {want.queue for want in relevo.wants()}
+    counts = [tally.counts for tally in tallies if tally.queue in served]
+    busy = sum(count.get(State.READY, 0) + count.get(State.RUNNING, 0) for count in counts)
+    return busy, sum(count.get(State.SCHEDULED, 0) for count in counts)
+
+
+async def _skip_to_next(relevo: Relevo) -> None:
+    clock = relevo.clock
+    if not isinstance(clock, ManualClock):
+        raise TypeError("skip_waits needs a ManualClock: Relevo(…, clock=ManualClock())")
+    page = await relevo.store.page(Filter(states=frozenset({State.SCHEDULED})), limit=200)
+    if page.jobs:
+        wait = min(job.run_at for job in page.jobs) - await relevo.store.now()
+        clock.advance(timedelta(milliseconds=max(1, wait + 1)))
+        relevo.store.committed(sorted({job.queue for job in page.jobs}))
+
+
+async def enqueued(relevo: Relevo, kind: type[M], **fields: Any) -> list[M]:
+    """The stored messages of a class whose fields have these values, oldest first."""
+    found: list[M] = []
+    cursor = None
+    while True:
+        page = await relevo.store.page(Filter(kind=kind.__relevo__.kind), cursor=cursor, limit=200)
+        for job in page.jobs:
+            message = cast("M", msgspec.json.decode(job.payload, type=kind))
+            if all(getattr(message, name) == value for name, value in fields.items()):
+                found.append(message)
+        cursor = page.cursor
+        if cursor is None:
+            return found[::-1]
+
+
+async def assert_enqueued(
+    relevo: Relevo, kind: type[Command] | type[Event], *, times: int | None = None, **fields: Any
+) -> None:
+    """Fail unless such a message was stored, so many `times` if given."""
+    found = await enqueued(relevo, kind, **fields)
+    if (times is None and not found) or (times is not None and len(found) != times):
+        every = await enqueued(relevo, kind)
+        raise AssertionError(
+            f"{len(found)} {kind.__name__} with {fields} stored, expected {times or 'some'}; "
+            f"all of them: {every[:10]}"
+        )
+
+
+class FaultyStore:
+    """A store whose k-th call fails or kills the process, before or after it took effect.
+
+    `FaultyStore(store, at=7, when="after", die=True)` is kill -9 between the seventh call's effect
+    and its answer. Calls named in `ignore` are not counted.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        at: int,
+        when: str = "before",
+        die: bool = False,
+        error: Exception | None = None,
+        ignore: Iterable[str] = ("wait", "now", "tally", "page", "find", "count"),
+    ) -> None:
+        self._store = store
+        self._at = at
+        self._when = when
+        self._die = die
+        self._error = error or StoreUnavailable("a fault was injected here")
+        self._ignore = frozenset(ignore)
+        self.calls = 0
+
+    def spawn(self) -> Store:
+        return self._store.spawn()
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(verb) or name in self._ignore:
+            return verb
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            is_it = self.calls == self._at
+            if is_it and self._when == "before":
+                self._fail()
+            answer = await verb(*args, **kwargs)
+            if is_it:
+                self._fail()
+            return answer
+
+        return counted
+
+    def _fail(self) -> None:
+        if self._die:
+            with suppress(OSError):
+                os.kill(os.getpid(), 9)
+        raise self._error

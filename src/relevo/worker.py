@@ -10,9 +10,9 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relevo.backoff import exponential
 from relevo.clock import Duration, duration, milliseconds
@@ -168,10 +168,10 @@ class Worker:
             self.telemetry.trouble("cannot listen for new jobs; trying again", error)
             await asyncio.sleep(1)
 
-    async def _first(self, something: object) -> None:
+    async def _first(self, something: Coroutine[Any, Any, object]) -> None:
         """Wait for something, or for stop()."""
-        work = asyncio.ensure_future(something)  # pyright: ignore[reportArgumentType] - any awaitable
-        stop = asyncio.ensure_future(self._stop.wait())
+        work = asyncio.create_task(something)
+        stop = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         finally:
