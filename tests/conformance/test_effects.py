@@ -1,0 +1,237 @@
+"""The effect ledger: what was meant to happen outside, and how it went."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from relevo.ids import new_id
+from relevo.store import Effect, EffectState, Store
+from relevo.testing import ManualClock
+from tests.conformance.conftest import Handles
+from tests.conformance.steps import ANN, DAY, WORK, audit_of
+
+
+def effect(**fields: Any) -> Effect:
+    return Effect(
+        **{"job": new_id(), "queue": WORK, "name": "book", "key": f"key-{new_id()}", **fields}
+    )
+
+
+def ended(intended: Effect, state: EffectState, **fields: Any) -> Effect:
+    return msgspec.structs.replace(intended, state=state, **fields)
+
+
+async def only(store: Store, job: str) -> Effect:
+    (found,), _ = await store.effects(job=job)
+    return found
+
+
+async def test_an_intention_is_written_down(store: Store) -> None:
+    before = await store.now()
+    meant = effect(attempt=2, run="run-1", thread="thread-1")
+
+    (stored,) = await store.intend([meant])
+
+    for field in ("job", "queue", "name", "key", "state", "attempt", "run", "thread"):
+        assert getattr(stored, field) == getattr(meant, field), field
+    assert (stored.result, stored.error, stored.decided_by) == (None, "", "")
+    assert before <= stored.created_at <= await store.now()
+    assert stored.updated_at == stored.created_at
+    assert await only(store, meant.job) == stored
+
+
+async def test_an_intention_is_meant_once(store: Store) -> None:
+    first = effect(key="first", attempt=1)
+    await store.intend([first])
+
+    (again,) = await store.intend([msgspec.structs.replace(first, key="second", attempt=2)])
+
+    assert (again.key, again.attempt) == ("first", 1)
+    assert len((await store.effects(job=first.job))[0]) == 1
+
+
+async def test_effects_of_one_job_are_told_apart_by_name(store: Store) -> None:
+    job = new_id()
+    meant = [effect(job=job, name=name) for name in ("book", "mail", "book:2")]
+
+    stored = await store.intend(meant)
+
+    assert [one.name for one in stored] == ["book", "mail", "book:2"]
+    assert {one.name for one in (await store.effects(job=job))[0]} == {"book", "mail", "book:2"}
+
+
+async def test_the_same_intention_twice_in_one_call_is_one(store: Store) -> None:
+    first = effect(key="first")
+
+    stored = await store.intend([first, msgspec.structs.replace(first, key="second")])
+
+    assert [one.key for one in stored] == ["first", "first"]
+
+
+async def test_many_intend_at_once_and_one_key_stands(store: Store, handles: Handles) -> None:
+    callers = [store, *await handles(2)]
+    job = new_id()
+
+    answers = await asyncio.gather(
+        *(callers[n % 3].intend([effect(job=job, key=f"key-{n}")]) for n in range(20))
+    )
+
+    assert len({one.key for (one,) in answers}) == 1
+
+
+@pytest.mark.parametrize("state", [s for s in EffectState if s is not EffectState.INTENDED])
+async def test_an_end_is_written_down(store: Store, clock: ManualClock, state: EffectState) -> None:
+    (stored,) = await store.intend([effect(attempt=1)])
+    clock.advance("5s")
+
+    answer = await store.conclude(
+        [ended(stored, state, result=b'{"code":"X"}', error="said so", attempt=2, run="run-2")]
+    )
+
+    assert answer == [True]
+    found = await only(store, stored.job)
+    assert (found.state, found.result, found.error) == (state, b'{"code":"X"}', "said so")
+    assert (found.attempt, found.run) == (2, "run-2")
+    assert (found.key, found.created_at) == (stored.key, stored.created_at)
+    assert found.updated_at >= stored.updated_at + 5_000
+    assert await store.intend([stored]) == [found]
+
+
+async def test_a_confirmed_effect_stays_confirmed(store: Store) -> None:
+    (stored,) = await store.intend([effect()])
+    confirmed = ended(stored, EffectState.CONFIRMED, result=b'"A"')
+    assert await store.conclude([confirmed]) == [True]
+    before = await only(store, stored.job)
+
+    for state in EffectState:
+        other = ended(stored, state, result=b'"B"', error="late")
+        assert await store.conclude([other]) == [False], state
+
+    assert await only(store, stored.job) == before
+    assert await store.conclude([confirmed]) == [True]
+
+
+@pytest.mark.parametrize("state", [EffectState.REFUSED, EffectState.FAILED, EffectState.UNKNOWN])
+async def test_what_is_not_confirmed_may_still_be(store: Store, state: EffectState) -> None:
+    (stored,) = await store.intend([effect()])
+    assert await store.conclude([ended(stored, state, error="no")]) == [True]
+
+    confirmed = ended(stored, EffectState.CONFIRMED, result=b"1", error="")
+    assert await store.conclude([confirmed]) == [True]
+
+    found = await only(store, stored.job)
+    assert (found.state, found.result, found.error) == (EffectState.CONFIRMED, b"1", "")
+
+
+async def test_of_many_confirmations_one_stands(store: Store, handles: Handles) -> None:
+    callers = [store, *await handles(2)]
+    (stored,) = await store.intend([effect()])
+
+    answers = await asyncio.gather(
+        *(
+            callers[n % 3].conclude([ended(stored, EffectState.CONFIRMED, result=b"%d" % n)])
+            for n in range(12)
+        )
+    )
+
+    assert sorted(answers) == [[False]] * 11 + [[True]]
+    winner = answers.index([True])
+    assert (await only(store, stored.job)).result == b"%d" % winner
+
+
+async def test_a_person_decides_and_it_is_written_down(store: Store) -> None:
+    (stored,) = await store.intend([effect()])
+    await store.conclude([ended(stored, EffectState.UNKNOWN)])
+
+    assert await store.conclude([ended(stored, EffectState.REFUSED)], ANN) == [True]
+
+    assert (await only(store, stored.job)).decided_by == "ann"
+    rows, _ = await store.audits()
+    (row,) = rows
+    assert (row.who, row.note) == ("ann", "because")
+    assert stored.job in row.target
+
+
+async def test_a_decision_that_changed_nothing_is_not_audited(store: Store) -> None:
+    (stored,) = await store.intend([effect()])
+    await store.conclude([ended(stored, EffectState.CONFIRMED, result=b"1")])
+
+    assert await store.conclude([ended(stored, EffectState.REFUSED)], ANN) == [False]
+
+    assert (await store.audits())[0] == []
+    assert await audit_of(store, stored.job) == []
+
+
+async def test_answers_come_in_the_order_of_the_effects(store: Store) -> None:
+    stored = await store.intend([effect() for _ in range(3)])
+    await store.conclude([ended(stored[1], EffectState.CONFIRMED, result=b"1")])
+
+    answers = await store.conclude([ended(one, EffectState.REFUSED) for one in stored])
+
+    assert answers == [True, False, True]
+    assert await store.conclude([]) == []
+    assert await store.intend([]) == []
+
+
+async def test_the_ledger_reads_newest_first(store: Store, clock: ManualClock) -> None:
+    jobs: list[str] = []
+    for _ in range(5):
+        (stored,) = await store.intend([effect()])
+        jobs.append(stored.job)
+        clock.advance("1s")
+
+    found, cursor = await store.effects()
+
+    assert [one.job for one in found] == jobs[::-1]
+    assert cursor is None
+
+
+async def test_the_ledger_is_read_page_by_page(store: Store) -> None:
+    stored = [one for _ in range(5) for one in await store.intend([effect() for _ in range(5)])]
+    seen: list[str] = []
+    cursor = None
+    for _ in range(4):
+        found, cursor = await store.effects(cursor=cursor, limit=7)
+        seen += [one.job for one in found]
+        if cursor is None:
+            break
+
+    assert cursor is None
+    assert len(seen) == 25
+    assert set(seen) == {one.job for one in stored}
+
+
+async def test_the_ledger_is_searched(store: Store) -> None:
+    a, b, c = await store.intend(
+        [effect(key="pay-100%_off"), effect(key="pay-100x_off"), effect(key="pay-7")]
+    )
+    await store.conclude([ended(c, EffectState.CONFIRMED, result=b'{"code":"CONF-42"}')])
+
+    async def search(**where: Any) -> set[str]:
+        return {one.job for one in (await store.effects(**where))[0]}
+
+    assert await search(text="pay-") == {a.job, b.job, c.job}
+    assert await search(text="100%_") == {a.job}
+    assert await search(text="CONF-42") == {c.job}
+    assert await search(text="nowhere") == set()
+    assert await search(states=frozenset({EffectState.INTENDED})) == {a.job, b.job}
+    assert await search(states=frozenset({EffectState.CONFIRMED}), job=a.job) == set()
+    assert await search(job=b.job, text="100") == {b.job}
+
+
+async def test_the_ledger_outlives_what_is_pruned(store: Store, clock: ManualClock) -> None:
+    old_done, old_open, old_refused = await store.intend([effect() for _ in range(3)])
+    await store.conclude([ended(old_done, EffectState.CONFIRMED)])
+    await store.conclude([ended(old_refused, EffectState.REFUSED)])
+    clock.advance("91d")
+    (young,) = await store.intend([effect()])
+    await store.conclude([ended(young, EffectState.CONFIRMED)])
+
+    await store.prune(dead_keep=90 * DAY)
+
+    left = {one.job for one in (await store.effects())[0]}
+    assert left == {old_open.job, young.job}

@@ -1,0 +1,384 @@
+"""How a run ends: the only way, once, and by whoever holds the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from relevo.job import Ending, Failure, Lease, State
+from relevo.store import Store
+from relevo.testing import ManualClock
+from tests.conformance.conftest import Handles
+from tests.conformance.steps import (
+    ANN,
+    BOOM,
+    HOUR,
+    MINUTE,
+    SECOND,
+    WORK,
+    add,
+    count,
+    end,
+    job,
+    look,
+    outcomes,
+    put,
+    state,
+    take,
+    take_id,
+    take_one,
+)
+
+ENDINGS = [
+    State.DONE,
+    State.SCHEDULED,
+    State.DEAD,
+    State.CANCELLED,
+    State.PARKED,
+    State.HELD,
+]
+
+
+async def test_a_done_job_is_kept_with_its_result(store: Store) -> None:
+    lease = await take_id(store, await add(store), worker="w7")
+    before = await store.now()
+
+    assert await end(store, lease, result=b'{"code":"A1"}')
+
+    found = await look(store, lease.id)
+    assert found.state is State.DONE
+    assert found.result == b'{"code":"A1"}'
+    assert found.attempt == 1
+    assert found.lease_until is None
+    assert found.ended_at is not None
+    assert before <= found.ended_at <= await store.now()
+    (run,) = found.history
+    assert (run.number, run.outcome, run.worker, run.failure) == (1, "done", "w7", None)
+    assert run.began_at == lease.claimed_at
+    assert run.ended_at == found.ended_at
+
+
+async def test_a_done_job_that_is_not_to_be_kept_is_gone_at_once(store: Store) -> None:
+    lease = await take_id(store, await add(store, keep=0))
+
+    assert await end(store, lease)
+
+    assert await store.find([lease.id]) == [None]
+    assert await count(store) == 0
+
+
+async def test_only_a_done_job_is_not_kept(store: Store) -> None:
+    lease = await take_id(store, await add(store, keep=0))
+
+    assert await end(store, lease, State.DEAD)
+
+    assert await state(store, lease.id) is State.DEAD
+
+
+async def test_a_retried_job_waits_its_delay(store: Store, clock: ManualClock) -> None:
+    lease = await take_id(store, await add(store))
+    before = await store.now()
+
+    assert await end(store, lease, State.SCHEDULED, delay=MINUTE, failure=BOOM)
+
+    found = await look(store, lease.id)
+    assert found.state is State.SCHEDULED
+    assert found.attempt == 1
+    assert before + MINUTE <= found.run_at <= await store.now() + MINUTE
+    assert found.failure == BOOM
+    assert (found.lease_until, found.ended_at) == (None, None)
+    assert await take(store) == []
+    clock.advance("61s")
+    assert (await take_one(store)).attempt == 2
+
+
+async def test_a_retry_without_delay_is_ready_at_once(store: Store) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, State.SCHEDULED, failure=BOOM)
+
+    assert await state(store, lease.id) is State.READY
+    assert (await take_one(store)).attempt == 2
+
+
+async def test_a_snooze_gives_the_attempt_back(store: Store, clock: ManualClock) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, State.SCHEDULED, delay=MINUTE, spend=False)
+
+    assert (await look(store, lease.id)).attempt == 0
+    clock.advance("61s")
+    assert (await take_one(store)).attempt == 1
+
+
+@pytest.mark.parametrize("aside", [State.PARKED, State.HELD])
+async def test_an_attempt_that_does_not_count_is_given_back(store: Store, aside: State) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, aside, spend=False, park="b")
+
+    assert (await look(store, lease.id)).attempt == 0
+
+
+async def test_a_parked_job_names_what_it_is_parked_behind(store: Store) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, State.PARKED, park="supplier:28", spend=False)
+
+    found = await look(store, lease.id)
+    assert (found.state, found.park) == (State.PARKED, "supplier:28")
+    assert (found.lease_until, found.ended_at) == (None, None)
+
+
+async def test_a_held_job_waits_for_a_person(store: Store, clock: ManualClock) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, State.HELD, failure=BOOM)
+
+    clock.advance("30d")
+    assert await store.rescue() == []
+    found = await look(store, lease.id)
+    assert (found.state, found.failure, found.ended_at) == (State.HELD, BOOM, None)
+
+
+async def test_a_dead_job_keeps_its_failure(store: Store) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, State.DEAD, failure=BOOM)
+
+    found = await look(store, lease.id)
+    assert found.state is State.DEAD
+    assert found.failure == BOOM
+    assert found.ended_at is not None
+    assert found.history[-1].failure == BOOM
+
+
+async def test_a_job_may_end_as_cancelled(store: Store) -> None:
+    lease = await take_id(store, await add(store))
+
+    assert await end(store, lease, State.CANCELLED)
+
+    found = await look(store, lease.id)
+    assert found.state is State.CANCELLED
+    assert found.ended_at is not None
+    assert await outcomes(store, lease.id) == ["cancelled"]
+
+
+async def test_a_failure_of_8_kib_is_kept_whole(store: Store) -> None:
+    failure = Failure(type="T", message="m" * 1_000, trace="ñ" * 3_500, fingerprint="f")
+    lease = await take_id(store, await add(store))
+
+    await end(store, lease, State.DEAD, failure=failure)
+
+    assert (await look(store, lease.id)).failure == failure
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_run_ends_once(store: Store, ending: State) -> None:
+    lease = await take_id(store, await add(store))
+    assert await end(store, lease, ending, delay=HOUR, park="b")
+    after = await look(store, lease.id)
+
+    for again in ENDINGS:
+        assert await end(store, lease, again, delay=0, park="c", result=b"1") is False
+
+    assert await look(store, lease.id) == after
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_lapsed_and_rescued_lease_cannot_settle(
+    store: Store, clock: ManualClock, ending: State
+) -> None:
+    lease = await take_id(store, await add(store))
+    clock.advance("2m")
+    await store.rescue()
+    before = await look(store, lease.id)
+
+    assert await end(store, lease, ending, park="b") is False
+
+    assert await look(store, lease.id) == before
+    assert before.state is State.READY
+
+
+async def test_a_lapsed_lease_that_nobody_took_can_settle(store: Store, clock: ManualClock) -> None:
+    lease = await take_id(store, await add(store))
+    clock.advance("1h")
+
+    assert await end(store, lease)
+
+    assert await state(store, lease.id) is State.DONE
+    assert await store.rescue() == []
+
+
+async def test_a_lease_of_an_earlier_run_cannot_settle(store: Store, clock: ManualClock) -> None:
+    id = await add(store)
+    first = await take_id(store, id, worker="slow")
+    clock.advance("2m")
+    await store.rescue()
+    second = await take_id(store, id, worker="quick")
+
+    assert await end(store, first) is False
+    assert await state(store, id) is State.RUNNING
+    assert await end(store, second)
+
+
+async def test_a_forged_token_cannot_settle(store: Store) -> None:
+    lease = await take_id(store, await add(store))
+    other = await take_id(store, await add(store))
+    forged = msgspec.structs.replace(lease, token=other.token)
+
+    assert await end(store, forged) is False
+    assert await state(store, lease.id) is State.RUNNING
+    assert await end(store, lease)
+
+
+async def test_settling_what_never_was_answers_false(store: Store) -> None:
+    lease = await take_id(store, await add(store, keep=0))
+    await end(store, lease)
+
+    assert await end(store, lease) is False
+    assert await store.settle([]) == []
+
+
+async def test_answers_come_in_the_order_of_the_endings(store: Store, clock: ManualClock) -> None:
+    await put(store, *[job() for _ in range(2)])
+    stale = await take(store, 2)
+    clock.advance("2m")
+    await store.rescue()
+    await put(store, *[job(keep=0 if n % 2 else HOUR) for n in range(6)])
+    mine = await take(store, 8)
+    kinds = [State.DONE, State.DONE, State.SCHEDULED, State.DEAD, State.PARKED, State.HELD]
+    endings = [Ending(lease=stale[0], state=State.DONE)]
+    endings += [
+        Ending(lease=lease, state=kind, park="b") for lease, kind in zip(mine, kinds, strict=False)
+    ]
+    endings += [Ending(lease=stale[1], state=State.DEAD), endings[1]]
+
+    answers = await store.settle(endings)
+
+    assert answers == [False] + [True] * 6 + [False, False]
+
+
+async def test_two_settles_of_one_lease_at_once_one_wins(store: Store, handles: Handles) -> None:
+    (other,) = await handles(1)
+    for _ in range(10):
+        lease = await take_id(store, await add(store))
+
+        answers = await asyncio.gather(end(store, lease, State.DONE), end(other, lease, State.DEAD))
+
+        assert sorted(answers) == [False, True]
+        winner = State.DONE if answers[0] else State.DEAD
+        assert await state(store, lease.id) is winner
+        assert len(await outcomes(store, lease.id)) == 1
+
+
+async def test_two_endings_of_one_lease_in_one_call_the_first_wins(store: Store) -> None:
+    lease = await take_id(store, await add(store))
+
+    answers = await store.settle(
+        [Ending(lease=lease, state=State.HELD), Ending(lease=lease, state=State.DONE)]
+    )
+
+    assert answers == [True, False]
+    assert await state(store, lease.id) is State.HELD
+
+
+async def test_a_settle_races_a_cancel_and_one_wins(store: Store, handles: Handles) -> None:
+    """F38"""
+    (other,) = await handles(1)
+    for n in range(20):
+        lease = await take_id(store, await add(store))
+        pair = [end(store, lease), other.cancel([lease.id], ANN)]
+        settled, cancelled = await asyncio.gather(*(pair if n % 2 else pair[::-1]))
+        if not n % 2:
+            settled, cancelled = cancelled, settled
+
+        assert [settled] != cancelled
+        assert await state(store, lease.id) is (State.DONE if settled else State.CANCELLED)
+        assert await outcomes(store, lease.id) == ["done" if settled else "cancelled"]
+
+
+async def test_history_tells_every_run(store: Store, clock: ManualClock) -> None:
+    id = await add(store, attempts=9)
+    ends = [
+        (State.SCHEDULED, {"failure": BOOM}, "retry"),
+        (State.SCHEDULED, {"spend": False}, "snooze"),
+        (State.PARKED, {"spend": False, "park": "b"}, "parked"),
+        (State.HELD, {"failure": BOOM}, "held"),
+        (None, {}, "rescued"),
+        (State.DEAD, {"failure": BOOM}, "dead"),
+        (State.DONE, {}, "done"),
+    ]
+    expected: list[tuple[str, str]] = []
+    for n, (ending, how, outcome) in enumerate(ends):
+        lease = await take_id(store, id, worker=f"w{n}")
+        expected.append((outcome, f"w{n}"))
+        clock.advance("5s")
+        if ending is None:
+            clock.advance("2m")
+            await store.rescue()
+        else:
+            assert await end(store, lease, ending, **how)
+        if ending in {State.PARKED, State.HELD, State.DEAD}:
+            assert await store.retry([id], ANN) == [True]
+
+    history = (await look(store, id)).history
+
+    assert [(run.outcome, run.worker) for run in history] == expected
+    assert all(run.ended_at - run.began_at >= 5 * SECOND for run in history)
+    assert all(a.ended_at <= b.began_at for a, b in pairwise(history))
+    assert [run.failure for run in history[:2]] == [BOOM, None]
+
+
+async def test_history_keeps_the_last_fifty(store: Store) -> None:
+    id = await add(store, attempts=1_000)
+    for n in range(53):
+        lease = await take_id(store, id)
+        failure = Failure(type="Boom", message=f"run {n}")
+        assert await end(store, lease, State.SCHEDULED, failure=failure)
+
+    history = (await look(store, id)).history
+
+    assert len(history) == 50
+    assert [run.number for run in history] == list(range(4, 54))
+    assert history[-1].failure == Failure(type="Boom", message="run 52")
+
+
+async def test_a_thousand_runs_end_in_one_call(store: Store) -> None:
+    await put(store, *[job() for _ in range(1_000)])
+    leases = await take(store, 1_000)
+
+    answers = await store.settle([Ending(lease=lease, state=State.DONE) for lease in leases])
+
+    assert answers == [True] * 1_000
+    assert await count(store, states=frozenset({State.DONE})) == 1_000
+
+
+async def test_many_settlers_at_once_all_get_their_answer(store: Store, handles: Handles) -> None:
+    settlers = [store, *await handles(1)]
+    await put(store, *[job() for _ in range(60)])
+    leases = await take(store, 60)
+    kinds = [State.DONE, State.SCHEDULED, State.DEAD]
+
+    answers = await asyncio.gather(
+        *(end(settlers[n % 2], lease, kinds[n % 3], delay=HOUR) for n, lease in enumerate(leases))
+    )
+
+    assert answers == [True] * 60
+    for kind in kinds:
+        assert await count(store, queue=WORK, states=frozenset({kind})) == 20
+
+
+async def test_a_settled_job_does_not_lapse(store: Store, clock: ManualClock) -> None:
+    leases: list[Lease] = []
+    for ending in ENDINGS:
+        lease = await take_id(store, await add(store))
+        assert await end(store, lease, ending, delay=HOUR, park="b")
+        leases.append(lease)
+    clock.advance("30m")
+
+    assert await store.rescue() == []
+    assert await store.rescue(worker="w1") == []
