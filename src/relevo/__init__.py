@@ -6,7 +6,7 @@ The public names, listed; nothing else lives here.
 from relevo.app import App, listener
 from relevo.backoff import Backoff, constant, exponential
 from relevo.context import Context
-from relevo.engine import Receipt, Relevo
+from relevo.engine import Receipt, Relevo, Started
 from relevo.errors import (
     CircuitOpen,
     DefinitionError,
@@ -27,13 +27,15 @@ from relevo.errors import (
     StoreError,
     StoreUnavailable,
 )
+from relevo.flow import Flow
 from relevo.job import Job, State, Verdict
-from relevo.message import Command, Event, per_key
+from relevo.message import Breaker, Command, Event, per_key
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
 
 __all__ = [
     "App",
     "Backoff",
+    "Breaker",
     "Cancelled",
     "CircuitOpen",
     "Command",
@@ -42,6 +44,7 @@ __all__ = [
     "DefinitionError",
     "Done",
     "Event",
+    "Flow",
     "Job",
     "LeaseLost",
     "MisuseError",
@@ -60,6 +63,7 @@ __all__ = [
     "SettingsError",
     "SignatureError",
     "Snooze",
+    "Started",
     "State",
     "StoreDamaged",
     "StoreError",

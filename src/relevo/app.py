@@ -1,4 +1,4 @@
-"""App: its workers and listeners, told apart by annotation.
+"""App: its workers, listeners, pollers and schedules, told apart by annotation.
 
 app = App("cars", workers=[book_supplier], listeners=[book])     # or, in a single file,
 
@@ -29,6 +29,8 @@ from relevo.message import (
     attempts_of,
     codec,
 )
+from relevo.poller import Over, Poller, poller
+from relevo.schedule import Missed, Schedule, schedule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,6 +101,8 @@ class App:
         self.name = name
         self.workers: list[Binding] = []
         self.listeners: list[Binding] = []
+        self.pollers: list[Poller] = []
+        self.schedules: list[Schedule] = []
         for function in workers:
             self._add_worker(function, {})
         for item in listeners:
@@ -134,6 +138,57 @@ class App:
             return function
 
         return add if function is None else add(function)
+
+    def poller(
+        self,
+        template: str,
+        *,
+        over: Over | None = None,
+        every: Duration = "15s",
+        jitter: Duration = "500ms",
+        backoff: Backoff | None = None,
+        timeout: Duration = "5m",
+    ) -> Callable[[F], F]:
+        """Run an async function again and again for each key, one runner a key in the fleet."""
+
+        def add(function: F) -> F:
+            self.pollers.append(
+                poller(
+                    template,
+                    function,
+                    app=self.name,
+                    queue=f"{self.name}:pollers:{_slug(function.__name__)}",
+                    over=over,
+                    every=every,
+                    jitter=jitter,
+                    backoff=backoff,
+                    timeout=timeout,
+                )
+            )
+            return function
+
+        return add
+
+    def schedule(
+        self, cron: str, *, tz: str = "UTC", missed: Missed = "last", name: str | None = None
+    ) -> Callable[[F], F]:
+        """Enqueue the command that the function gives, at each tick, once in the whole fleet."""
+
+        def add(function: F) -> F:
+            self.schedules.append(
+                schedule(
+                    cron,
+                    function,
+                    app=self.name,
+                    queue=f"{self.name}:schedules:{_slug(function.__name__)}",
+                    tz=tz,
+                    missed=missed,
+                    name=name,
+                )
+            )
+            return function
+
+        return add
 
     def _add_worker(self, function: Callable[..., Any], names: dict[str, Any]) -> None:
         message, takes_context = _parameters(function, names)

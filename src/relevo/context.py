@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from relevo.clock import Duration, moment
+from relevo.clock import Duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
@@ -33,7 +33,17 @@ current: ContextVar[Context | None] = ContextVar("relevo_context", default=None)
 class Context:
     """One run of one job, as its worker sees it."""
 
-    __slots__ = ("_engine", "_expires", "_lease", "_loop", "_result", "_run", "_tx", "is_settled")
+    __slots__ = (
+        "_again",
+        "_engine",
+        "_expires",
+        "_lease",
+        "_loop",
+        "_result",
+        "_run",
+        "_tx",
+        "is_settled",
+    )
 
     def __init__(
         self, engine: Relevo, lease: Lease, loop: asyncio.AbstractEventLoop, expires: list[float]
@@ -43,6 +53,7 @@ class Context:
         self._loop = loop
         self._expires = expires  # when the lease lapses unless extended; loop time, shared
         self._run = ""
+        self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
         self._result: Any = None
         self.is_settled = False
@@ -145,9 +156,7 @@ class Context:
                 yield session
             finally:
                 self._tx = None
-            result = None if self._result is None else plain(self._result)
-            ending = Ending(lease=self._lease, state=State.DONE, result=result)
-            if not await self._engine.settle_within(session, ending):
+            if not await self._engine.settle_within(session, self._ending()):
                 raise LeaseLost(
                     f"job {self.id} went to another worker; nothing of this run is saved"
                 )
@@ -181,6 +190,23 @@ class Context:
     def tx(self) -> AsyncSession | None:
         """The open transaction, which enqueue and publish join."""
         return self._tx
+
+    def recur(self, again: Callable[[], tuple[timedelta, bytes]]) -> None:
+        """Make `transaction()` end this turn of a recurring job instead of the job."""
+        self._again = again
+
+    def _ending(self) -> Ending:
+        if self._again is None:
+            result = None if self._result is None else plain(self._result)
+            return Ending(lease=self._lease, state=State.DONE, result=result)
+        delay, progress = self._again()
+        return Ending(
+            lease=self._lease,
+            state=State.SCHEDULED,
+            delay=milliseconds(delay),
+            spend=False,
+            result=progress,
+        )
 
     def _check_open(self, what: str) -> None:
         if self.is_settled:

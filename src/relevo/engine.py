@@ -14,12 +14,14 @@ import msgspec
 from relevo.app import App, Binding
 from relevo.backoff import Backoff
 from relevo.batch import Coalescer
+from relevo.breaker import Breakers
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds, stamp
 from relevo.context import current
 from relevo.desk import Desk
-from relevo.errors import DefinitionError, MisuseError, QueueClosed
+from relevo.errors import DefinitionError, MisuseError, QueueClosed, StoreUnavailable
+from relevo.flow import Flow, Node, node_id
 from relevo.ids import new_id
-from relevo.job import Ending, Inserted, NewJob, State, Verdict
+from relevo.job import LIVE, After, Ending, Inserted, NewJob, State, Verdict
 from relevo.message import (
     KEY_MAX,
     PRIORITIES,
@@ -32,9 +34,11 @@ from relevo.message import (
     codec,
 )
 from relevo.outbox import Database, driver
+from relevo.recurring import Recurring
 from relevo.runner import Meta, unknown
-from relevo.store import BATCH, Store, Want
+from relevo.store import BATCH, Note, Store, Want
 from relevo.stores import open_store
+from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry
 from relevo.worker import Worker
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 KEEP_DEAD = timedelta(days=90)
+FLOW_KEY_TTL = 30 * 86_400_000
 
 
 class Receipt(NamedTuple):
@@ -53,6 +58,14 @@ class Receipt(NamedTuple):
     @property
     def is_new(self) -> bool:
         return self.verdict in (Verdict.NEW, Verdict.REOPENED)
+
+
+class Started(NamedTuple):
+    """A flow on its way: its id, and the job id of each node."""
+
+    id: str
+    jobs: dict[str, str]
+    verdict: Verdict
 
 
 class Relevo:
@@ -73,26 +86,34 @@ class Relevo:
         self.keep_dead = duration(keep_dead)
         self.telemetry = Telemetry()
         self.desk = Desk(self.store)
+        self.time = StoreTime(self.store, self.clock)
+        self.breakers = Breakers(self.store, self.time)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self._listeners: dict[str, list[Binding]] = {}
         self._database = Database(self.store, database or self.store.dsn)
         self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
+        self.recurring = Recurring(self)
         for app in self.apps:
             self._register(app)
+        for binding in self.recurring.bindings():
+            self._bind(binding)
 
     def _register(self, app: App) -> None:
         if sum(other.name == app.name for other in self.apps) > 1:
             raise DefinitionError(f"two apps are called '{app.name}'")
         for binding in (*app.workers, *app.listeners):
-            place = (binding.spec.queue, binding.spec.kind)
-            if place in self.bindings:
-                raise DefinitionError(
-                    f"{binding.name} and {self.bindings[place].name} both take {place[1]} from "
-                    f"{place[0]}: a command has one worker, and each listener a queue of its own"
-                )
-            self.bindings[place] = binding
+            self._bind(binding)
         for binding in app.listeners:
             self._listeners.setdefault(binding.spec.kind, []).append(binding)
+
+    def _bind(self, binding: Binding) -> None:
+        place = (binding.spec.queue, binding.spec.kind)
+        if place in self.bindings:
+            raise DefinitionError(
+                f"{binding.name} and {self.bindings[place].name} both take {place[1]} from "
+                f"{place[0]}: a command has one worker, and each listener a queue of its own"
+            )
+        self.bindings[place] = binding
 
     # life
 
@@ -160,6 +181,13 @@ class Relevo:
         [receipt] = await self._insert([job], tx)
         return receipt
 
+    async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
+        """Order something under an id of the caller's: the same id again is the same job."""
+        job = self._job(command, command.__relevo__)
+        job = msgspec.structs.replace(job, id=id, keep=max(job.keep, keep_at_least))
+        [receipt] = await self._insert([job], None)
+        return receipt
+
     async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:
         """Order many things, in batches; each is as safe as with enqueue()."""
         jobs = [self._job(command, command.__relevo__) for command in commands]
@@ -174,6 +202,51 @@ class Relevo:
         bundle = new_id() if len(listeners) > 1 else None
         jobs = [self._job(event, listener.spec, bundle) for listener in listeners]
         return await self._insert(jobs, tx) if jobs else []
+
+    async def start(self, flow: Flow, *, key: str | None = None, tx: Any = None) -> Started:
+        """Start a flow: all of its nodes are stored, or none.
+
+        While a flow with the same name and key is unfinished, starting it again answers with that
+        one; so does starting again after a crash that left it half known.
+        """
+        nodes = flow.ordered()
+        if key is None:
+            return await self._start(flow, nodes, new_id(), tx)
+        name = f"{flow.name}/{key}"
+        for _ in range(10):
+            [note] = await self.store.recall("flow", [name])
+            if note is not None:
+                started = note.value.decode()
+                ends = await self.store.find([node_id(started, node.name) for node in flow.ends()])
+                if any(end is None or end.state in LIVE for end in ends):
+                    return await self._start(flow, nodes, started, tx)
+            fresh = new_id()
+            mine = Note(
+                kind="flow",
+                name=name,
+                value=fresh.encode(),
+                version=0 if note is None else note.version,
+                ttl=FLOW_KEY_TTL,
+            )
+            if (await self.store.remember([mine]))[0]:
+                return await self._start(flow, nodes, fresh, tx)
+        raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
+
+    async def _start(self, flow: Flow, nodes: Sequence[Node], id: str, tx: Any) -> Started:
+        ids = {node.name: node_id(id, node.name) for node in nodes}
+        jobs = [
+            msgspec.structs.replace(
+                self._job(node.command, node.command.__relevo__, bundle=id),
+                id=ids[node.name],
+                flow=id,
+                node=node.name,
+                after=tuple(After(ids[child.name], child.on_failure) for child in node.after),
+            )
+            for node in nodes
+        ]
+        receipts = await self._insert(jobs, tx)
+        is_new = any(receipt.is_new for receipt in receipts)
+        return Started(id, ids, Verdict.NEW if is_new else Verdict.IN_PROGRESS)
 
     def _job(self, message: Message, spec: Spec, bundle: str | None = None) -> NewJob:
         cause = current.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
@@ -40,6 +41,17 @@ def new_id() -> str:
             _tail += 1
         last, tail = _last_ms, _tail
     return f"{last << 80 | (tail >> 62) << 64 | _VERSION_AND_VARIANT | tail & _LOW:032x}"
+
+
+def derived_id(ms: int, text: str) -> str:
+    """An id of the given moment that is the same whenever the same text asks for it."""
+    tail = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=10).digest()) >> 6
+    return f"{ms << 80 | (tail >> 62) << 64 | _VERSION_AND_VARIANT | tail & _LOW:032x}"
+
+
+def moment_of(id: str) -> int:
+    """The millisecond in which an id was made."""
+    return int(id[:12], 16)
 
 
 def parse_id(text: str) -> str | None:

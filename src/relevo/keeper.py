@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PRUNE_EVERY = 60.0
 NEIGHBOURS_EVERY = 1.0
+ENSURE_EVERY = 60.0
 
 
 class Keeper:
@@ -32,6 +33,8 @@ class Keeper:
                 group.create_task(self._rescue(), name="relevo-rescue")
                 group.create_task(self._prune(), name="relevo-prune")
                 group.create_task(self._neighbours(), name="relevo-neighbours")
+                group.create_task(self._breakers(), name="relevo-breakers")
+                group.create_task(self._recurring(), name="relevo-recurring")
 
     async def _rescue(self) -> None:
         """Sweep twice a lease, so that an orphan runs again within one and a half."""
@@ -59,6 +62,29 @@ class Keeper:
             for gone in self._presence.departed():
                 await self._sweep(gone)
                 self._presence.bury(gone)
+
+    async def _breakers(self) -> None:
+        """Tend the troubled breakers every second, and learn of others' once a minute."""
+        breakers = self._worker.engine.breakers
+        round = 0
+        while True:
+            try:
+                if round % 60 == 0:
+                    await breakers.learn()
+                await breakers.tend()
+            except StoreError as error:
+                self._worker.telemetry.trouble("cannot tend breakers; trying again", error)
+            round += 1
+            await asyncio.sleep(1)
+
+    async def _recurring(self) -> None:
+        """See once a minute that every poller and schedule has its job."""
+        while True:
+            try:
+                await self._worker.engine.recurring.ensure()
+            except Exception as error:  # noqa: BLE001 - a poller's own list of keys may raise anything
+                self._worker.telemetry.trouble("cannot set up pollers; trying again", error)
+            await asyncio.sleep(ENSURE_EVERY * random.uniform(0.8, 1.2))
 
     async def _prune(self) -> None:
         dead_keep = milliseconds(self._worker.engine.keep_dead)

@@ -72,6 +72,31 @@ def per_key(template: str, amount: int | str) -> PerKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Breaker:
+    """When to stop calling a dependency, told apart by a template over the payload.
+
+    `failures` in a row within `window` open it for `cooldown`, which doubles up to `cap` while
+    probes keep failing; what was parked meanwhile is let go at no more than `release` jobs a
+    second.
+    """
+
+    template: str
+    failures: int = 5
+    window: Duration = "60s"
+    cooldown: Duration = "30s"
+    cap: Duration = "10m"
+    release: int = 50
+
+    def __post_init__(self) -> None:
+        if type(self.failures) is not int or not 1 <= self.failures <= 1_000:
+            raise DefinitionError(f"a breaker opens after 1 to 1,000 failures, not {self.failures}")
+        if type(self.release) is not int or not 1 <= self.release <= 100_000:
+            raise DefinitionError(f"a breaker releases 1 to 100,000 a second, not {self.release}")
+        for length in (self.window, self.cooldown, self.cap):
+            duration(length)
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """What a message's class says about its jobs."""
 
@@ -83,7 +108,8 @@ class Spec:
     priority: int = 1
     key: Template | None = None
     unique: Unique = "unfinished"
-    breaker: Template | None = None
+    breaker: Breaker | None = None
+    dependency: Template | None = None  # the breaker's name for one message
     lane: Template | None = None
     limit: int | None = None
     lane_limit: int | None = None
@@ -132,7 +158,7 @@ class Command(Message):
         priority: Priority = "normal",
         key: str | None = None,
         unique: Unique = "unfinished",
-        breaker: str | None = None,
+        breaker: str | Breaker | None = None,
         limit: int | PerKey | None = None,
         rate: str | PerKey | None = None,
         ordered: str | None = None,
@@ -164,6 +190,7 @@ class Command(Message):
                 f"{owner}: limit, rate, ordered and fair must share one key, not "
                 + " and ".join(sorted(lanes))
             )
+        guard = Breaker(breaker) if isinstance(breaker, str) else breaker
         cls.__relevo__ = Spec(
             kind=name or owner,
             queue=queue_name(queue),
@@ -173,7 +200,8 @@ class Command(Message):
             priority=PRIORITIES[priority],
             key=_template(key, cls),
             unique=unique,
-            breaker=_template(breaker, cls),
+            breaker=guard,
+            dependency=None if guard is None else Template(guard.template, cls),
             lane=_template(lanes.pop() if lanes else None, cls),
             limit=_count(limit, owner) if isinstance(limit, int) else None,
             lane_limit=_count(limit.amount, owner) if isinstance(limit, PerKey) else None,

@@ -77,7 +77,15 @@ class Held:
     failure: Failure
 
 
-Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A recurring job's turn is over: the next after `delay`, which finds `progress`."""
+
+    delay: timedelta
+    progress: bytes
+
+
+Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held | Again
 
 _RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
 
@@ -87,7 +95,7 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
     failure = describe(error)
     match error:
         case CircuitOpen():
-            return Parked(error.breaker, failure)
+            return Parked(behind(error.breaker), failure)
         case ProviderUncertain():
             return Held(failure)
         case ProviderRefused() | PayloadError():
@@ -101,6 +109,11 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
             return Retry(failure.message, max(wait, backoff.after(attempt)), failure)
         case _:
             return Retry(failure.message, backoff.after(attempt), failure)
+
+
+def behind(breaker: str) -> str:
+    """What the jobs of a breaker are parked behind."""
+    return f"breaker:{breaker}"
 
 
 _MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000

@@ -14,10 +14,17 @@ from relevo.app import Binding
 from relevo.backoff import Backoff
 from relevo.clock import milliseconds
 from relevo.context import Context, current
-from relevo.errors import LeaseLost, PayloadError
+from relevo.errors import (
+    CircuitOpen,
+    LeaseLost,
+    PayloadError,
+    ProviderUnavailable,
+    ProviderUncertain,
+)
 from relevo.job import Ending, Lease, State
 from relevo.message import codec
 from relevo.outcome import (
+    Again,
     Cancelled,
     Dead,
     Done,
@@ -79,7 +86,10 @@ class Runner:
         ctx = Context(self._engine, lease, self._loop, expires)
         token = current.set(ctx)
         try:
-            value = await self._call(binding, message, ctx, meta)
+            if binding.spec.dependency is None:
+                value = await self._call(binding, message, ctx, meta)
+            else:
+                value = await self._call_guarded(binding, message, ctx, meta)
             outcome: Outcome = value if isinstance(value, Outcome) else Done(value)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -93,7 +103,7 @@ class Runner:
         finally:
             current.reset(token)
         if ctx.is_settled:
-            if not isinstance(outcome, Done):
+            if not isinstance(outcome, Done | Again):
                 log.warning(
                     "worker failed after its transaction had committed; the job stays done",
                     extra={"job": lease.id, "queue": lease.queue, "outcome": repr(outcome)},
@@ -120,6 +130,30 @@ class Runner:
             work.add_done_callback(_forget)
             raise TimeoutError(f"the worker ran past its time limit of {limit:g} s")
         return work.result()
+
+    async def _call_guarded(
+        self, binding: Binding, message: Any, ctx: Context, meta: Meta | None
+    ) -> Any:
+        """The same behind a breaker: transport faults and time-outs count, refusals do not."""
+        rule, template = binding.spec.breaker, binding.spec.dependency
+        assert rule is not None and template is not None  # noqa: S101 - the caller looked
+        name = template.fill(message)
+        breakers = self._engine.breakers
+        await breakers.admit(name, ctx.id)
+        try:
+            value = await self._call(binding, message, ctx, meta)
+        except CircuitOpen:
+            raise
+        except (ProviderUnavailable, ProviderUncertain, TimeoutError) as error:
+            is_open = await breakers.failed(name, rule, ctx.id, describe(error).message)
+            if is_open and not isinstance(error, ProviderUncertain):
+                raise CircuitOpen(name) from error  # the breaker's fault now, not the job's
+            raise
+        except Exception:
+            await breakers.succeeded(name, ctx.id)
+            raise
+        await breakers.succeeded(name, ctx.id)
+        return value
 
     def _judge(
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None
@@ -163,6 +197,11 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
         case Parked(behind, failure):
             return Ending(
                 lease=lease, state=State.PARKED, spend=False, park=behind, failure=failure
+            )
+        case Again(delay, progress):
+            wait = milliseconds(delay)
+            return Ending(
+                lease=lease, state=State.SCHEDULED, delay=wait, spend=False, result=progress
             )
         case Held(failure):
             return Ending(lease=lease, state=State.HELD, failure=failure)

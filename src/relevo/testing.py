@@ -22,9 +22,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import msgspec
 import pytest
 
 from relevo.app import App
@@ -32,7 +31,7 @@ from relevo.clock import Duration, duration
 from relevo.engine import Relevo
 from relevo.errors import StoreUnavailable
 from relevo.job import State
-from relevo.message import Command, Event, Message
+from relevo.message import Command, Event, Message, codec
 from relevo.store import Filter, Store
 from relevo.worker import Worker
 
@@ -77,7 +76,8 @@ async def relevo(
 @asynccontextmanager
 async def working(relevo: Relevo, **options: Any) -> AsyncGenerator[Worker]:
     """A worker beside the test, stopped politely when the block ends."""
-    worker = Worker(relevo, **{"concurrency": 20, "grace": "2s", **options})
+    settings: dict[str, Any] = {"concurrency": 20, "grace": "2s", **options}
+    worker = Worker(relevo, **settings)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -162,7 +162,7 @@ async def enqueued(relevo: Relevo, kind: type[M], **fields: Any) -> list[M]:
     while True:
         page = await relevo.store.page(Filter(kind=kind.__relevo__.kind), cursor=cursor, limit=200)
         for job in page.jobs:
-            message = cast("M", msgspec.json.decode(job.payload, type=kind))
+            message = codec(kind).decode(job.payload)
             if all(getattr(message, name) == value for name, value in fields.items()):
                 found.append(message)
         cursor = page.cursor

@@ -21,7 +21,7 @@ from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
 from relevo.keeper import Keeper
 from relevo.lifeline import Lifeline
-from relevo.outcome import Done, Outcome, reason
+from relevo.outcome import Again, Done, Outcome, reason
 from relevo.runner import Runner, ending
 from relevo.store import BATCH
 from relevo.telemetry import log
@@ -253,7 +253,7 @@ class Worker:
             if not flight.why:
                 self.flights.pop(lease.id, None)
         else:
-            if not isinstance(outcome, Done):
+            if not isinstance(outcome, Done | Again):
                 self.telemetry.ended(lease, outcome)
             self._endings.append(ending(lease, outcome))
             self._settle_now.set()

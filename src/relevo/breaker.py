@@ -1,0 +1,258 @@
+"""Stops calling a provider that keeps failing.
+
+A breaker's state is a note in the store, shared by every process. While it is closed nothing is
+read or written but once a second; while it is open its jobs are parked, unspent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from relevo.clock import milliseconds
+from relevo.errors import CircuitOpen, NotFoundError, StoreUnavailable
+from relevo.message import Breaker
+from relevo.outcome import behind
+from relevo.store import Audit, By, Filter, Note, Store
+from relevo.storetime import StoreTime
+from relevo.telemetry import log
+
+KIND = "breaker"
+FRESH = 1_000  # how long another process's change may go unseen, in milliseconds
+PROBE = 60_000  # how long a probe may take before another is let through
+NUDGE = 3_000
+SPREAD_MIN = 15_000  # so that no second gets more than a tenth of what is released
+HISTORY = 20
+
+
+class Turn(msgspec.Struct, frozen=True, array_like=True):
+    """One change of a breaker's state."""
+
+    at: int
+    state: str
+    why: str
+
+
+class Circuit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of one breaker."""
+
+    state: Literal["closed", "open", "half_open"] = "closed"
+    failures: int = 0
+    first_failure_at: int = 0
+    until: int = 0  # open: when a probe may try; half open: when the probe is given up
+    cooldown: int = 0
+    probe: str = ""  # the job that tries
+    nudged_at: int = 0
+    release: int = 50
+    history: tuple[Turn, ...] = ()
+
+    def turned(self, at: int, state: Literal["closed", "open", "half_open"], why: str) -> Circuit:
+        history = (*self.history, Turn(at, state, why[:200]))[-HISTORY:]
+        return msgspec.structs.replace(self, state=state, history=history)
+
+
+_decode = msgspec.json.Decoder(Circuit).decode
+
+
+class Breakers:
+    """Every breaker this process has met."""
+
+    def __init__(self, store: Store, time: StoreTime) -> None:
+        self._store = store
+        self._time = time
+        self._known: dict[str, tuple[Circuit, int, int]] = {}  # circuit, version, read at
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._troubled: dict[str, int] = {}  # when last seen not closed; tended every second
+
+    # for a run
+
+    async def admit(self, name: str, job: str) -> None:
+        """Let a job call its dependency, or raise CircuitOpen."""
+        circuit, version, _ = await self._read(name)
+        if circuit.state == "closed":
+            return
+        now = await self._time.now()
+        is_mine = circuit.state == "half_open" and circuit.probe == job
+        if not is_mine and now < circuit.until:
+            raise CircuitOpen(name)
+        probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE)
+        if circuit.state == "open":
+            probing = probing.turned(now, "half_open", f"job {job} probes")
+        if not await self._write(name, probing, version):
+            raise CircuitOpen(name)
+
+    async def failed(self, name: str, rule: Breaker, job: str, why: str) -> bool:
+        """Count a failure; True when the breaker is open now."""
+
+        def change(circuit: Circuit, now: int) -> Circuit | None:
+            if circuit.state == "open" or (circuit.state == "half_open" and circuit.probe != job):
+                return None
+            if circuit.state == "half_open":
+                cooldown = min(circuit.cooldown * 2, milliseconds(rule.cap))
+                return _opened(circuit, now, cooldown, f"the probe failed: {why}")
+            is_new = now - circuit.first_failure_at > milliseconds(rule.window)
+            count = 1 if is_new else circuit.failures + 1
+            if count >= rule.failures:
+                start = msgspec.structs.replace(circuit, release=rule.release)
+                cooldown = milliseconds(rule.cooldown)
+                return _opened(start, now, cooldown, f"{count} failures in a row: {why}")
+            first = now if is_new else circuit.first_failure_at
+            return msgspec.structs.replace(circuit, failures=count, first_failure_at=first)
+
+        circuit = await self._change(name, change)
+        return circuit.state == "open"
+
+    async def succeeded(self, name: str, job: str) -> None:
+        """Forget failures; close, and let the parked jobs go, if this was the probe."""
+        circuit, _, _ = await self._read(name)
+        if circuit.state == "open" or (circuit.state == "closed" and not circuit.failures):
+            return
+
+        def change(circuit: Circuit, now: int) -> Circuit | None:
+            if circuit.state == "half_open" and circuit.probe == job:
+                return _closed(circuit, now, f"the probe {job} worked")
+            if circuit.state == "closed" and circuit.failures:
+                return msgspec.structs.replace(circuit, failures=0, first_failure_at=0)
+            return None
+
+        was_open = circuit.state == "half_open"
+        circuit = await self._change(name, change)
+        if was_open and circuit.state == "closed":
+            await self._release(name, circuit)
+
+    # for the keeper
+
+    async def tend(self) -> None:
+        """Let a probe through where the cool-down is over, and stragglers where it has closed."""
+        for name in list(self._troubled):
+            circuit, version, _ = await self._read(name)
+            now = await self._time.now()
+            if circuit.state == "closed":
+                # A process that had not heard yet may have parked some more.
+                await self._store.unpark(behind(name), spread=SPREAD_MIN)
+                if self._time.local() - self._troubled[name] > 5 * FRESH:
+                    del self._troubled[name]
+            elif now >= circuit.until and now - circuit.nudged_at > NUDGE:
+                nudged = msgspec.structs.replace(circuit, nudged_at=now)
+                if await self._write(name, nudged, version):
+                    await self._store.unpark(behind(name), limit=1)
+
+    async def learn(self) -> None:
+        """Meet the breakers that other processes, perhaps gone since, have opened."""
+        for note in await self._store.notes(KIND):
+            if note.name not in self._troubled and _decode(note.value).state != "closed":
+                self._troubled[note.name] = self._time.local()
+
+    # for people
+
+    async def all(self) -> list[tuple[str, Circuit, int]]:
+        """Every breaker that was ever troubled, with how many jobs it holds back."""
+        found: list[tuple[str, Circuit, int]] = []
+        after = ""
+        while notes := await self._store.notes(KIND, after=after):
+            after = notes[-1].name
+            for note in notes:
+                parked = await self._store.count(Filter(park=behind(note.name)))
+                found.append((note.name, _decode(note.value), parked))
+        return found
+
+    async def turn(self, name: str, verb: Literal["open", "close", "probe"], by: By) -> Circuit:
+        """Open, close or probe by hand."""
+        [note] = await self._store.recall(KIND, [name])
+        if note is None and verb != "open":
+            raise NotFoundError(f"no breaker '{name}' has ever been troubled")
+
+        def change(circuit: Circuit, now: int) -> Circuit | None:
+            why = f"{by.who}: {by.note or verb}"
+            match verb:
+                case "open":
+                    return _opened(circuit, now, circuit.cooldown or 600_000, why)
+                case "close":
+                    return _closed(circuit, now, why)
+                case "probe":
+                    if circuit.state == "closed":
+                        return None
+                    turned = circuit.turned(now, "open", why)
+                    return msgspec.structs.replace(turned, until=now, nudged_at=0)
+
+        before = "closed" if note is None else _decode(note.value).state
+        circuit = await self._change(name, change)
+        await self._store.audit(
+            [
+                Audit(
+                    who=by.who,
+                    verb=f"breaker {verb}",
+                    target=name,
+                    note=by.note,
+                    before=before,
+                    after=circuit.state,
+                )
+            ]
+        )
+        if circuit.state == "closed":
+            await self._release(name, circuit)
+        return circuit
+
+    # inside
+
+    async def _read(self, name: str, *, fresh: bool = False) -> tuple[Circuit, int, int]:
+        local = self._time.local()
+        known = self._known.get(name)
+        if known is None or fresh or local - known[2] > FRESH:
+            [note] = await self._store.recall(KIND, [name])
+            circuit = Circuit() if note is None else _decode(note.value)
+            known = (circuit, 0 if note is None else note.version, local)
+            self._remember(name, known)
+        return known
+
+    def _remember(self, name: str, known: tuple[Circuit, int, int]) -> None:
+        self._known[name] = known
+        if known[0].state != "closed":
+            self._troubled[name] = known[2]
+
+    async def _write(self, name: str, circuit: Circuit, version: int) -> bool:
+        value = msgspec.json.encode(circuit)
+        [written] = await self._store.remember(
+            [Note(kind=KIND, name=name, value=value, version=version)]
+        )
+        if written:
+            self._remember(name, (circuit, version + 1, self._time.local()))
+        else:
+            self._known.pop(name, None)
+        return written
+
+    async def _change(self, name: str, change: Callable[[Circuit, int], Circuit | None]) -> Circuit:
+        """Read, change, write if nobody else has written since; a few rounds."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            for attempt in range(10):
+                circuit, version, _ = await self._read(name, fresh=attempt > 0)
+                changed = change(circuit, await self._time.now())
+                if changed is None:
+                    return circuit
+                if await self._write(name, changed, version):
+                    if changed.state != circuit.state:
+                        why = changed.history[-1].why if changed.history else ""
+                        extra = {"breaker": name, "state": changed.state, "why": why}
+                        log.warning("breaker turned", extra=extra)
+                    return changed
+        raise StoreUnavailable(f"the breaker '{name}' is changed by too many at once; try again")
+
+    async def _release(self, name: str, circuit: Circuit) -> None:
+        park = behind(name)
+        parked = await self._store.count(Filter(park=park), most=1_000_000)
+        await self._store.unpark(park, spread=max(SPREAD_MIN, parked * 1_000 // circuit.release))
+
+
+def _opened(circuit: Circuit, now: int, cooldown: int, why: str) -> Circuit:
+    turned = circuit.turned(now, "open", why)
+    return msgspec.structs.replace(
+        turned, until=now + cooldown, cooldown=cooldown, probe="", nudged_at=0, failures=0
+    )
+
+
+def _closed(circuit: Circuit, now: int, why: str) -> Circuit:
+    turned = circuit.turned(now, "closed", why)
+    return msgspec.structs.replace(turned, until=0, probe="", failures=0, first_failure_at=0)

@@ -1,0 +1,124 @@
+"""Runs pollers and schedules: jobs that snooze until their next turn instead of ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from relevo.app import Binding
+from relevo.clock import moment
+from relevo.context import Context
+from relevo.errors import CircuitOpen, LeaseLost
+from relevo.ids import derived_id
+from relevo.message import Command
+from relevo.outcome import Again, Cancelled, Outcome, describe
+from relevo.poller import Poll, Poller, Progress
+from relevo.schedule import Schedule
+from relevo.telemetry import log
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+PAUSED = "recurring-paused"  # the kind of the notes that switch single keys off
+REST_WHEN_OFF = timedelta(seconds=60)
+SOON = timedelta(milliseconds=1)
+KEEP_TICK = 3_600_000  # a tick's job is known at least so long after its end
+
+_decode = msgspec.json.Decoder(Progress).decode
+
+
+class Recurring:
+    """Every poller and schedule of the apps, bound to the commands that carry them."""
+
+    def __init__(self, engine: Relevo) -> None:
+        self._engine = engine
+        self._pollers = [poller for app in engine.apps for poller in app.pollers]
+        self._schedules = [schedule for app in engine.apps for schedule in app.schedules]
+
+    def bindings(self) -> list[Binding]:
+        """What the worker needs to run them like any other job."""
+        made = [self._bind(poller, self._poll(poller)) for poller in self._pollers]
+        made += [self._bind(schedule, self._tick(schedule)) for schedule in self._schedules]
+        return made
+
+    async def ensure(self) -> None:
+        """See that every key has its job; one insert for all, harmless to repeat."""
+        orders: list[Command] = []
+        for poller in self._pollers:
+            for key, values in await poller.keys():
+                orders.append(poller.command(key=key, values=values))  # pyright: ignore[reportCallIssue] - the class made in poller()
+        for schedule in self._schedules:
+            orders.append(schedule.command(name=schedule.name))  # pyright: ignore[reportCallIssue] - the class made in schedule()
+        if orders:
+            await self._engine.enqueue_many(orders)
+
+    def _bind(self, owner: Poller | Schedule, function: Callable[..., Any]) -> Binding:
+        spec = owner.command.__relevo__
+        function.__module__ = owner.function.__module__
+        function.__qualname__ = owner.function.__qualname__
+        return Binding(owner.name.partition(".")[0], function, owner.command, spec, True, True)
+
+    async def _progress(self, ctx: Context) -> Progress:
+        [job] = await self._engine.store.find([ctx.id])
+        return Progress() if job is None or job.result is None else _decode(job.result)
+
+    async def _is_off(self, name: str) -> bool:
+        [note] = await self._engine.store.recall(PAUSED, [name])
+        return note is not None
+
+    def _poll(self, poller: Poller) -> Callable[..., Any]:
+        async def poll(order: Any, ctx: Context) -> Outcome:
+            progress = await self._progress(ctx)
+            if order.key not in {key for key, _ in await poller.keys()}:
+                return Cancelled(f"nobody asks for '{order.key}' any more")
+            if await self._is_off(order.key):
+                return Again(REST_WHEN_OFF, msgspec.json.encode(progress))
+            turn = Poll(order.key, order.values, progress.cursor)
+
+            def again() -> tuple[timedelta, bytes]:
+                kept = Progress(cursor=turn.cursor, last_at=self._engine.time.last())
+                return poller.rest(), msgspec.json.encode(kept)
+
+            ctx.recur(again)
+            try:
+                await poller.function(turn, ctx)
+            except (CircuitOpen, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001 - a poller may raise anything; it goes on
+                failure = describe(error)
+                failures = progress.failures + 1
+                log.warning(
+                    "poller failed",
+                    extra={"poller": order.key, "failures": failures, "error": failure.message},
+                )
+                kept = msgspec.structs.replace(
+                    progress, failures=failures, error=f"{failure.type}: {failure.message}"[:500]
+                )
+                return Again(poller.backoff.after(failures), msgspec.json.encode(kept))
+            return Again(*again())
+
+        return poll
+
+    def _tick(self, schedule: Schedule) -> Callable[..., Any]:
+        async def tick(order: Any, ctx: Context) -> Outcome:
+            progress = await self._progress(ctx)
+            now = await self._engine.time.now()
+            last = progress.last_at or now
+            if not await self._is_off(schedule.name):
+                for moment_due in schedule.due(last, now):
+                    await self._order(schedule, moment_due)
+            following = schedule.next_after(now)
+            if following is None:
+                return Cancelled(f"'{schedule.cron}' has no tick left")
+            kept = msgspec.json.encode(Progress(last_at=now))
+            return Again(max(SOON, moment(following) - moment(now)), kept)
+
+        return tick
+
+    async def _order(self, schedule: Schedule, tick: int) -> None:
+        for number, order in enumerate(schedule.orders(tick)):
+            id = derived_id(tick, f"{schedule.name}/{tick}/{number}")
+            await self._engine.enqueue_as(id, order, keep_at_least=KEEP_TICK)
