@@ -1,0 +1,653 @@
+"""F50: a store and a simple model of jobs, told the same story, agree after every step.
+
+Steps of time are whole hours and lengths end at half past, so that the moments that pass while a
+test runs never decide anything. Exact milliseconds are read from the store once they were found
+to lie where they must. The seed is in the failure's notes: RELEVO_SEED=… runs the same stories.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    get_state_machine_test,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+
+from relevo.ids import new_id
+from relevo.job import (
+    ENDED,
+    LIVE,
+    After,
+    Ending,
+    Failure,
+    Inserted,
+    Lease,
+    NewJob,
+    Policy,
+    State,
+    Verdict,
+)
+from relevo.store import By, Edit, Filter, QueueMode, Rescued, Store, Want
+from relevo.testing import ManualClock
+from tests.conformance.fresh import fresh
+
+HOUR = 3_600_000
+HALF = HOUR // 2
+QUEUES = ["app:module:one", "app:module:two"]
+WORKERS = ["w1", "w2"]
+PARKS = ["p1", "p2"]
+ANN = By("ann")
+BOOM = Failure(type="Boom", message="it went boom", fingerprint="boom")
+OUTCOMES = {
+    State.DONE: "done",
+    State.DEAD: "dead",
+    State.CANCELLED: "cancelled",
+    State.PARKED: "parked",
+    State.HELD: "held",
+}
+RETRYABLE = {State.DEAD, State.HELD, State.PARKED, State.CANCELLED}
+
+hours = st.integers(0, 3).map(lambda n: n and n * HOUR - HALF)
+queues = st.sampled_from(QUEUES)
+policies: st.SearchStrategy[Policy] = st.sampled_from(["fail", "continue"])
+
+
+@dataclass
+class Row:
+    """What the model knows of a job. READY stands for scheduled too: the clock tells them apart."""
+
+    id: str
+    queue: str
+    payload: bytes
+    priority: int
+    attempts: int
+    keep: int
+    key: str | None
+    seq: int
+    after: dict[str, Policy] = field(default_factory=dict[str, Policy])
+    counted: set[str] = field(default_factory=set[str])
+    state: State = State.READY
+    run_at: int = 0
+    attempt: int = 0
+    lease: Lease | None = None
+    lease_until: int = 0
+    worker: str = ""
+    park: str | None = None
+    ended_at: int = 0
+    failure: str | None = None
+    outcomes: list[str] = field(default_factory=list[str])
+    was_reopened: bool = False
+    moved: bool = False  # no longer where its insertion put it among equals
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A job to insert, before it has an id."""
+
+    queue: str
+    priority: int
+    attempts: int
+    delay: int
+    keep: int
+    key: str | None
+
+
+specs = st.builds(
+    Spec,
+    queue=queues,
+    priority=st.integers(0, 2),
+    attempts=st.integers(1, 3),
+    delay=hours,
+    keep=st.sampled_from([0, HALF, 30 * HOUR]),
+    key=st.sampled_from([None, None, "once-a", "once-b", "ever-a", "ever-b"]),
+)
+endings = st.builds(
+    lambda state, delay, spend, park: {
+        "state": state,
+        "delay": delay,
+        "spend": spend or state in ENDED,
+        "park": park if state is State.PARKED else None,
+        "failure": BOOM if state is State.DEAD else None,
+    },
+    st.sampled_from([*OUTCOMES, State.SCHEDULED, State.SCHEDULED]),
+    hours,
+    st.booleans(),
+    st.sampled_from(PARKS),
+)
+
+
+class Story(RuleBasedStateMachine):
+    """Random steps, told to the store and to the model."""
+
+    open_store: Callable[[ManualClock], Any]
+    portal: BlockingPortal
+
+    jobs: Bundle[str] = Bundle("jobs")
+    leases: Bundle[Lease] = Bundle("leases")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.stack = ExitStack()
+        self.store: Store = self.stack.enter_context(
+            self.portal.wrap_async_context_manager(self.open_store(self.clock))
+        )
+        self.rows: dict[str, Row] = {}
+        self.removed: set[str] = set()
+        self.forever: dict[tuple[str, str], tuple[str, str]] = {}
+        self.modes = dict.fromkeys(QUEUES, QueueMode.OPEN)
+        self.low = self.call(self.store.now)
+        self.due: list[tuple[Row, int]] = []
+        self.ends: list[Row] = []
+        self.count = 0
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    def call(self, verb: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **how: Any) -> Any:
+        async def run() -> Any:
+            return await verb(*args, **how)
+
+        return self.portal.call(run)
+
+    # the rules of the house, in the plainest words
+
+    def is_due(self, row: Row) -> bool:
+        return row.state is State.READY and row.run_at <= self.low
+
+    def schedule(self, row: Row, delay: int = 0) -> None:
+        row.state, row.run_at, row.moved = State.READY, self.low + delay, True
+        self.due.append((row, delay))
+
+    def holder(self, queue: str, key: str) -> Row | None:
+        """The live job that has a key."""
+        for row in self.rows.values():
+            if (row.queue, row.key) == (queue, key) and row.state in LIVE:
+                return row
+        return None
+
+    def end(self, row: Row, state: State) -> None:
+        row.state, row.lease, row.park = state, None, None
+        self.ends.append(row)
+        if row.key and row.key.startswith("ever"):
+            self.forever[row.queue, row.key] = (row.id, "done" if state is State.DONE else "bad")
+        if state is State.DONE and row.keep == 0:
+            self.remove(row)
+        for parent in list(self.rows.values()):
+            if parent.state is State.WAITING and row.id in parent.after:
+                self.count_child(parent, row.id, state)
+
+    def count_child(self, parent: Row, child: str, state: State) -> None:
+        if state is State.DONE or parent.after[child] == "continue":
+            parent.counted.add(child)
+            if parent.counted == set(parent.after):
+                self.schedule(parent)
+        else:
+            parent.failure = "ChildFailed"
+            self.end(parent, State.DEAD)
+
+    def remove(self, row: Row) -> None:
+        del self.rows[row.id]
+        self.removed.add(row.id)
+
+    def decide(self, new: NewJob, is_forever: bool) -> Inserted:
+        """What an insert must answer; the model does the same."""
+        if self.modes[new.queue] is QueueMode.DRAINING:
+            return Inserted(new.id, Verdict.CLOSED)
+        verdict = Verdict.NEW
+        if new.key:
+            if holder := self.holder(new.queue, new.key):
+                return Inserted(holder.id, Verdict.IN_PROGRESS)
+            if is_forever and (known := self.forever.get((new.queue, new.key))):
+                id, how = known
+                if how == "done":
+                    return Inserted(id, Verdict.DONE)
+                if id in self.rows:
+                    self.reopen(self.rows[id], new)
+                    return Inserted(id, Verdict.REOPENED)
+                verdict = Verdict.REOPENED
+        self.count += 1
+        row = Row(
+            id=new.id,
+            queue=new.queue,
+            payload=new.payload,
+            priority=new.priority,
+            attempts=new.attempts,
+            keep=new.keep,
+            key=new.key,
+            seq=self.count,
+            after={edge.child: edge.policy for edge in new.after},
+        )
+        self.rows[new.id] = row
+        self.schedule(row, new.delay)
+        row.moved = False
+        if row.after:
+            self.wait_for_children(row)
+        return Inserted(new.id, verdict)
+
+    def wait_for_children(self, parent: Row) -> None:
+        parent.state, parent.counted = State.WAITING, set()
+        for child in parent.after:
+            state = self.rows[child].state
+            if parent.state is State.WAITING and state in ENDED:
+                self.count_child(parent, child, state)
+
+    def reopen(self, row: Row, new: NewJob) -> None:
+        row.payload, row.priority, row.attempts = new.payload, new.priority, new.attempts
+        row.keep, row.attempt, row.was_reopened = new.keep, 0, True
+        self.schedule(row, new.delay)
+
+    def has_waiting_parent(self, id: str) -> bool:
+        return any(row.state is State.WAITING and id in row.after for row in self.rows.values())
+
+    # in
+
+    @rule(target=jobs, batch=st.lists(specs, min_size=1, max_size=3))
+    def insert(self, batch: list[Spec]) -> Any:
+        news: list[NewJob] = []
+        expected: list[Inserted] = []
+        for spec in batch:
+            key, delay = spec.key, spec.delay
+            known = self.forever.get((spec.queue, key)) if key else None
+            reopens = known is not None and known[1] == "bad" and known[0] in self.rows
+            # Nobody promised what a draining queue says of a known key, nor what becomes of a
+            # parent that waits while one of its children is begun anew.
+            if self.modes[spec.queue] is QueueMode.DRAINING or (
+                known and reopens and self.has_waiting_parent(known[0])
+            ):
+                key = None
+            elif reopens:
+                delay = 0
+            id = new_id()
+            new = NewJob(
+                id=id,
+                queue=spec.queue,
+                kind="Told",
+                payload=b'"%s"' % id.encode(),
+                priority=spec.priority,
+                attempts=spec.attempts,
+                delay=delay,
+                keep=spec.keep,
+                key=key,
+                unique="forever" if key and key.startswith("ever") else "unfinished",
+            )
+            news.append(new)
+            expected.append(self.decide(new, new.unique == "forever"))
+        assert self.call(self.store.insert, news) == expected
+        return multiple(*(answer.id for answer in expected if answer.id in self.rows))
+
+    @rule(target=jobs, queue=queues, children=st.lists(jobs, max_size=2), policy=policies)
+    def insert_parent(self, queue: str, children: list[str], policy: Policy) -> Any:
+        after = {child: After(child, policy) for child in children if child in self.rows}
+        new = NewJob(
+            id=new_id(),
+            queue=queue,
+            kind="Parent",
+            payload=b"{}",
+            keep=30 * HOUR,
+            after=tuple(after.values()),
+        )
+        expected = self.decide(new, False)
+        assert self.call(self.store.insert, [new]) == [expected]
+        return multiple(*([new.id] if new.id in self.rows else []))
+
+    @rule(id=jobs)
+    def insert_again(self, id: str) -> None:
+        row = self.rows.get(id)
+        if row is None or self.modes[row.queue] is QueueMode.DRAINING:
+            return
+        verdict = Verdict.IN_PROGRESS if row.state in LIVE else Verdict.DONE
+        new = NewJob(id=id, queue=row.queue, kind="Again", payload=b'"again"')
+        assert self.call(self.store.insert, [new]) == [Inserted(id, verdict)]
+
+    # out
+
+    @rule(
+        target=leases,
+        wanted=st.lists(queues, min_size=1, max_size=2, unique=True),
+        count=st.integers(0, 5),
+        worker=st.sampled_from(WORKERS),
+        length=st.integers(1, 3),
+    )
+    def claim(self, wanted: list[str], count: int, worker: str, length: int) -> Any:
+        length = length * HOUR - HALF
+        wants = [Want(queue=queue) for queue in wanted]
+        leases: list[Lease] = self.call(self.store.claim, wants, count, worker, length).leases
+        due = {
+            queue: sorted(
+                (
+                    row
+                    for row in self.rows.values()
+                    if row.queue == queue
+                    and self.is_due(row)
+                    and self.modes[queue] is not QueueMode.PAUSED
+                ),
+                key=lambda row: (row.priority, row.run_at, row.seq),
+            )
+            for queue in wanted
+        }
+        taken = {
+            queue: [self.rows[lease.id] for lease in leases if lease.queue == queue]
+            for queue in wanted
+        }
+        assert len(leases) == min(count, sum(map(len, due.values())))
+        for queue in wanted:
+            self.check_order(taken[queue], due[queue])
+        if len(wanted) == 2:
+            few, many = sorted(wanted, key=lambda queue: len(taken[queue]))
+            shared = len(taken[many]) - len(taken[few]) <= 1
+            assert shared or len(taken[few]) == len(due[few])
+        for lease in leases:
+            row = self.rows[lease.id]
+            row.state, row.lease, row.worker = State.RUNNING, lease, worker
+            row.lease_until = self.low + length
+            row.attempt += 1
+            assert (lease.attempt, lease.attempts) == (row.attempt, row.attempts)
+            assert bytes(lease.payload) == row.payload
+            assert lease.key == row.key
+        return multiple(*leases)
+
+    def check_order(self, taken: list[Row], due: list[Row]) -> None:
+        assert len({row.id for row in taken}) == len(taken)
+        first = due[: len(taken)]
+        assert [(row.priority, row.run_at) for row in taken] == [
+            (row.priority, row.run_at) for row in first
+        ]
+        unmoved = [row.seq for row in taken if not row.moved]
+        keys = [(row.priority, row.run_at, row.seq) for row in taken if not row.moved]
+        assert keys == sorted(keys), unmoved
+
+    @rule(lease=leases, length=st.integers(1, 3))
+    def extend(self, lease: Lease, length: int) -> None:
+        row = self.rows.get(lease.id)
+        mine = row is not None and row.lease is lease
+        length = length * HOUR - HALF
+        assert self.call(self.store.extend, [lease], length) == [mine]
+        if row is not None and mine:
+            row.lease_until = self.low + length
+
+    @rule(told=st.lists(st.tuples(leases, endings), min_size=1, max_size=3))
+    def settle(self, told: list[tuple[Lease, dict[str, Any]]]) -> None:
+        expected = [self.settle_one(lease, **how) for lease, how in told]
+        told_endings = [Ending(lease=lease, **how) for lease, how in told]
+        assert self.call(self.store.settle, told_endings) == expected
+
+    def settle_one(
+        self, lease: Lease, state: State, delay: int, spend: bool, park: str | None, failure: Any
+    ) -> bool:
+        row = self.rows.get(lease.id)
+        if row is None or row.lease is not lease:
+            return False
+        row.lease = None
+        if not spend and state in {State.SCHEDULED, State.PARKED, State.HELD}:
+            row.attempt -= 1
+        if state is State.SCHEDULED:
+            row.outcomes.append("retry" if spend else "snooze")
+            self.schedule(row, delay)
+        else:
+            row.outcomes.append(OUTCOMES[state])
+            if state in ENDED:
+                row.failure = failure and failure.type
+                self.end(row, state)
+            else:
+                row.state, row.park = state, park
+        return True
+
+    # upkeep
+
+    @rule(hours=st.integers(1, 4))
+    def advance(self, hours: int) -> None:
+        self.clock.advance(f"{hours}h")
+        self.low += hours * HOUR
+
+    @rule(worker=st.sampled_from([None, None, *WORKERS]))
+    def rescue(self, worker: str | None) -> None:
+        lost = [
+            row
+            for row in self.rows.values()
+            if row.state is State.RUNNING
+            and (row.lease_until <= self.low if worker is None else row.worker == worker)
+        ]
+        expected: list[Rescued] = []
+        for row in lost:
+            row.lease = None
+            row.outcomes.append("rescued")
+            if row.attempt >= row.attempts:
+                row.failure = "WorkerLost"
+                self.end(row, State.DEAD)
+            else:
+                self.schedule(row)
+            expected.append(Rescued(row.id, row.queue, row.worker, row.state))
+        rescued: list[Rescued] = self.call(self.store.rescue, worker=worker)
+        assert sorted(rescued, key=lambda one: one.id) == sorted(expected, key=lambda one: one.id)
+
+    @rule(park=st.sampled_from(PARKS))
+    def unpark(self, park: str) -> None:
+        parked = [row for row in self.rows.values() if row.park == park]
+        assert self.call(self.store.unpark, park) == len(parked)
+        for row in parked:
+            row.park = None
+            self.schedule(row)
+
+    @rule(dead_keep=st.integers(1, 8))
+    def prune(self, dead_keep: int) -> None:
+        length = dead_keep * HOUR - HALF
+        self.call(self.store.prune, dead_keep=length)
+        for row in list(self.rows.values()):
+            if row.state in ENDED:
+                kept = row.keep if row.state is State.DONE else length
+                if row.ended_at + kept <= self.low:
+                    self.remove(row)
+
+    # people
+
+    @rule(id=jobs)
+    def cancel(self, id: str) -> None:
+        row = self.rows.get(id)
+        can = row is not None and row.state in LIVE
+        assert self.call(self.store.cancel, [id], ANN) == [can]
+        if row is not None and can:
+            if row.state is State.RUNNING:
+                row.outcomes.append("cancelled")
+            self.end(row, State.CANCELLED)
+
+    @rule(id=jobs)
+    def discard(self, id: str) -> None:
+        row = self.rows.get(id)
+        can = row is not None and row.state in {State.DEAD, State.HELD}
+        assert self.call(self.store.discard, [id], ANN) == [can]
+        if row is not None and can:
+            if row.state is State.DEAD:
+                row.state = State.CANCELLED
+            else:
+                self.end(row, State.CANCELLED)
+
+    @rule(id=jobs)
+    def retry(self, id: str) -> None:
+        row = self.rows.get(id)
+        # Nobody promised what a parent does whose children were removed or begun anew.
+        if row is not None and (
+            self.has_waiting_parent(id)
+            or not set(row.after) <= set(self.rows)
+            or (row.after and row.state not in {State.DEAD, State.CANCELLED})
+        ):
+            return
+        can = row is not None and self.may_retry(row)
+        assert self.call(self.store.retry, [id], ANN) == [can]
+        if row is not None and can:
+            row.attempt, row.park, row.lease = 0, None, None
+            self.schedule(row)
+            if row.after:
+                self.wait_for_children(row)
+
+    def may_retry(self, row: Row) -> bool:
+        if row.state not in RETRYABLE and not (row.state is State.READY and not self.is_due(row)):
+            return False
+        if row.state in ENDED and row.key and self.holder(row.queue, row.key):
+            return False
+        bad = {State.DEAD, State.CANCELLED}
+        return not any(
+            policy == "fail" and self.rows[child].state in bad
+            for child, policy in row.after.items()
+        )
+
+    @rule(id=jobs, priority=st.integers(0, 2), attempts=st.integers(1, 4))
+    def edit(self, id: str, priority: int, attempts: int) -> None:
+        row = self.rows.get(id)
+        can = row is not None and row.state not in {State.RUNNING, State.DONE}
+        edit = Edit(id=id, priority=priority, attempts=attempts)
+        assert self.call(self.store.edit, [edit], ANN) == [can]
+        if row is not None and can:
+            row.moved = row.moved or row.priority != priority
+            row.priority, row.attempts = priority, attempts
+
+    @rule(queue=queues, mode=st.sampled_from([*QueueMode, QueueMode.OPEN]))
+    def set_mode(self, queue: str, mode: QueueMode) -> None:
+        changed = self.modes[queue] is not mode
+        assert self.call(self.store.set_mode, [queue], mode, ANN) == [changed]
+        self.modes[queue] = mode
+
+    # after every step
+
+    @invariant()
+    @precondition(lambda self: self.rows or self.removed)
+    def store_and_model_agree(self) -> None:
+        found, high, tallies, groups, done, removed = self.call(self.see)
+        for row, delay in self.due:
+            if row.id in self.rows and row.state is State.READY:
+                at = found[row.id].run_at
+                # What is due at once may keep the earlier moment it was due at.
+                assert at <= high + delay
+                assert not delay or self.low + delay <= at
+                row.run_at = at
+        for row in self.ends:
+            if row.id in self.rows and row.state in ENDED:
+                at = found[row.id].ended_at
+                assert at is not None
+                assert self.low <= at <= high
+        for row in self.rows.values():
+            row.ended_at = found[row.id].ended_at or 0
+        self.due.clear()
+        self.ends.clear()
+        self.low = high
+        assert removed == [None] * len(removed)
+        for row in self.rows.values():
+            self.compare(row, found[row.id])
+        self.compare_counts(tallies, groups, done)
+
+    async def see(self) -> tuple[Any, ...]:
+        jobs = await self.store.find(list(self.rows))
+        found = {id: job for id, job in zip(self.rows, jobs, strict=True) if job is not None}
+        assert set(found) == set(self.rows)
+        done = {
+            queue: await self.store.count(Filter(queue=queue, states=frozenset({State.DONE})))
+            for queue in QUEUES
+        }
+        return (
+            found,
+            await self.store.now(),
+            await self.store.tally(),
+            await self.store.groups(limit=200),
+            done,
+            await self.store.find(sorted(self.removed)[-20:]),
+        )
+
+    def visible(self, row: Row) -> State:
+        if row.state is State.READY and row.run_at > self.low:
+            return State.SCHEDULED
+        return row.state
+
+    def compare(self, row: Row, job: Any) -> None:
+        assert job.state is self.visible(row), (job, row)
+        assert (job.queue, job.payload, job.key) == (row.queue, row.payload, row.key)
+        assert (job.priority, job.attempts) == (row.priority, row.attempts)
+        assert job.attempt == row.attempt, (job, row)
+        assert job.park == row.park
+        outcomes = [run.outcome for run in job.history]
+        assert outcomes == row.outcomes[-50:] or row.was_reopened, (job, row)
+        assert {edge.child: edge.policy for edge in job.after} == row.after
+        assert (job.ended_at is not None) == (row.state in ENDED)
+        if row.state is State.RUNNING:
+            assert job.worker == row.worker
+            assert row.lease_until <= job.lease_until <= row.lease_until + HALF
+        else:
+            assert job.lease_until is None
+        if row.state is State.DEAD:
+            assert job.failure is not None
+            assert job.failure.type == row.failure
+        else:
+            row.failure = None
+
+    def compare_counts(self, tallies: Any, groups: Any, done: dict[str, int]) -> None:
+        for queue in QUEUES:
+            rows = [row for row in self.rows.values() if row.queue == queue]
+            expected = Counter(self.visible(row) for row in rows)
+            assert done[queue] == expected.pop(State.DONE, 0)
+            for tally in tallies:
+                if tally.queue == queue:
+                    counts = {s: n for s, n in tally.counts.items() if n and s is not State.DONE}
+                    assert counts == expected
+                    assert tally.mode is self.modes[queue]
+            assert not rows or any(tally.queue == queue for tally in tallies)
+        dead = Counter(
+            (row.queue, row.failure) for row in self.rows.values() if row.state is State.DEAD
+        )
+        shown: Counter[tuple[str, str]] = Counter()
+        for group in groups:
+            shown[group.queue, group.type] += group.count
+        assert shown == dead
+
+
+def tell(store_name: str, folder: Path, examples: int, steps: int) -> None:
+    """Run so many stories of so many steps against a store."""
+    number = int(os.environ.get("RELEVO_SEED", "1"))
+    with start_blocking_portal() as portal:
+
+        class OfThisStore(Story):
+            pass
+
+        OfThisStore.portal = portal
+        OfThisStore.open_store = staticmethod(lambda clock: fresh(store_name, clock, folder))
+        profile = settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, Phase.shrink],
+        )
+        test = seed(number)(get_state_machine_test(OfThisStore, settings=profile))
+        try:
+            test()
+        except BaseException as problem:
+            problem.add_note(f"RELEVO_SEED={number} runs the same stories")
+            raise
+
+
+@pytest.mark.timeout(600)
+def test_a_store_and_its_model_agree(store_name: str, tmp_path: Path) -> None:
+    """F50"""
+    tell(store_name, tmp_path, examples=25, steps=40)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_a_store_and_its_model_agree_for_long(store_name: str, tmp_path: Path) -> None:
+    """F50"""
+    tell(store_name, tmp_path, examples=200, steps=500)
