@@ -137,9 +137,13 @@ class Relevo:
 
     async def close(self) -> None:
         """Wait for what is on its way, then let go of everything."""
+        await self.rest()
+        await self.store.close()
+
+    async def rest(self) -> None:
+        """The same, but for the store, which whoever opened it goes on using."""
         await self._inserts.close()
         await self._database.close()
-        await self.store.close()
 
     # in
 

@@ -62,3 +62,5 @@ STORES = [
     for name in NAMES
     if _is_written(name)
 ]
+
+SQL_STORES = [store for store in STORES if store.id in ("sqlite", "postgres")]

@@ -1,0 +1,144 @@
+"""A parent waits for its children; the engine's side of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from relevo import App, Command, Context, DefinitionError, Flow, Relevo, State, Verdict
+from relevo.testing import drain
+
+Start = Callable[..., Relevo]
+
+
+class Read(Command, queue="test:cortex:read", attempts=1):
+    what: str
+
+
+class Sum(Command, queue="test:cortex:sum"):
+    pass
+
+
+def app(seen: list[object]) -> App:
+    async def read(order: Read) -> str:
+        if order.what == "noise":
+            raise ValueError("cannot read it")
+        seen.append(order.what)
+        return order.what.upper()
+
+    async def add(order: Sum, ctx: Context) -> None:
+        seen.append(await ctx.results())
+
+    return App("test", workers=[read, add])
+
+
+async def test_a_parent_runs_once_with_its_childrens_results(start: Start) -> None:
+    seen: list[object] = []
+    relevo = start(app(seen))
+    flow = Flow("cortex")
+    children = [flow.add(Read(what), name=what) for what in ("a", "b", "c")]
+    flow.add(Sum(), after=children)
+
+    started = await relevo.start(flow)
+    await drain(relevo)
+
+    assert seen[-1] == {"a": "A", "b": "B", "c": "C"}
+    assert len(seen) == 4
+    jobs = await relevo.store.find(list(started.jobs.values()))
+    assert {job.state for job in jobs if job} == {State.DONE}
+
+
+async def test_a_child_that_may_fail_does_not_lose_the_others(start: Start) -> None:
+    seen: list[object] = []
+    relevo = start(app(seen))
+    flow = Flow("cortex")
+    a = flow.add(Read("a"), name="a")
+    b = flow.add(Read("noise"), name="b", on_failure="continue")
+    flow.add(Sum(), after=[a, b])
+
+    await relevo.start(flow)
+    await drain(relevo)
+
+    assert seen[-1] == {"a": "A", "b": None}
+
+
+async def test_a_child_that_must_not_fail_takes_its_parent_along(start: Start) -> None:
+    seen: list[object] = []
+    relevo = start(app(seen))
+    flow = Flow("cortex")
+    parent = flow.add(Sum(), after=[flow.add(Read("noise"))])
+
+    started = await relevo.start(flow)
+    await drain(relevo)
+
+    [job] = await relevo.store.find([started.jobs[parent.name]])
+    assert job is not None
+    assert job.state is State.DEAD
+    assert job.failure is not None
+    assert job.failure.type == "ChildFailed"
+    assert seen == []
+
+
+async def test_a_flow_inside_a_flow_runs_in_its_place(start: Start) -> None:
+    seen: list[object] = []
+    relevo = start(app(seen))
+    inner = Flow("inner")
+    inner.add(Sum(), after=[inner.add(Read("b"), name="b")], name="sum")
+    outer = Flow("outer")
+    end = outer.add(inner, after=[outer.add(Read("a"), name="a")])
+    outer.add(Sum(), after=[end], name="last")
+
+    await relevo.start(outer)
+    await drain(relevo)
+
+    assert seen == ["a", "b", {"inner/b": "B"}, {"inner/sum": None}]
+
+
+async def test_the_same_key_starts_one_flow_while_it_is_unfinished(start: Start) -> None:
+    seen: list[object] = []
+    relevo = start(app(seen))
+
+    def flow() -> Flow:
+        made = Flow("cortex")
+        made.add(Sum(), after=[made.add(Read("a"), name="a")])
+        return made
+
+    first = await relevo.start(flow(), key="42")
+    second = await relevo.start(flow(), key="42")
+    assert (second.id, second.verdict) == (first.id, Verdict.IN_PROGRESS)
+
+    await drain(relevo)
+    third = await relevo.start(flow(), key="42")
+    await drain(relevo)
+
+    assert third.id != first.id
+    assert seen == ["a", {"a": "A"}] * 2
+
+
+def test_flows_that_cannot_be_are_refused_when_built() -> None:
+    """B35: a cycle, a self-edge, a stranger, a double edge, a double name, too many nodes."""
+    flow, other = Flow("one"), Flow("two")
+    a, b = flow.add(Read("a"), name="a"), flow.add(Read("b"), name="b")
+    stranger = other.add(Read("c"))
+    flow.link(a, b)
+    for wrong in (
+        lambda: flow.link(a, a),
+        lambda: flow.link(a, b),
+        lambda: flow.link(a, stranger),
+        lambda: flow.add(Read("x"), name="a"),
+        lambda: flow.add(Sum(), after=[stranger]),
+        lambda: flow.add(Read("x"), on_failure="ignore"),  # pyright: ignore[reportArgumentType]
+        lambda: Flow("empty").ordered(),
+    ):
+        with pytest.raises(DefinitionError):
+            wrong()
+    flow.link(b, a)
+    with pytest.raises(DefinitionError, match="in a circle"):
+        flow.ordered()
+
+    big = Flow("big")
+    for n in range(10_000):
+        big.add(Read("a"), name=str(n))
+    with pytest.raises(DefinitionError, match="at most"):
+        big.add(Read("a"))

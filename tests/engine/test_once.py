@@ -1,0 +1,256 @@
+"""An effect outside happens once, whatever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from relevo import (
+    App,
+    Command,
+    Context,
+    DefinitionError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    Relevo,
+    State,
+    constant,
+)
+from relevo.desk import Desk
+from relevo.store import By, EffectState, Store
+from relevo.testing import drain
+
+Start = Callable[..., Relevo]
+
+
+class Book(Command, queue="test:cars:book", attempts=4, backoff=constant("1s")):
+    code: str
+
+
+@dataclass
+class Supplier:
+    """The world outside: it counts what really happened, by key."""
+
+    answers: list[Any] = field(default_factory=list[Any])
+    calls: list[str] = field(default_factory=list[str])
+    bookings: dict[str, str] = field(default_factory=dict[str, str])
+
+    async def book(self, key: str) -> str:
+        self.calls.append(key)
+        answer = self.answers.pop(0) if self.answers else "ok"
+        if answer != "refuse" and not isinstance(answer, ProviderUnavailable):
+            self.bookings[key] = f"CONF-{len(self.bookings) + 1}"
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer == "refuse":
+            raise ProviderRefused("no cars left")
+        return self.bookings[key]
+
+    async def find(self, key: str) -> str | None:
+        return self.bookings.get(key)
+
+
+async def run(start: Start, supplier: Supplier, **once: Any) -> tuple[Relevo, str, list[str]]:
+    codes: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        codes.append(await ctx.once("book", supplier.book, **once))
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+    return relevo, receipt.id, codes
+
+
+async def state_of(relevo: Relevo, id: str) -> State:
+    [job] = await relevo.store.find([id])
+    assert job is not None
+    return job.state
+
+
+async def test_a_confirmed_effect_answers_from_the_ledger(start: Start) -> None:
+    supplier = Supplier()
+    tries: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        tries.append(await ctx.once("book", supplier.book))
+        if ctx.attempt == 1:
+            raise RuntimeError("died after the booking")
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert tries == ["CONF-1", "CONF-1"]
+    assert len(supplier.calls) == 1
+
+
+async def test_a_provider_that_is_away_is_asked_again_with_the_same_key(start: Start) -> None:
+    supplier = Supplier([ProviderUnavailable("503"), ProviderUnavailable("503")])
+
+    relevo, id, codes = await run(start, supplier)
+
+    assert codes == ["CONF-1"]
+    assert len(set(supplier.calls)) == 1
+    assert len(supplier.calls) == 3
+    assert await state_of(relevo, id) is State.DONE
+
+
+async def test_an_uncertain_answer_is_looked_up_before_it_is_repeated(start: Start) -> None:
+    supplier = Supplier([TimeoutError("reply lost")])
+
+    relevo, id, codes = await run(start, supplier, find=supplier.find)
+
+    assert codes == ["CONF-1"]
+    assert len(supplier.calls) == 1
+    assert await state_of(relevo, id) is State.DONE
+
+
+async def test_what_the_look_up_does_not_find_is_asked_for_again(start: Start) -> None:
+    supplier = Supplier([TimeoutError("never arrived")])
+
+    async def find(key: str) -> str | None:
+        return None
+
+    _, _, codes = await run(start, supplier, find=find)
+
+    assert codes != []
+    assert len(supplier.calls) == 2
+
+
+async def test_a_repeatable_call_is_made_again_with_the_same_key(start: Start) -> None:
+    supplier = Supplier([TimeoutError("reply lost")])
+
+    _, _, codes = await run(start, supplier, repeatable=True)
+
+    assert codes == ["CONF-1"]
+    assert len(supplier.calls) == 2
+    assert len(set(supplier.calls)) == 1
+
+
+async def test_without_a_way_to_know_the_job_is_held_for_a_person(start: Start) -> None:
+    supplier = Supplier([TimeoutError("reply lost")])
+
+    relevo, id, _ = await run(start, supplier)
+
+    assert await state_of(relevo, id) is State.HELD
+    [effect], _ = await relevo.store.effects(job=id)
+    assert effect.state is EffectState.UNKNOWN
+    assert len(supplier.calls) == 1
+
+
+async def test_a_person_confirms_a_held_effect_and_the_job_goes_on(start: Start) -> None:
+    from relevo.desk import Person, Role
+
+    supplier = Supplier([TimeoutError("reply lost")])
+    relevo, id, codes = await run(start, supplier)
+
+    support = Person("support", Role.ADMIN)
+    await Desk(relevo.store).confirm_effect(id, "book", "CONF-7", support)
+    await drain(relevo, skip_waits=True)
+
+    assert codes == ["CONF-7"]
+    assert len(supplier.calls) == 1
+    assert await state_of(relevo, id) is State.DONE
+
+
+async def test_a_refusal_is_dead_and_a_later_try_uses_another_key(start: Start) -> None:
+    supplier = Supplier(["refuse"])
+
+    relevo, id, _ = await run(start, supplier)
+    assert await state_of(relevo, id) is State.DEAD
+
+    await relevo.store.retry([id], By("ana"))
+    await drain(relevo)
+
+    assert await state_of(relevo, id) is State.DONE
+    assert len(set(supplier.calls)) == 2
+
+
+async def test_a_call_cut_by_the_time_limit_is_unknown(start: Start) -> None:
+    class Slow(Command, queue="test:cars:slow", timeout="50ms"):
+        pass
+
+    async def slow(order: Slow, ctx: Context) -> None:
+        await ctx.once("book", lambda key: asyncio.sleep(30))
+
+    relevo = start(App("test", workers=[slow]))
+    receipt = await relevo.enqueue(Slow())
+    await drain(relevo)
+
+    [effect], _ = await relevo.store.effects(job=receipt.id)
+    assert effect.state is EffectState.UNKNOWN
+
+
+async def test_a_run_that_died_between_intent_and_answer_is_looked_up(
+    start: Start, store: Store
+) -> None:
+    """m5: the process is killed after the effect and before its row."""
+    supplier = Supplier()
+
+    async def die(order: Book, ctx: Context) -> None:
+        async def booked_then_dead(key: str) -> str:
+            await supplier.book(key)
+            raise KeyboardInterrupt
+
+        if ctx.attempt == 1:
+            await ctx.once("book", booked_then_dead, find=supplier.find)
+        assert await ctx.once("book", supplier.book, find=supplier.find) == "CONF-1"
+
+    relevo = start(App("test", workers=[die]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert await state_of(relevo, receipt.id) is State.DONE
+    assert len(supplier.calls) == 1
+
+
+async def test_a_result_comes_back_as_its_type(start: Start) -> None:
+    @dataclass
+    class Booking:
+        code: str
+
+    seen: list[object] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        async def call(key: str) -> Booking:
+            return Booking("CONF-1")
+
+        seen.append(await ctx.once("book", call, type=Booking))
+        if ctx.attempt == 1:
+            raise RuntimeError("again")
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert seen == [Booking("CONF-1"), Booking("CONF-1")]
+
+
+async def test_an_effect_without_a_proper_name_is_refused(start: Start) -> None:
+    errors: list[Exception] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        for name in ("", "a b", "x" * 121, "a\n"):
+            with pytest.raises(DefinitionError) as raised:
+                await ctx.once(name, lambda key: asyncio.sleep(0))
+            errors.append(raised.value)
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue(Book("RES-1"))
+    await drain(relevo)
+
+    assert len(errors) == 4
+
+
+async def test_uncertainty_raised_by_a_gateway_holds_the_job(start: Start) -> None:
+    supplier = Supplier([ProviderUncertain("no answer after sending")])
+
+    relevo, id, _ = await run(start, supplier)
+
+    assert await state_of(relevo, id) is State.HELD

@@ -1,0 +1,219 @@
+"""Pollers and schedules: one turn at a time in the whole fleet, one job a tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from relevo import App, Command, Context, DefinitionError, Relevo, State, exponential
+from relevo.clock import moment, stamp
+from relevo.poller import Poll
+from relevo.schedule import Missed, schedule
+from relevo.store import Filter
+from relevo.testing import ManualClock, drain, enqueued, until, working
+
+Start = Callable[..., Relevo]
+
+
+class Save(Command, queue="test:hotel:save", key="event:{number}"):
+    number: int
+
+
+class Report(Command, queue="test:reports:send"):
+    day: str
+
+
+async def _save(order: Save) -> None:
+    pass
+
+
+async def _report(order: Report) -> None:
+    pass
+
+
+async def test_a_poller_goes_on_from_its_cursor(start: Start) -> None:
+    turns: list[tuple[str, object]] = []
+    app = App("test", workers=[_save])
+
+    @app.poller("hotel:{hotel}", over=lambda: [{"hotel": "h1"}, {"hotel": "h2"}], every="10s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        turns.append((poll.key, poll.cursor))
+        await ctx.enqueue(Save(len(turns)))
+        poll.cursor = (poll.cursor or 0) + 1
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: len(turns) >= 6)
+
+    for key in ("hotel:h1", "hotel:h2"):
+        cursors = [cursor for name, cursor in turns if name == key]
+        assert cursors == [None, *range(1, len(cursors))]
+
+
+async def test_two_processes_never_run_one_key_at_once(start: Start) -> None:
+    running = most = count = 0
+
+    def app() -> App:
+        made = App("test")
+
+        @made.poller("hotel:h1", every="100ms", jitter="0ms")
+        async def pull(poll: Poll, ctx: Context) -> None:
+            nonlocal running, most, count
+            running, count = running + 1, count + 1
+            most = max(most, running)
+            running -= 1
+
+        return made
+
+    one, two = start(app()), start(app())
+    async with working(one), working(two):
+        await until(lambda: count >= 5)
+
+    assert most == 1
+    assert await one.store.count(Filter(queue="test:pollers:pull")) == 1
+
+
+async def test_a_poller_that_fails_waits_longer_and_longer_then_starts_afresh(
+    start: Start, clock: ManualClock
+) -> None:
+    fails = 3
+    waits: list[float] = []
+    began: list[int] = []
+    app = App("test")
+    backoff = exponential("15s", factor=1.5, cap="30s", jitter=0)
+
+    @app.poller("soap", every="15s", jitter="0ms", backoff=backoff)
+    async def pull(poll: Poll, ctx: Context) -> None:
+        began.append(await relevo.store.now())
+        if len(began) <= fails:
+            raise ConnectionError("down")
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: len(began) >= 6)
+
+    waits = [(after - before) / 1000 for before, after in zip(began, began[1:], strict=False)]
+    assert [round(wait) for wait in waits[:5]] == [15, 22, 30, 15, 15] or [
+        round(wait) for wait in waits[:5]
+    ] == [15, 23, 30, 15, 15]
+    [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
+    assert job.attempt <= 1
+
+
+async def test_a_poller_nobody_asks_for_any_more_ends(start: Start) -> None:
+    hotels = [{"hotel": "h1"}]
+    turns: list[str] = []
+    app = App("test")
+
+    @app.poller("hotel:{hotel}", over=lambda: hotels, every="1s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        turns.append(poll.key)
+
+    relevo = start(app)
+    await drain(relevo, until=lambda: bool(turns))
+    hotels.clear()
+    await drain(relevo, skip_waits=True)
+
+    [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
+    assert job.state is State.CANCELLED
+
+
+async def test_one_job_a_tick_over_many_processes(start: Start, clock: ManualClock) -> None:
+    """F39: five engines, one report a day."""
+
+    def app() -> App:
+        made = App("test", workers=[_report])
+
+        @made.schedule("0 6 * * *", tz="America/Mexico_City")
+        def daily(at: datetime) -> Command:
+            return Report(at.date().isoformat())
+
+        return made
+
+    engines = [start(app()) for _ in range(5)]
+    relevo = engines[0]
+    async with (
+        working(engines[1]),
+        working(engines[2]),
+        working(engines[3]),
+        working(engines[4]),
+        working(relevo),
+    ):
+        await until(lambda: _has_tick(relevo))
+        for _ in range(3):
+            before = len(await enqueued(relevo, Report))
+            clock.advance("24h")
+            relevo.store.committed(["test:schedules:daily"])
+            await until(lambda before=before: _more(relevo, before))
+
+    days = [report.day for report in await enqueued(relevo, Report)]
+    assert len(days) == len(set(days)) == 3
+
+
+async def _has_tick(relevo: Relevo) -> bool:
+    [job] = (await relevo.store.page(Filter(queue="test:schedules:daily"))).jobs or [None]
+    return job is not None and job.state is State.SCHEDULED
+
+
+async def _more(relevo: Relevo, before: int) -> bool:
+    return len(await enqueued(relevo, Report)) > before and await _has_tick(relevo)
+
+
+def ticks(cron: str, tz: str, since: datetime, count: int) -> list[str]:
+    plan = schedule(cron, lambda: None, app="test", queue="test:a:b", tz=tz)
+    found: list[str] = []
+    at: int | None = stamp(since)
+    for _ in range(count):
+        assert at is not None
+        at = plan.next_after(at)
+        assert at is not None
+        found.append(moment(at).isoformat(timespec="minutes"))
+    return found
+
+
+def test_clock_changes_neither_lose_nor_double_a_tick() -> None:
+    """F29: Madrid skips 02:30 on 29 March 2026 and has it twice on 25 October."""
+    spring = ticks("30 2 * * *", "Europe/Madrid", datetime(2026, 3, 28, 12, tzinfo=UTC), 2)
+    assert spring == ["2026-03-29T01:00+00:00", "2026-03-30T00:30+00:00"]
+    autumn = ticks("30 2 * * *", "Europe/Madrid", datetime(2026, 10, 24, 12, tzinfo=UTC), 2)
+    assert autumn == ["2026-10-25T00:30+00:00", "2026-10-26T01:30+00:00"]
+
+
+def test_far_years_and_leap_days() -> None:
+    """F29: 2038 and the 29th of February."""
+    assert ticks("0 0 29 2 *", "UTC", datetime(2037, 1, 1, tzinfo=UTC), 1) == [
+        "2040-02-29T00:00+00:00"
+    ]
+    assert ticks("14 3 19 1 *", "UTC", datetime(2038, 1, 1, tzinfo=UTC), 1) == [
+        "2038-01-19T03:14+00:00"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missed", "hours"), [("last", [9]), ("all", [7, 8, 9]), ("skip", [])], ids=str
+)
+def test_missed_ticks_follow_the_policy(missed: Missed, hours: list[int]) -> None:
+    plan = schedule("0 * * * *", lambda: None, app="test", queue="test:a:b", missed=missed)
+    last = stamp(datetime(2026, 11, 15, 6, 0, tzinfo=UTC))
+    now = stamp(datetime(2026, 11, 15, 9, 30, tzinfo=UTC))
+
+    assert [moment(tick).hour for tick in plan.due(last, now)] == hours
+
+
+def test_bad_timetables_are_refused_where_they_are_written() -> None:
+    app = App("test")
+    for wrong in (
+        lambda: app.schedule("every day")(lambda: None),
+        lambda: app.schedule("61 * * * *")(lambda: None),
+        lambda: app.schedule("0 0 30 2 *")(lambda: None),
+        lambda: app.schedule("0 6 * * *", tz="Mars/Olympus")(lambda: None),
+        lambda: app.schedule("0 6 * * *", tz="../../etc/passwd")(lambda: None),
+        lambda: app.poller("hotel:{hotel}")(_pull),
+        lambda: app.poller("x", every="1ms")(_pull),
+    ):
+        with pytest.raises(DefinitionError):
+            wrong()
+
+
+async def _pull(poll: Poll, ctx: Context) -> None:
+    pass

@@ -1,0 +1,216 @@
+"""Rows, events, new commands and the end of the job are one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from relevo import App, Command, Context, Event, MisuseError, Relevo, State, constant
+from relevo.store import Store
+from relevo.testing import ManualClock, drain, enqueued, until, working
+from tests.conformance.fresh import SQL_STORES
+
+Start = Callable[..., Relevo]
+
+
+class Save(Command, queue="test:rows:save", backoff=constant("1s")):
+    name: str
+
+
+class Tell(Command, queue="test:rows:tell"):
+    name: str
+
+
+class Saved(Event, name="row.saved"):
+    name: str
+
+
+async def _tell(order: Tell) -> None:
+    pass
+
+
+# The outbox, for stores that are no database, has tests of its own.
+pytestmark = pytest.mark.parametrize("store", SQL_STORES, indirect=True)
+
+
+async def table(relevo: Relevo) -> None:
+    async with relevo.transaction() as session:
+        await session.execute(text("create table if not exists rows (name text primary key)"))
+        await session.execute(text("delete from rows"))
+
+
+async def rows(relevo: Relevo) -> list[str]:
+    async with relevo.transaction() as session:
+        return list((await session.execute(text("select name from rows order by name"))).scalars())
+
+
+async def put(session: AsyncSession, name: str) -> None:
+    await session.execute(text("insert into rows values (:name)"), {"name": name})
+
+
+async def test_a_rollback_leaves_neither_row_nor_job(start: Start) -> None:
+    """F40: ghost 0."""
+    relevo = start(App("test", workers=[_tell]))
+    await table(relevo)
+
+    with pytest.raises(ZeroDivisionError):
+        async with relevo.transaction() as session:
+            await put(session, "Ana")
+            await relevo.enqueue(Tell("Ana"), tx=session)
+            raise ZeroDivisionError
+
+    assert await rows(relevo) == []
+    assert await enqueued(relevo, Tell) == []
+
+
+async def test_a_commit_brings_both_and_wakes_a_sleeping_worker(start: Start) -> None:
+    relevo = start(App("test", workers=[_tell]))
+    await table(relevo)
+    async with working(relevo) as worker:
+        async with relevo.transaction() as session:
+            await put(session, "Ana")
+            receipt = await relevo.enqueue(Tell("Ana"), tx=session)
+        await until(lambda: worker.finished == 1, timeout="5s")
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert job.state is State.DONE
+    assert await rows(relevo) == ["Ana"]
+
+
+async def test_the_end_of_a_job_commits_with_its_rows(start: Start) -> None:
+    heard: list[str] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction() as session:
+            await put(session, order.name)
+            await ctx.enqueue(Tell(order.name))
+            await ctx.publish(Saved(order.name))
+
+    async def hear(fact: Saved, ctx: Context) -> None:
+        heard.append(f"{fact.name} {ctx.thread}")
+
+    relevo = start(App("test", workers=[save, _tell], listeners=[hear]))
+    await table(relevo)
+    receipt = await relevo.enqueue(Save("Ana"))
+    await drain(relevo)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert job.state is State.DONE
+    assert await rows(relevo) == ["Ana"]
+    assert heard == [f"Ana {receipt.id}"]
+    assert await enqueued(relevo, Tell) == [Tell("Ana")]
+
+
+async def test_an_error_inside_leaves_nothing_and_is_tried_again(start: Start) -> None:
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction() as session:
+            await put(session, order.name)
+            await ctx.enqueue(Tell(order.name))
+            if ctx.attempt == 1:
+                raise RuntimeError("not yet")
+
+    relevo = start(App("test", workers=[save, _tell]))
+    await table(relevo)
+    await relevo.enqueue(Save("Ana"))
+    await drain(relevo)
+    assert (await rows(relevo), await enqueued(relevo, Tell)) == ([], [])
+
+    await drain(relevo, skip_waits=True)
+    assert (await rows(relevo), await enqueued(relevo, Tell)) == (["Ana"], [Tell("Ana")])
+
+
+async def test_a_worker_that_lost_its_lease_cannot_commit(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    saved: list[str] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            clock.advance("1h")  # it lapses, and somebody takes it back
+            await store.rescue()
+        async with ctx.transaction() as session:
+            await put(session, f"{order.name} {ctx.attempt}")
+        saved.append(f"{order.name} {ctx.attempt}")
+
+    relevo = start(App("test", workers=[save]))
+    await table(relevo)
+    await relevo.enqueue(Save("Ana"))
+    await drain(relevo, until=lambda: bool(saved))
+
+    assert await rows(relevo) == ["Ana 2"]
+    assert saved == ["Ana 2"]
+
+
+async def test_nothing_more_is_done_after_the_transaction(start: Start) -> None:
+    refused: list[str] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction() as session:
+            await put(session, order.name)
+            ctx.give({"rows": 1})
+        with pytest.raises(MisuseError) as first:
+            await ctx.once("call", lambda key: asyncio.sleep(0))
+        with pytest.raises(MisuseError) as second:
+            async with ctx.transaction():
+                pass
+        refused.extend([str(first.value), str(second.value)])
+        raise RuntimeError("after the end")
+
+    relevo = start(App("test", workers=[save]))
+    await table(relevo)
+    receipt = await relevo.enqueue(Save("Ana"))
+    await drain(relevo)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert (job.state, job.result) == (State.DONE, b'{"rows":1}')
+    assert len(refused) == 2
+
+
+async def test_fifty_transactions_at_once_all_commit(start: Start) -> None:
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction() as session:
+            await put(session, order.name)
+            await ctx.enqueue(Tell(order.name))
+
+    relevo = start(App("test", workers=[save, _tell]))
+    await table(relevo)
+    await relevo.enqueue_many(Save(f"{n:03}") for n in range(50))
+    await drain(relevo, concurrency=20)
+
+    assert await rows(relevo) == [f"{n:03}" for n in range(50)]
+    assert len(await enqueued(relevo, Tell)) == 50
+
+
+async def test_a_foreign_object_is_no_transaction(start: Start) -> None:
+    relevo = start(App("test", workers=[_tell]))
+
+    with pytest.raises(MisuseError, match="pass a SQLAlchemy AsyncSession"):
+        await relevo.enqueue(Tell("Ana"), tx=object())
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    with pytest.raises(MisuseError, match="no open transaction"):
+        await relevo.enqueue(Tell("Ana"), tx=connection)
+    connection.close()
+
+
+async def test_once_inside_a_transaction_is_refused(start: Start) -> None:
+    refused: list[str] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction():
+            with pytest.raises(MisuseError) as raised:
+                await ctx.once("call", lambda key: asyncio.sleep(0))
+        refused.append(str(raised.value))
+
+    relevo = start(App("test", workers=[save]))
+    await relevo.enqueue(Save("Ana"))
+    await drain(relevo)
+
+    assert "Call once() first" in refused[0]

@@ -1,0 +1,396 @@
+"""A worker: what becomes of a job, whatever its function does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relevo import (
+    App,
+    Cancelled,
+    Command,
+    Context,
+    Dead,
+    ProviderRefused,
+    ProviderUnavailable,
+    Relevo,
+    Retry,
+    Snooze,
+    State,
+    constant,
+)
+from relevo.job import Job
+from relevo.store import Store
+from relevo.testing import ManualClock, drain, until, working
+
+Start = Callable[..., Relevo]
+
+
+class Greet(Command, queue="test:people:greet", attempts=3, backoff=constant("10s"), timeout="2s"):
+    name: str
+
+
+async def job_of(relevo: Relevo, id: str) -> Job:
+    [job] = await relevo.store.find([id])
+    assert job is not None
+    return job
+
+
+async def run_one(start: Start, worker: Callable[..., Any], **options: Any) -> tuple[Relevo, Job]:
+    """Enqueue one Greet, work until idle, and see what became of it."""
+    app = App("test", workers=[worker])
+    relevo = start(app)
+    receipt = await relevo.enqueue(Greet("Ana"))
+    await drain(relevo, **options)
+    return relevo, await job_of(relevo, receipt.id)
+
+
+async def test_a_job_runs_once_and_is_done(start: Start) -> None:
+    seen: list[str] = []
+
+    async def greet(order: Greet, ctx: Context) -> str:
+        seen.append(f"{order.name} {ctx.attempt}")
+        return "hello"
+
+    _, job = await run_one(start, greet)
+
+    assert seen == ["Ana 1"]
+    assert (job.state, job.result, job.attempt) == (State.DONE, b'"hello"', 1)
+    assert [attempt.outcome for attempt in job.history] == ["done"]
+
+
+async def test_a_plain_function_runs_in_a_thread(start: Start) -> None:
+    threads: list[int] = []
+
+    def greet(order: Greet, ctx: Context) -> str:
+        threads.append(threading.get_ident())
+        return ctx.wait(_say(order.name))
+
+    _, job = await run_one(start, greet)
+
+    assert threads != [threading.get_ident()]
+    assert (job.state, job.result) == (State.DONE, b'"hello Ana"')
+
+
+async def _say(name: str) -> str:
+    return f"hello {name}"
+
+
+async def test_an_error_is_tried_again_after_its_backoff(start: Start, clock: ManualClock) -> None:
+    tries: list[int] = []
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        tries.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+
+    relevo, job = await run_one(start, greet)
+    assert (job.state, tries) == (State.SCHEDULED, [1])
+    assert 9_000 < job.run_at - await relevo.store.now() <= 11_000
+
+    await drain(relevo, skip_waits=True)
+
+    job = await job_of(relevo, job.id)
+    assert (job.state, tries) == (State.DONE, [1, 2, 3])
+    assert [attempt.outcome for attempt in job.history] == ["retry", "retry", "done"]
+
+
+async def test_after_the_last_attempt_it_is_dead_with_its_reason(start: Start) -> None:
+    async def greet(order: Greet) -> None:
+        raise ValueError("no bell, no door, password=hunter2secret")
+
+    _, job = await run_one(start, greet, skip_waits=True)
+
+    assert (job.state, job.attempt) == (State.DEAD, 3)
+    assert job.failure is not None
+    assert job.failure.type == "ValueError"
+    assert "no bell" in job.failure.message
+    assert "hunter2secret" not in job.failure.message + job.failure.trace
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (ProviderRefused("no such guest"), State.DEAD),
+        (ProviderUnavailable("busy"), State.SCHEDULED),
+    ],
+)
+async def test_errors_of_providers_are_judged(start: Start, error: Exception, state: State) -> None:
+    async def greet(order: Greet) -> None:
+        raise error
+
+    _, job = await run_one(start, greet)
+
+    assert job.state is state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "attempt"),
+    [
+        (Retry("later", delay="1h"), State.SCHEDULED, 1),
+        (Snooze("1h"), State.SCHEDULED, 0),
+        (Dead("never"), State.DEAD, 1),
+        (Cancelled("no need"), State.CANCELLED, 1),
+    ],
+)
+async def test_a_worker_may_say_how_it_ended(
+    start: Start, outcome: object, state: State, attempt: int
+) -> None:
+    async def greet(order: Greet) -> object:
+        return outcome
+
+    _, job = await run_one(start, greet)
+
+    assert (job.state, job.attempt) == (state, attempt)
+
+
+async def test_a_run_past_its_time_limit_is_tried_again(start: Start) -> None:
+    class Hang(Command, queue="test:people:hang", timeout="50ms"):
+        pass
+
+    async def hang(order: Hang) -> None:
+        await asyncio.Event().wait()
+
+    relevo = start(App("test", workers=[hang]))
+    receipt = await relevo.enqueue(Hang())
+    await drain(relevo)
+
+    job = await job_of(relevo, receipt.id)
+    assert job.state is State.SCHEDULED
+    assert job.failure is not None
+    assert job.failure.type == "TimeoutError"
+
+
+async def test_a_thread_past_its_time_limit_settles_nothing_late(start: Start) -> None:
+    """F07: judged at the limit; what the thread does afterwards changes nothing."""
+    late = threading.Event()
+    returned = threading.Event()
+
+    class Hang(Command, queue="test:people:hang", timeout="50ms", backoff=constant("1h")):
+        pass
+
+    def hang(order: Hang) -> str:
+        late.wait(20)
+        returned.set()
+        return "too late"
+
+    relevo = start(App("test", workers=[hang]))
+    receipt = await relevo.enqueue(Hang())
+    async with working(relevo):
+        await until(lambda: _is(relevo, receipt.id, State.SCHEDULED))
+        late.set()
+        await until(returned.is_set)
+
+    job = await job_of(relevo, receipt.id)
+    assert (job.state, job.result) == (State.SCHEDULED, None)
+
+
+async def _is(relevo: Relevo, id: str, state: State) -> bool:
+    return (await job_of(relevo, id)).state is state
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        SystemExit(3),
+        GeneratorExit(),
+        RecursionError(),
+        asyncio.CancelledError(),
+        Unprintable(),
+        ValueError("x" * 5_000_000),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_worker_raises_is_judged(start: Start, error: BaseException) -> None:
+    """F08: the worker lives, the job is judged, what is kept is small."""
+
+    async def greet(order: Greet) -> None:
+        raise error
+
+    _, job = await run_one(start, greet)
+
+    assert job.state is State.SCHEDULED
+    assert job.failure is not None
+    assert len(job.failure.message) + len(job.failure.trace) <= 8_192
+
+
+async def test_an_unknown_command_is_parked_until_somebody_knows_it(start: Start) -> None:
+    """F45: old code beside new; the job waits, visible, and is neither dead nor lost."""
+
+    class Wave(Command, queue="test:people:greet"):
+        name: str
+
+    seen: list[str] = []
+
+    async def greet(order: Greet) -> None:
+        pass
+
+    async def wave(order: Wave) -> None:
+        seen.append(order.name)
+
+    old, new = start(App("test", workers=[greet])), start(App("test", workers=[wave]))
+    receipt = await new.enqueue(Wave("Eva"))
+    await drain(old)
+
+    job = await job_of(old, receipt.id)
+    assert (job.state, job.attempt) == (State.PARKED, 0)
+
+    await drain(new, until=lambda: _is(new, receipt.id, State.DONE))
+    assert seen == ["Eva"]
+
+
+async def test_a_payload_that_cannot_be_read_is_dead(start: Start) -> None:
+    class Old(Command, queue="test:people:greet", name="Greet"):
+        surname: str
+
+    async def greet(order: Greet) -> None:
+        pass
+
+    relevo = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Old("García"))
+    await drain(relevo)
+
+    job = await job_of(relevo, receipt.id)
+    assert job.state is State.DEAD
+    assert job.failure is not None
+    assert "name" in job.failure.message
+    assert "García" not in job.failure.message
+
+
+async def test_many_jobs_run_side_by_side_up_to_the_limit(start: Start) -> None:
+    running = most = 0
+
+    async def greet(order: Greet) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    relevo = start(App("test", workers=[greet]))
+    await relevo.enqueue_many(Greet(str(n)) for n in range(60))
+    await drain(relevo, concurrency=7)
+
+    assert most == 7
+
+
+async def test_a_polite_stop_gives_back_what_has_not_ended(start: Start) -> None:
+    """F05: short jobs settle, long ones are handed back unspent and start elsewhere at once."""
+    begun: list[str] = []
+    started = asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        begun.append(order.name)
+        if len(begun) == 3:
+            started.set()
+        await asyncio.sleep(0.05 if order.name == "short" else 60)
+
+    relevo = start(App("test", workers=[greet]))
+    names = ["short", "long", "long", "long", "long"]
+    receipts = await relevo.enqueue_many(Greet(name) for name in names)
+    async with working(relevo, concurrency=3, grace="300ms") as worker:
+        await started.wait()
+        worker.stop()
+
+    jobs = [await job_of(relevo, receipt.id) for receipt in receipts]
+    assert jobs[0].state is State.DONE
+    assert [(job.state, job.attempt) for job in jobs[1:]] == [(State.READY, 0)] * 4
+
+
+async def test_a_blocked_event_loop_keeps_its_lease_and_is_told_off(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F06: the lease is kept from a thread of its own, and the log shows the stack."""
+    runs: list[str] = []
+
+    async def greet(order: Greet) -> None:
+        runs.append(order.name)
+        time.sleep(2.5)
+
+    relevo = start(App("test", workers=[greet]))
+    other = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+    with caplog.at_level("WARNING", logger="relevo"):
+        async with working(relevo, lease="600ms"):
+            await until(lambda: runs)
+            await drain(other, lease="600ms", until=lambda: _is(relevo, receipt.id, State.DONE))
+
+    assert runs == ["Ana"]
+    [warning] = [record for record in caplog.records if "blocks the event loop" in record.message]
+    assert "time.sleep" in warning.__dict__["stack"] or "greet" in warning.__dict__["stack"]
+
+
+async def test_a_cancelled_job_stops_running(start: Start) -> None:
+    from relevo.store import By
+
+    begun = asyncio.Event()
+    stopped = asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    relevo = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+    async with working(relevo, lease="300ms"):
+        await begun.wait()
+        assert await relevo.store.cancel([receipt.id], By("ana")) == [True]
+        await asyncio.wait_for(stopped.wait(), 5)
+
+    assert await _is(relevo, receipt.id, State.CANCELLED)
+
+
+async def test_the_jobs_of_a_silent_worker_run_again(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    """N13: a lease that nobody extends lapses, and somebody else takes the job."""
+    seen: list[int] = []
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        seen.append(ctx.attempt)
+
+    relevo = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+    claim = await store.claim(relevo.wants(), 1, "silent", 1_000)
+    assert [lease.id for lease in claim.leases] == [receipt.id]
+    clock.advance("2s")
+
+    await drain(relevo, lease="500ms", until=lambda: _is(relevo, receipt.id, State.DONE))
+
+    assert seen == [2]
+    job = await job_of(relevo, receipt.id)
+    assert [attempt.outcome for attempt in job.history] == ["rescued", "done"]
+
+
+async def test_a_job_that_kills_its_workers_ends_among_the_dead(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    relevo = start(App("test", workers=[_never]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+    for _ in range(3):
+        assert (await store.claim(relevo.wants(), 1, "victim", 1_000)).leases
+        clock.advance("2s")
+        await store.rescue()
+
+    job = await job_of(relevo, receipt.id)
+    assert job.state is State.DEAD
+    assert job.failure is not None
+    assert job.failure.type == "WorkerLost"
+
+
+async def _never(order: Greet) -> None:
+    raise AssertionError("nobody calls this")
