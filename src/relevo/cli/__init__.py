@@ -1,0 +1,97 @@
+"""The program `relevo`: a file per group of verbs, put together here.
+
+Exit codes: 0 it worked, 1 a problem was found or nothing matched, 2 the call is wrong, 3 the store
+does not answer, 130 interrupted. A mistake is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """What the program does with some arguments; answers the exit code."""
+    try:
+        import typer
+
+        from relevo.cli.terminal import PROBLEM, UNAVAILABLE, USAGE, say
+    except ImportError as error:
+        sys.stderr.write(f"relevo: {error}: pip install 'relevo[cli]'\n")
+        return 2
+    from relevo.errors import DefinitionError, PayloadError, RelevoError, SettingsError, StoreError
+
+    _ready_output()
+    try:
+        answer: Any = _program().main(list(args), prog_name="relevo", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        _usage(error)
+        return USAGE
+    except typer.Abort:
+        say("stopped; nothing was changed")
+        return PROBLEM
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has gone; Python's own flush at the end must not complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PROBLEM
+    except StoreError as error:
+        say(str(error))
+        return UNAVAILABLE
+    except (SettingsError, DefinitionError, PayloadError) as error:
+        say(str(error))
+        return USAGE
+    except RelevoError as error:
+        say(str(error))
+        return PROBLEM
+    except Exception as error:  # noqa: BLE001 - a person gets a line, whatever it is
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        say(f"this should not happen: {type(error).__name__}: {error} ({where})")
+        return PROBLEM
+    return answer if isinstance(answer, int) else 0
+
+
+def _program() -> Any:
+    from typer.main import get_command
+
+    from relevo.cli import database, dead, doctor, effects, jobs, look, queues, top, work, workers
+    from relevo.cli.terminal import Verbs
+
+    root = Verbs("Signed webhook, durable job, effect outside, once.")
+    for module in (work, database, doctor, look, top):
+        module.add_to(root)
+    for group in (jobs, queues, dead, effects, workers, look, database):
+        root.add(group.group)
+    return get_command(root.typer)
+
+
+def _ready_output() -> None:
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - as long as we live
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _usage(error: Any) -> None:
+    from relevo.cli.terminal import clean, say
+
+    ctx = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and ctx is not None:
+        sys.stderr.write(ctx.get_help() + "\n")
+        return
+    hint = f" (see `{ctx.command_path} --help`)" if ctx is not None else ""
+    say(clean(error.format_message()).rstrip(".") + hint)

@@ -1,0 +1,47 @@
+"""relevo migrate, relevo database: the store's own tables and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relevo.cli.terminal import Terminal, Verbs
+from relevo.errors import DefinitionError
+
+group = Verbs("The store's files: backup.", name="database")
+
+
+def add_to(root: Verbs) -> None:
+    """Hang the verb under the program."""
+    root.verb("migrate")(migrate)
+
+
+async def migrate(terminal: Terminal) -> None:
+    """Bring the store's tables up to date; any number of processes may do it at once."""
+    store = terminal.store()
+    try:
+        steps = await store.migrate()
+    finally:
+        await store.close()
+    words = "\n".join(f"done: {step}" for step in steps) or "everything is up to date"
+    terminal.show({"store": store.url, "steps": steps}, lambda: words)
+
+
+@group.verb("backup")
+async def backup(
+    terminal: Terminal,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that does not exist yet.")],
+) -> None:
+    """Copy a living SQLite store into one file."""
+    if path.exists():
+        raise DefinitionError(f"{path} is there already; a backup never writes over anything")
+    async with terminal.desk() as desk:
+        copy: Any = getattr(desk.store, "backup", None)
+        if copy is None:
+            tool = "pg_dump" if desk.store.name == "postgres" else "the server's own snapshots"
+            raise DefinitionError(f"a {desk.store.name} store is backed up with {tool}")
+        await copy(path)
+    size = path.stat().st_size
+    terminal.show({"path": str(path), "bytes": size}, lambda: f"{path}: {size:,} bytes")

@@ -1,0 +1,272 @@
+"""relevo jobs: list, show, retry, edit, cancel."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relevo.cli.tables import ago, at, cell, fields, short, table
+from relevo.cli.terminal import (
+    OK,
+    PROBLEM,
+    Cursor,
+    Limit,
+    NoteOption,
+    Reveal,
+    Terminal,
+    Verbs,
+    ids_from,
+    read_stdin,
+)
+from relevo.clock import duration, moment
+from relevo.desk import Desk
+from relevo.errors import DefinitionError
+from relevo.job import Job, State
+from relevo.message import PRIORITIES, Priority
+from relevo.store import Effect, Filter
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+group = Verbs("Jobs: list, show, retry, edit, cancel.", name="jobs")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
+Ids = Annotated[
+    list[str], typer.Argument(metavar="ID…", help="Jobs' ids; - reads them from standard input.")
+]
+QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE")]
+PayloadOption = Annotated[
+    str | None, typer.Option("--payload", metavar="JSON", help="The new payload; - reads it.")
+]
+PriorityOption = Annotated[str | None, typer.Option("--priority", help="high, normal or low.")]
+RunAtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run-at", metavar="WHEN", help="A moment (ISO 8601 with zone), or 15m from now."
+    ),
+]
+AttemptsOption = Annotated[int | None, typer.Option("--attempts", help="How many it may spend.")]
+
+
+@group.verb("ls")
+async def ls(
+    terminal: Terminal,
+    queue: QueueOption = None,
+    state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="The command's name.")] = None,
+    key: Annotated[str | None, typer.Option("--key")] = None,
+    lane: Annotated[str | None, typer.Option("--lane")] = None,
+    thread: Annotated[str | None, typer.Option("--thread")] = None,
+    flow: Annotated[str | None, typer.Option("--flow")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Found in payload, key or error.")
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    reveal: Reveal = False,
+) -> None:
+    """List jobs, newest first."""
+    where = Filter(
+        queue=queue,
+        states=frozenset(state or ()),
+        kind=kind,
+        key=key,
+        lane=lane,
+        thread=thread,
+        flow=flow,
+        text=text,
+    )
+    async with terminal.desk() as desk:
+        page = await desk.jobs(where, cursor, limit)
+        jobs = page.jobs if reveal else [desk.masked(job) for job in page.jobs]
+    terminal.show({"jobs": jobs, "cursor": page.cursor}, lambda: jobs_table(jobs))
+    if page.cursor and not terminal.json:
+        terminal.warn(f"there are more: --cursor {page.cursor}")
+
+
+@group.verb("show")
+async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
+    """Show one job with its attempts and effects."""
+    async with terminal.desk() as desk:
+        job = await desk.job(id)
+        effects, _ = await desk.effects(job=job.id, limit=200)
+        if not reveal:
+            job = desk.masked(job)
+            effects = [desk.masked_effect(effect) for effect in effects]
+    terminal.show({"job": job, "effects": effects}, lambda: job_text(job, effects))
+
+
+@group.verb("retry")
+async def retry(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
+    """Make jobs ready again, with fresh attempts."""
+    async with terminal.desk() as desk:
+        wanted = ids_from(ids)
+        return await report(terminal, desk, wanted, await desk.retry(wanted, terminal.person, note))
+
+
+@group.verb("cancel")
+async def cancel(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
+    """End jobs that have not ended; a running one loses its lease."""
+    async with terminal.desk() as desk:
+        wanted = ids_from(ids)
+        done = await desk.cancel(wanted, terminal.person, note)
+        return await report(terminal, desk, wanted, done)
+
+
+@group.verb("edit")
+async def edit(
+    terminal: Terminal,
+    id: Id,
+    payload: PayloadOption = None,
+    priority: PriorityOption = None,
+    run_at: RunAtOption = None,
+    attempts: AttemptsOption = None,
+    again: Annotated[bool, typer.Option("--retry", help="Then retry it.")] = False,
+    note: NoteOption = "",
+    reveal: Reveal = False,
+) -> None:
+    """Change the payload, priority, time or attempts of a job that waits or is dead."""
+    async with terminal.desk() as desk:
+        job = await desk.edit(
+            id,
+            terminal.person,
+            payload=read_stdin() if payload == "-" else payload,
+            priority=None if priority is None else _priority(priority),
+            run_at=None if run_at is None else await _moment(desk, run_at),
+            attempts=attempts,
+            note=note,
+        )
+        if again:
+            await desk.retry([job.id], terminal.person, note)
+            job = await desk.job(job.id)
+        shown = job if reveal else desk.masked(job)
+    terminal.show(shown, lambda: job_text(shown, []))
+
+
+def _priority(text: str) -> Priority:
+    for name in PRIORITIES:
+        if name == text.lower():
+            return name
+    raise DefinitionError(f"{text!r:.40} is no priority: write high, normal or low")
+
+
+async def _moment(desk: Desk, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return moment(await desk.store.now()) + duration(text)
+
+
+async def report(terminal: Terminal, desk: Desk, ids: list[str], changed: list[bool]) -> int:
+    """Say which jobs were changed, and in what state those are that were not."""
+    done = [id for id, is_changed in zip(ids, changed, strict=True) if is_changed]
+    left = [id for id, is_changed in zip(ids, changed, strict=True) if not is_changed]
+    jobs = await desk.store.find([id.replace("-", "").lower() for id in left])
+    why = {
+        id: "not found" if job is None else str(job.state)
+        for id, job in zip(left, jobs, strict=True)
+    }
+    for id, state in () if terminal.json else why.items():
+        terminal.warn(f"{id} is {state}: not changed" if state != "not found" else f"no job {id}")
+    terminal.show({"changed": done, "refused": why}, lambda: f"{len(done)} changed")
+    return PROBLEM if left or not ids else OK
+
+
+def jobs_table(jobs: list[Job]) -> RenderableType:
+    return table(
+        ("id", "queue", "state", "attempt", "age", "key", "last error"),
+        (
+            (
+                job.id,
+                job.queue,
+                job.state,
+                f"{job.attempt}/{job.attempts}",
+                ago(job.inserted_at),
+                short(job.key, 30),
+                None
+                if job.failure is None
+                else short(f"{job.failure.type}: {job.failure.message}"),
+            )
+            for job in jobs
+        ),
+    )
+
+
+def job_text(job: Job, effects: list[Effect]) -> RenderableType:
+    from rich.console import Group
+
+    failure = job.failure
+    parts: list[Any] = [
+        fields(
+            (
+                ("id", job.id),
+                ("queue", job.queue),
+                ("kind", job.kind),
+                ("state", job.state),
+                ("attempts", f"{job.attempt} of {job.attempts}"),
+                ("priority", {0: "high", 2: "low"}.get(job.priority)),
+                ("enqueued", at(job.inserted_at)),
+                ("due", at(job.run_at)),
+                ("ended", at(job.ended_at)),
+                ("worker", job.worker),
+                ("key", job.key),
+                ("lane", job.lane),
+                ("parked behind", job.park),
+                ("thread", None if job.thread in ("", job.id) else job.thread),
+                ("cause", job.cause),
+                ("flow", job.flow and f"{job.flow} / {job.node}"),
+                ("waits for", " ".join(edge.child for edge in job.after)),
+                ("waited for by", " ".join(job.before)),
+                ("note", job.note),
+                ("payload", job.payload.decode(errors="replace")),
+                ("result", job.result and job.result.decode(errors="replace")),
+                ("error", failure and f"{failure.type}: {failure.message}"),
+                ("group", failure and failure.fingerprint),
+            )
+        )
+    ]
+    if job.history:
+        parts += ["", history_table(job)]
+    if effects:
+        parts += ["", effects_table(effects)]
+    if failure is not None and failure.trace:
+        parts += ["", cell(failure.trace.rstrip())]
+    return Group(*parts)
+
+
+def history_table(job: Job) -> RenderableType:
+    return table(
+        ("run", "outcome", "began", "took", "worker", "error"),
+        (
+            (
+                run.number,
+                run.outcome,
+                at(run.began_at),
+                f"{run.ended_at - run.began_at} ms",
+                run.worker,
+                run.failure and short(f"{run.failure.type}: {run.failure.message}", 80),
+            )
+            for run in job.history
+        ),
+    )
+
+
+def effects_table(effects: list[Effect]) -> RenderableType:
+    return table(
+        ("job", "effect", "state", "age", "key", "result", "error", "decided by"),
+        (
+            (
+                effect.job,
+                effect.name,
+                effect.state,
+                ago(effect.updated_at or effect.created_at),
+                effect.key,
+                effect.result and short(effect.result.decode(errors="replace")),
+                short(effect.error),
+                effect.decided_by,
+            )
+            for effect in effects
+        ),
+    )

@@ -1,0 +1,60 @@
+"""Finding the apps that were named as module:attribute."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+from relevo.app import App
+from relevo.errors import SettingsError
+
+
+def load(names: Iterable[str]) -> list[App]:
+    """The apps, in the order they were named; SettingsError in one line when one is not to be had.
+
+    The current directory comes first on the path, as with `python -m`.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    apps: dict[str, App] = {}
+    for name in names:
+        for app in _load(name.strip()):
+            if apps.setdefault(app.name, app) is not app:
+                raise SettingsError(f"two apps are called '{app.name}'; '{name}' is the second")
+    return list(apps.values())
+
+
+def _load(name: str) -> list[App]:
+    module, _, attribute = name.partition(":")
+    attribute = attribute or "app"
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise SettingsError(
+            f"{name!r:.80} names no app: write module:attribute, as in shop.jobs:app"
+        )
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except AttributeError as error:
+        if getattr(error, "name", None) == attribute:
+            raise SettingsError(f"app '{name}': {module} has no '{attribute}'") from error
+        raise _broken(name, error) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+    apps = cast("list[Any]", [found] if isinstance(found, App) else found)
+    if isinstance(apps, list | tuple) and apps and all(isinstance(app, App) for app in apps):
+        return list(apps)
+    raise SettingsError(f"app '{name}' is a {type(found).__name__}, not an App")
+
+
+def _broken(name: str, error: Exception) -> SettingsError:
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and frame.filename != __file__
+    ]
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return SettingsError(f"app '{name}' cannot be loaded: {type(error).__name__}: {error}{where}")

@@ -1,0 +1,145 @@
+"""relevo map, trace, settings, audit: ways to look at the whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relevo.cli.tables import at, cell, short, table
+from relevo.cli.terminal import (
+    OK,
+    PROBLEM,
+    AppOption,
+    Cursor,
+    Limit,
+    Reveal,
+    Terminal,
+    Verbs,
+)
+from relevo.desk import Story
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from relevo.app import App, Binding
+
+group = Verbs("What people did.", name="audit")
+
+
+def add_to(root: Verbs) -> None:
+    """Hang the verbs under the program."""
+    root.verb("map")(map_apps)
+    root.verb("trace")(trace)
+    root.verb("settings")(settings)
+
+
+async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
+    """Print the table of contents: queues, workers and listeners of the apps."""
+    apps = terminal.apps(app)
+    rows = [
+        {
+            "app": each.name,
+            "role": role,
+            "takes": binding.spec.kind,
+            "queue": binding.spec.queue,
+            "function": binding.name,
+            "attempts": binding.spec.attempts,
+            "timeout": binding.spec.timeout.total_seconds(),
+        }
+        for each in apps
+        for role, binding in _bindings(each)
+    ]
+    columns = ("app", "role", "takes", "queue", "function", "attempts")
+    terminal.show(rows, lambda: table(columns, ([row[name] for name in columns] for row in rows)))
+    if not rows:
+        terminal.warn("no app to show: name one with --app module:attribute or RELEVO_APPS")
+    return OK if rows else PROBLEM
+
+
+def _bindings(app: App) -> list[tuple[str, Binding]]:
+    workers = [("worker", binding) for binding in app.workers]
+    return workers + [("listener", binding) for binding in app.listeners]
+
+
+async def trace(
+    terminal: Terminal,
+    anything: Annotated[
+        str,
+        typer.Argument(help="A job id, thread, key, effect key, or text such as a reservation."),
+    ],
+    reveal: Reveal = False,
+) -> None:
+    """Tell the story of anything: its jobs, their attempts and what they did outside."""
+    async with terminal.desk() as desk:
+        story = await desk.trace(anything)
+        if not reveal:
+            story = Story(
+                found=story.found,
+                threads=story.threads,
+                jobs=[desk.masked(job) for job in story.jobs],
+                effects=[desk.masked_effect(effect) for effect in story.effects],
+                is_cut=story.is_cut,
+            )
+    terminal.show(story, lambda: story_text(story))
+
+
+def story_text(story: Story) -> RenderableType:
+    from rich.console import Group
+
+    lines: list[Any] = [cell(f"found by {' and '.join(story.found)}"), ""]
+    for depth, job in story.tree():
+        indent = "  " * depth
+        lines.append(cell(f"{indent}{at(job.inserted_at)}  {job.queue}  {job.kind}  {job.state}"))
+        lines.append(cell(f"{indent}  {job.id}" + (f"  key {job.key}" if job.key else "")))
+        lines += [
+            cell(
+                f"{indent}  run {run.number}: {run.outcome} in {run.ended_at - run.began_at} ms"
+                + (
+                    f", {short(f'{run.failure.type}: {run.failure.message}', 100)}"
+                    if run.failure
+                    else ""
+                )
+            )
+            for run in job.history
+        ]
+        lines += [
+            cell(
+                f"{indent}  effect {effect.name}: {effect.state}"
+                + (f" → {short(effect.result.decode(errors='replace'))}" if effect.result else "")
+            )
+            for effect in story.effects
+            if effect.job == job.id
+        ]
+    if story.is_cut:
+        lines.append(cell("… and more than a story holds"))
+    return Group(*lines)
+
+
+async def settings(terminal: Terminal) -> None:
+    """Print every setting: its variable, its default and what it is for."""
+    from relevo.settings import describe
+
+    rows: Any = describe()
+    terminal.show(rows, lambda: table(("variable", "default", "what"), rows))
+
+
+@group.verb("ls")
+async def ls(
+    terminal: Terminal,
+    target: Annotated[str | None, typer.Option("--target", help="A job's id or a queue.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> None:
+    """List what people did, newest first."""
+    async with terminal.desk() as desk:
+        audits, more = await desk.audits(target=target, cursor=cursor, limit=limit)
+    terminal.show(
+        {"audits": audits, "cursor": more},
+        lambda: table(
+            ("at", "who", "verb", "target", "note"),
+            ((at(row.at), row.who, row.verb, row.target, short(row.note, 80)) for row in audits),
+        ),
+    )
+    if more and not terminal.json:
+        terminal.warn(f"there are more: --cursor {more}")

@@ -1,0 +1,110 @@
+"""relevo queues: list, show, pause, resume, drain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relevo.cli.tables import STATES, fields, span, table
+from relevo.cli.terminal import NoteOption, Terminal, Verbs
+from relevo.job import State
+from relevo.store import Tally
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+group = Verbs("Queues: list, show, pause, resume, drain.", name="queues")
+
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE…")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+
+
+@group.verb("ls")
+async def ls(terminal: Terminal) -> None:
+    """List the queues with their counts."""
+    async with terminal.desk() as desk:
+        tallies = await desk.queues()
+    terminal.show(tallies, lambda: tallies_table(tallies))
+
+
+@group.verb("show")
+async def show(terminal: Terminal, queue: Queue) -> None:
+    """Show one queue, who serves it, and its dead letters by mistake."""
+    async with terminal.desk() as desk:
+        tally = await desk.queue(queue)
+        workers = [w.id for w in await desk.workers() if queue in w.queues and not w.silent]
+        groups = await desk.groups(queue=queue)
+    shown = {"queue": tally, "workers": workers, "groups": groups}
+
+    def text() -> RenderableType:
+        counts = [(str(state), tally.counts.get(state, 0)) for state in State]
+        oldest = None if tally.oldest is None else span(tally.oldest / 1000)
+        pairs: list[tuple[str, Any]] = [("queue", tally.queue), ("mode", tally.mode), *counts]
+        return fields([*pairs, ("oldest", oldest), ("workers", " ".join(workers) or "nobody")])
+
+    terminal.show(shown, text)
+
+
+@group.verb("pause")
+async def pause(terminal: Terminal, queues: Queues, note: NoteOption = "") -> None:
+    """Take jobs in, give none out."""
+    async with terminal.desk() as desk:
+        changed = await desk.pause(queues, terminal.person, note)
+    _report(terminal, queues, changed, "paused")
+
+
+@group.verb("resume")
+async def resume(terminal: Terminal, queues: Queues, note: NoteOption = "") -> None:
+    """Open queues again, after a pause or a drain."""
+    async with terminal.desk() as desk:
+        changed = await desk.resume(queues, terminal.person, note)
+    _report(terminal, queues, changed, "open")
+
+
+@group.verb("drain")
+async def drain(
+    terminal: Terminal,
+    queue: Queue,
+    wait: Annotated[bool, typer.Option(help="Wait until the queue is empty.")] = True,
+    note: NoteOption = "",
+) -> None:
+    """Take no new jobs in, and wait until those that are there have ended."""
+    async with terminal.desk() as desk:
+        [changed] = await desk.drain([queue], terminal.person, note)
+        left = None
+        if wait:
+            async for left in desk.drained(queue):
+                if left and not terminal.json:
+                    terminal.warn(f"{queue}: {left} left")
+    shown = {"queue": queue, "mode": "draining", "changed": changed, "left": left}
+    terminal.show(shown, lambda: f"{queue} is {'drained' if wait else 'draining'}")
+
+
+def _report(terminal: Terminal, queues: list[str], changed: list[bool], mode: str) -> None:
+    shown = [
+        {"queue": queue, "mode": mode, "changed": is_changed}
+        for queue, is_changed in zip(queues, changed, strict=True)
+    ]
+    lines = [
+        f"{queue} is {mode}" if is_changed else f"{queue} was {mode} already"
+        for queue, is_changed in zip(queues, changed, strict=True)
+    ]
+    terminal.show(shown, lambda: "\n".join(lines))
+
+
+def tallies_table(tallies: list[Tally]) -> RenderableType:
+    return table(
+        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest"),
+        (
+            (
+                tally.queue,
+                tally.mode,
+                *(tally.counts.get(state, 0) for state in STATES),
+                tally.counts.get(State.DEAD, 0),
+                tally.counts.get(State.DONE, 0),
+                None if tally.oldest is None else span(tally.oldest / 1000),
+            )
+            for tally in tallies
+        ),
+    )

@@ -1,0 +1,310 @@
+"""Terminal: where a verb reads its options, opens the store and prints what it found.
+
+    group = verbs("jobs", "Jobs: list, show, retry, edit, cancel.")
+
+    @group.verb("show")
+    async def show(terminal: Terminal, id: Id) -> None: ...
+
+A verb is an async function; what it returns is the exit code, None for 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from relevo.desk import Desk, Person, Role, Sweep, view
+from relevo.errors import DefinitionError, SettingsError
+from relevo.outcome import scrub
+from relevo.stores import open_store
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from relevo.app import App
+    from relevo.settings import Settings
+    from relevo.store import Store
+
+OK, PROBLEM, USAGE, UNAVAILABLE = 0, 1, 2, 3
+WIDE = 1_000
+"""Columns of a table that no terminal shows: scripts want whole ids."""
+
+Verb = Callable[..., Coroutine[Any, Any, int | None]]
+V = TypeVar("V", bound=Verb)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="The store; otherwise RELEVO_STORE_URL."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value, nothing else.")]
+PlainOption = Annotated[bool, typer.Option("--no-color", help="No colours, also on a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Why; it is written in the audit.")]
+Reveal = Annotated[bool, typer.Option("--reveal", help="Show payloads and results unmasked.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many at most, up to 200.")]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Where the last page ended.")]
+AppOption = Annotated[
+    list[str] | None,
+    typer.Option("--app", metavar="MODULE:NAME", help="An app; otherwise RELEVO_APPS. Repeatable."),
+]
+
+
+class Terminal:
+    """One call of the program."""
+
+    def __init__(self, *, store: str | None, json: bool, plain: bool) -> None:
+        self.json = json
+        self._url = store
+        self._plain = plain
+        self._settings: Settings | None = None
+        self._console: Console | None = None
+
+    # what it works with
+
+    @property
+    def settings(self) -> Settings:
+        """The environment, read once; SettingsError names everything that is wrong with it."""
+        if self._settings is None:
+            from relevo.settings import Settings
+
+            self._settings = Settings.read()
+        return self._settings
+
+    @property
+    def url(self) -> str:
+        return self._url or self.settings.store_url
+
+    @property
+    def person(self) -> Person:
+        """Whoever may read the store's address may do everything to it."""
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):
+            name = f"uid {os.getuid()}"
+        return Person(name, Role.ADMIN)
+
+    def store(self) -> Store:
+        """The store, not yet open."""
+        hide_password(self.url)
+        try:
+            return open_store(self.url)
+        except ValueError as error:
+            raise SettingsError(f"the store's address cannot be read: {error}") from error
+        except ImportError as error:
+            raise SettingsError(f"this store needs a driver that is missing: {error}") from error
+
+    @asynccontextmanager
+    async def desk(self) -> AsyncGenerator[Desk]:
+        """The desk of the open store."""
+        store = self.store()
+        await store.open()
+        try:
+            yield Desk(store)
+        finally:
+            await store.close()
+
+    def apps(self, names: list[str] | None = None) -> list[App]:
+        """The apps that were named, or those of RELEVO_APPS."""
+        from relevo.cli.loading import load
+
+        return load(names or self.settings.apps)
+
+    # what it prints
+
+    @property
+    def console(self) -> Console:
+        if self._console is None:
+            from rich.console import Console
+
+            width = None if sys.stdout.isatty() else WIDE
+            self._console = Console(no_color=self._plain or None, width=width, highlight=False)
+        return self._console
+
+    def show(self, value: Any, text: Callable[[], RenderableType | str] | None = None) -> None:
+        """Print a value: as JSON if asked for, else as the text or table that `text` makes."""
+        if self.json:
+            # A terminal obeys some characters that JSON lets pass as they are.
+            line = json.dumps(view(value), ensure_ascii=False, indent=2)
+            sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
+        elif text is not None:
+            made = text()
+            self.console.print(clean(made) if isinstance(made, str) else made, markup=False)
+
+    def warn(self, text: str) -> None:
+        """A line for the person, beside the output."""
+        say(text)
+
+    def ask(self, question: str, yes: bool) -> None:
+        """Go on only if the person says so; without a terminal `--yes` must have been given."""
+        if yes:
+            return
+        if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise typer.BadParameter(f"{question} There is no terminal to ask on: add --yes")
+        typer.confirm(clean(question), abort=True, err=True)
+
+    @contextmanager
+    def progress(self, what: str, total: int) -> Generator[Callable[[Sweep], None]]:
+        """A bar on a terminal's standard error; nothing elsewhere."""
+        if self.json or not sys.stderr.isatty():
+            yield lambda sweep: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+        stderr = Console(stderr=True, no_color=self._plain or None)
+        with Progress(*columns, console=stderr, transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda sweep: bar.update(task, completed=sweep.changed + sweep.refused)
+
+
+_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_hidden: set[str] = set()
+
+
+def hide_password(url: str) -> None:
+    """Never print the password of this address, however an error quotes it."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        password = None
+    # An address too broken to be taken apart: whatever stands between scheme and the last @.
+    broken = re.match(r"[^:]*://[^:]*:(.*)@", url, re.DOTALL)
+    for secret in (password, unquote(password or ""), broken and broken[1]):
+        if secret:
+            _hidden.add(secret)
+
+
+def clean(text: str) -> str:
+    """Text that is safe on a terminal: no secrets, no control characters."""
+    for secret in sorted(_hidden, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return scrub(text)
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    line = " ".join(clean(text).split())
+    # A closed standard error is no reason to fail differently.
+    try:
+        sys.stderr.write(f"relevo: {line}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def ids_from(given: Iterable[str]) -> list[str]:
+    """Ids as typed; `-` reads them from standard input, one a line."""
+    ids: list[str] = []
+    for text in given:
+        ids += read_stdin().split() if text == "-" else [text]
+    return ids
+
+
+def read_stdin(most: int = 4_000_000) -> str:
+    """What is piped in, which must be text."""
+    data = sys.stdin.buffer.read(most + 1)
+    if len(data) > most:
+        raise DefinitionError(f"standard input has more than {most:,} bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise DefinitionError("standard input is not text in UTF-8") from error
+    return text
+
+
+def _parameters(*, with_context: bool) -> list[inspect.Parameter]:
+    def option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+    shared = [
+        option("store_", StoreOption, None),
+        option("json_", JsonOption, False),
+        option("plain_", PlainOption, False),
+    ]
+    context = option("ctx_", typer.Context, inspect.Parameter.empty)
+    return [context, *shared] if with_context else shared
+
+
+def _collect(ctx_: typer.Context, store_: str | None, json_: bool, plain_: bool) -> dict[str, Any]:
+    """Shared options may stand anywhere; the one nearest to the verb wins."""
+    given: dict[str, Any] = ctx_.ensure_object(dict)
+    given["store"] = store_ or given.get("store")
+    given["json"] = json_ or given.get("json", False)
+    given["plain"] = plain_ or given.get("plain", False)
+    return given
+
+
+class Verbs:
+    """A group of verbs, each of which takes the shared options too."""
+
+    def __init__(self, help: str, *, name: str | None = None) -> None:
+        self.name = name
+        self.typer = typer.Typer(
+            name=name,
+            help=help,
+            no_args_is_help=True,
+            add_completion=name is None,
+            rich_markup_mode=None,  # rich costs a tenth of a second, help need not
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+
+        def shared(**given: Any) -> None:
+            _collect(**given)
+
+        shared.__signature__ = inspect.Signature(_parameters(with_context=True))  # pyright: ignore[reportFunctionMemberAccess] - typer reads it
+        shared.__annotations__ = {}
+        self.typer.callback(help=help)(shared)
+
+    def verb(self, name: str) -> Callable[[V], V]:
+        """Make an async function a verb of this group."""
+
+        def add(function: V) -> V:
+            signature = inspect.signature(function, eval_str=True)
+            own = list(signature.parameters.values())[1:]
+            own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+
+            def run(ctx_: typer.Context, **given: Any) -> int:
+                names = ("store_", "json_", "plain_")
+                shared = _collect(ctx_, **{name: given.pop(name) for name in names})
+                return run_async(function(Terminal(**shared), **given)) or OK
+
+            every = [*own, *_parameters(with_context=True)]
+            run.__signature__ = inspect.Signature(every)  # pyright: ignore[reportFunctionMemberAccess] - typer reads it
+            run.__annotations__ = {}
+            run.__doc__ = function.__doc__
+            self.typer.command(name)(run)
+            return function
+
+        return add
+
+    def add(self, group: Verbs) -> None:
+        self.typer.add_typer(group.typer, name=group.name)
+
+
+def run_async(work: Awaitable[int | None]) -> int | None:
+    """Run a verb; on uvloop where it is installed."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        new_event_loop = None
+
+    async def whole() -> int | None:
+        return await work
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(whole())

@@ -1,0 +1,118 @@
+"""relevo work: serve queues until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Annotated
+
+import typer
+
+from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
+from relevo.engine import Relevo
+from relevo.errors import MisuseError, SettingsError, StoreUnavailable
+from relevo.job import State
+from relevo.telemetry import start_logging
+
+LOOK_EVERY = 0.2
+
+
+def add_to(root: Verbs) -> None:
+    """Hang the verb under the program."""
+    root.verb("work")(work)
+
+
+async def work(
+    terminal: Terminal,
+    app: AppOption = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="QUEUE", help="Serve only this one. Repeatable."),
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Jobs at once in this process.")
+    ] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="Stop when nothing is ready or running.")
+    ] = False,
+) -> int:
+    """Serve the queues of the apps until told to stop.
+
+    The first SIGTERM or SIGINT stops politely: what runs may end, the rest goes back. The second
+    stops at once.
+    """
+    settings = terminal.settings
+    apps = terminal.apps(app)
+    if not apps:
+        raise SettingsError(
+            "no app to work for: name one with --app module:attribute or RELEVO_APPS"
+        )
+    start_logging(settings.log_level, settings.log_format)
+    engine = Relevo(terminal.store(), apps=apps, database=settings.database_url)
+    try:
+        queues = [want.queue for want in engine.wants(queue)]
+    except MisuseError as error:
+        raise SettingsError(str(error)) from error
+    if not queues:
+        raise SettingsError("the apps have no worker and no listener, so there is nothing to serve")
+    many = concurrency or settings.concurrency
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    async with engine:
+        names = ", ".join(queues[:5]) + (f" and {len(queues) - 5} more" if len(queues) > 5 else "")
+        say(f"serving {names} on {engine.store.url}, {many} jobs at once")
+        watch = asyncio.create_task(_until_empty(engine, queues, stop)) if until_empty else None
+        try:
+            await engine.work(queues=queues, concurrency=many, stop=stop)
+        finally:
+            if watch is not None:
+                watch.cancel()
+        left = await _left(engine, queues) if until_empty else None
+    shown = {"queues": queues, "left": left}
+    terminal.show(shown, (lambda: _words(left)) if left is not None else None)
+    return OK
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stopping(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        say("stopping politely; once more to stop at once")
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping, int(number))
+
+
+async def _until_empty(engine: Relevo, queues: list[str], stop: asyncio.Event) -> None:
+    # Twice in a row: a store may count its queues one after the other while jobs move on.
+    empty = 0
+    while empty < 2:
+        await asyncio.sleep(LOOK_EVERY)
+        try:
+            left = await _left(engine, queues)
+        except StoreUnavailable:
+            continue
+        busy = left.get(State.READY, 0) + left.get(State.RUNNING, 0)
+        empty = 0 if busy else empty + 1
+    stop.set()
+
+
+async def _left(engine: Relevo, queues: list[str]) -> dict[State, int]:
+    """The live jobs of the queues we serve; what a paused queue has ready is not for us."""
+    left: dict[State, int] = {}
+    for tally in await engine.store.tally():
+        if tally.queue in queues:
+            for state, count in tally.counts.items():
+                if count and state not in (State.DONE, State.CANCELLED):
+                    left[state] = left.get(state, 0) + count
+    return left
+
+
+def _words(left: dict[State, int]) -> str:
+    if not left:
+        return "all done"
+    return "left: " + ", ".join(f"{count:,} {state}" for state, count in sorted(left.items()))
