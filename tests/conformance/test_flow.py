@@ -509,6 +509,23 @@ async def test_a_flow_of_a_thousand_children_is_released(store: Store) -> None:
     assert (await take_one(store, OTHER)).id == parent
 
 
+async def test_a_parent_waits_for_the_job_that_stands_for_its_child(store: Store) -> None:
+    """A child whose key is taken is another job by the time it is stored."""
+    standing = await add(store, key="k")
+    child = job(key="k")
+    parent = job(OTHER, after=(After(child.id),))
+
+    answers = await store.insert([child, parent])
+
+    assert answers == [
+        Inserted(standing, Verdict.IN_PROGRESS),
+        Inserted(parent.id, Verdict.NEW),
+    ]
+    assert await state(store, parent.id) is State.WAITING
+    await finish(store, standing)
+    assert await state(store, parent.id) is State.READY
+
+
 async def test_a_parent_keeps_its_key_while_it_waits(store: Store) -> None:
     child = await add(store)
     parent = await add_parent(store, child, key="k")
