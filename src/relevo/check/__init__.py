@@ -1,0 +1,78 @@
+"""Reads an application's source and reports what will hurt: one rule, one function.
+
+What is read is never imported or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from relevo.check.application import Application
+from relevo.check.report import Finding, Report, Rule
+from relevo.check.rules import RULES
+from relevo.check.source import Allow, Source, Unread, find, read
+
+__all__ = ["RULES", "Report", "Rule", "check"]
+
+
+def check(
+    paths: Iterable[str | Path],
+    *,
+    select: Collection[str] = (),
+    ignore: Collection[str] = (),
+) -> list[Report]:
+    """What will hurt in the Python files under some paths, in the order of file and line.
+
+    FileNotFoundError when a path does not exist. Files that cannot be read are reported too.
+    """
+    wanted = [code for code in RULES if (not select or code in select) and code not in ignore]
+    sources: list[Source] = []
+    reports: set[Report] = set()
+    for found in find(paths):
+        got = found if isinstance(found, Unread) else read(*found)
+        if isinstance(got, Source):
+            sources.append(got)
+        else:
+            reports.add(_report("RV000", got.file, got.line, got.col, got.message))
+    for source in sources:
+        reports.update(_malformed(source))
+    app = Application(sources)
+    for rule in RULES.values():
+        if rule.find and rule.code in wanted:
+            reports.update(_told(rule, rule.find(app)))
+    return sorted(report for report in reports if report.code in wanted)
+
+
+def _told(rule: Rule, findings: Iterable[Finding]) -> Iterator[Report]:
+    for finding in findings:
+        source = finding.module.source
+        line = getattr(finding.node, "lineno", 1)
+        if not any(each.silences == line and each.code == rule.code for each in source.allows):
+            col = _column(source, line, getattr(finding.node, "col_offset", 0))
+            yield _report(rule.code, source.file, line, col, finding.message)
+
+
+def _malformed(source: Source) -> Iterator[Report]:
+    for allow in source.allows:
+        if problem := _problem(allow):
+            message = f"this comment silences nothing: {problem}"
+            yield _report("RV015", source.file, allow.line, allow.col, message)
+
+
+def _problem(allow: Allow) -> str:
+    if allow.code in ("RV000", "RV015"):
+        return f"{allow.code} cannot be allowed"
+    if allow.code and allow.code not in RULES:
+        return f"there is no {allow.code}"
+    return allow.problem
+
+
+def _report(code: str, file: str, line: int, col: int, message: str) -> Report:
+    return Report(file, line, col, code, message, RULES[code].mending)
+
+
+def _column(source: Source, line: int, offset: int) -> int:
+    """The parser counts bytes, people count characters."""
+    text = source.lines[line - 1] if line <= len(source.lines) else ""
+    return len(text.encode(errors="replace")[:offset].decode(errors="replace")) + 1

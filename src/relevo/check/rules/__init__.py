@@ -1,0 +1,126 @@
+"""The table of rules: what each one is called, why it hurts, how to mend it, and who finds it."""
+
+from __future__ import annotations
+
+from relevo.check.report import Rule
+from relevo.check.rules import handlers, messages, transactions, workers
+
+_TABLE = [
+    Rule(
+        "RV000",
+        "a file that could not be read",
+        "What is not read is not checked, and a clean report would be a false promise.",
+        "Mend the syntax, save the file as UTF-8, or keep it out of the paths given.",
+    ),
+    Rule(
+        "RV001",
+        "slow work in an HTTP or webhook handler",
+        "The caller waits, times out and sends it again; what was half done is lost with the "
+        "process. An e-mail, a provider's API, a language model or a PDF may take seconds.",
+        "Enqueue a Command and answer 202 (or what the provider wants); a worker does the rest.",
+        handlers.slow_handler,
+    ),
+    Rule(
+        "RV002",
+        "a blocking call in an async function",
+        "While it waits, every other job and request of the process waits too.",
+        "Use the async form, `await asyncio.to_thread(…)`, or make the worker a plain `def`, "
+        "which runs in a thread.",
+        handlers.blocked_loop,
+    ),
+    Rule(
+        "RV003",
+        "a queue name that is none",
+        "The class is refused when it is imported; names are how queues are found and paused.",
+        "Write 'app:module:action' in lower case, such as 'razworks:auth:welcome-email'.",
+        messages.queue_names,
+    ),
+    Rule(
+        "RV004",
+        "an event name that is not a fact",
+        "An event tells what has happened; an order in disguise has many listeners and no owner.",
+        "Write lower case with dots, the verb in the past: 'user.registered'. An order is a "
+        "Command.",
+        messages.event_names,
+    ),
+    Rule(
+        "RV005",
+        "a secret in a message",
+        "Payloads are stored, shown to people and kept for weeks; passwords and cards must not be.",
+        "Send an id and look the secret up when the job runs.",
+        messages.secret_fields,
+    ),
+    Rule(
+        "RV006",
+        "a field that cannot travel",
+        "A message is JSON: bytes, files, sets and Decimals do not come back as they were sent.",
+        "Send an id, a signed storage URL, a list, whole cents or text.",
+        messages.field_types,
+    ),
+    Rule(
+        "RV007",
+        "a command without attempts",
+        "How often something is tried is a decision: a charge is not a thumbnail.",
+        "Say it in the class line: attempts=3.",
+        messages.attempts,
+    ),
+    Rule(
+        "RV008",
+        "a command without backoff",
+        "A provider that is down for a minute should not see every attempt in that minute.",
+        'Say it in the class line: backoff=exponential("15s", cap="10m").',
+        messages.backoff,
+    ),
+    Rule(
+        "RV009",
+        "a command without timeout",
+        "An attempt that hangs keeps its place until the default of five minutes.",
+        'Say it in the class line: timeout="45s".',
+        messages.timeout,
+    ),
+    Rule(
+        "RV010",
+        "an effect outside ctx.once()",
+        "A job may run again after a crash: the guest is mailed, booked or charged twice.",
+        'Wrap it: `await ctx.once("book", lambda key: gateway.book(order, key), find=…)`.',
+        workers.effect_outside_once,
+    ),
+    Rule(
+        "RV011",
+        "ctx.once() inside ctx.transaction()",
+        "The intent must be committed before the call leaves; relevo refuses it at run time.",
+        "Call ctx.once() first, then open ctx.transaction() with its result.",
+        transactions.once_in_transaction,
+    ),
+    Rule(
+        "RV012",
+        "a call outside while a transaction is open",
+        "Locks are held for as long as the provider takes, and a rollback does not undo the call.",
+        "Make the call before the transaction, or enqueue a Command inside it.",
+        transactions.call_in_transaction,
+    ),
+    Rule(
+        "RV013",
+        "an enqueue outside its transaction",
+        "A crash between the commit and the enqueue loses the job; an enqueue that does not join "
+        "runs for rows that may never be committed.",
+        "Enqueue inside: `await relevo.enqueue(order, tx=session)` before the commit, or "
+        "ctx.enqueue inside ctx.transaction().",
+        transactions.enqueue_outside,
+    ),
+    Rule(
+        "RV014",
+        "a worker that is not declared idempotent",
+        "The same order twice, or one run cut short, makes its rows twice.",
+        "Give the Command a key, and write the rows inside ctx.transaction().",
+        workers.unkeyed_rows,
+    ),
+    Rule(
+        "RV015",
+        "an allow comment that says too little",
+        "An exception nobody can judge is an exception for ever.",
+        "Write one rule and a reason: `# relevo: allow RV001 the reason`.",
+    ),
+]
+
+RULES: dict[str, Rule] = {rule.code: rule for rule in _TABLE}
