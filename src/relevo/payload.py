@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -92,7 +92,7 @@ class Codec(Generic[T]):
         suspect = self._check(message) if self._checks else False
         try:
             data = to_json(message)
-        except UnicodeEncodeError:
+        except ValueError:  # half a surrogate pair, or an integer of thousands of digits
             data = b""
             suspect = True
         if suspect or not sensitive.looks_clean(data):
@@ -183,9 +183,9 @@ class _Search:
             self._look_at_text(value, name, free)
         elif kind is int:
             self._look_at_number(value, name, free)
-        elif kind is dict:
+        elif issubclass(kind, dict):
             self._look_at_entries(value, free)
-        elif kind is list:
+        elif issubclass(kind, list | tuple):
             self._look_at_items(value, name, free)
 
     def _look_at_number(self, number: int, name: str, free: bool) -> None:
@@ -204,7 +204,7 @@ class _Search:
             self.look(value, key, spared)
             self.trail.pop()
 
-    def _look_at_items(self, items: list[Any], name: str, free: bool) -> None:
+    def _look_at_items(self, items: Sequence[Any], name: str, free: bool) -> None:
         for index, value in enumerate(items):
             self.trail.append(index)
             self.look(value, name, free)
@@ -295,7 +295,7 @@ def plain(value: Any) -> bytes:
         data = to_json(value)
     except Refused as refused:
         raise _error("", refused.path, refused.reason) from None
-    except UnicodeEncodeError:
+    except ValueError:  # half a surrogate pair, or an integer of thousands of digits
         data = b""
         walk.suspect = True
     if len(data) > LIMIT:

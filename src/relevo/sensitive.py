@@ -89,7 +89,7 @@ def _words(name: str) -> tuple[str, ...]:
     """The words of a name in any case, without accents, digits and plurals."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     found = (word.lower() for word in _WORD.findall(plain))
-    return tuple(w[:-1] if w.endswith("s") and not w.endswith("ss") else w for w in found)
+    return tuple(w[:-1] if len(w) > 3 and w[-1] == "s" != w[-2] else w for w in found)
 
 
 @lru_cache(4_096)
@@ -159,7 +159,7 @@ _KEY = re.compile(
 _DATA_URL = re.compile(r"data:[\w.+/;=-]*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 _HEX = re.compile("[0-9a-fA-F]+")
-_SPACE = re.compile(r"\s+")
+_BREAK = re.compile(r"[\r\n]+")
 
 
 def luhn(digits: str) -> bool:
@@ -216,13 +216,10 @@ def leaks(text: str, name: str = "") -> Iterator[Leak]:
     if len(text) < 7 or looks_clean(text.encode(errors="replace")):
         return
     if len(text) >= BLOB:
-        packed = _SPACE.sub("", text) if "\n" in text else text
-        if _BASE64.fullmatch(packed) and _is_blob(packed):
-            yield Leak("binary as text", SEND_URL, 0, len(text))
-            return
-        for found in _BASE64.finditer(text):
+        lines = "\n" in text  # as base64 is often wrapped
+        for found in _BASE64.finditer(_BREAK.sub("", text) if lines else text):
             if _is_blob(found[0]):
-                yield Leak("binary as text", SEND_URL, *found.span())
+                yield Leak("binary as text", SEND_URL, *((0, len(text)) if lines else found.span()))
     for found in _DATA_URL.finditer(text):
         yield Leak("a data: URL", SEND_URL, *found.span())
     for found in _PEM.finditer(text):
@@ -261,12 +258,14 @@ _FOLD = bytes.maketrans(b"0123456789 " + _RARE, b"0000000000-" + b"\x01" * len(_
 # search leaps from one to the next, many times faster than through a plain list of alternatives.
 _MARKS = re.compile(
     rb"\x01(?:(?<=ey\x01)|earer-|asic-|ase00,|o\x01[a\x01eoprs]-|(?<=A\x01)IA|(?<=AI\x01)a"
-    rb"|_pat_|EY-|u0000|\x01[^@:\"]*:[^@\"]+@)"
+    rb"|_pat_|EY-|u0000|\x01[^@:\"]{0,99}:[^@\"]{1,99}@)"
 )
 
 
 def looks_clean(data: bytes) -> bool:
     """Whether encoded JSON surely holds no leak by value, no NUL and no integer past 64 bit."""
+    if len(data) >= BLOB:
+        return False
     folded = data.translate(_FOLD)
     text = str(folded, "latin-1")
     return (
@@ -277,7 +276,6 @@ def looks_clean(data: bytes) -> bool:
         and "whsec_" not in text
         and "ghp_" not in text
         and _MARKS.search(folded) is None
-        and len(data) < BLOB
     )
 
 
