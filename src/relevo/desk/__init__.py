@@ -1,0 +1,24 @@
+"""What a person may do to jobs; the same for CLI, HTTP and dashboard.
+
+Whatever changes something asks who is asking, looks their role up in ACTIONS, and is written down
+by the store in the same step. DefinitionError: the question is written wrongly. NotFoundError:
+there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
+"""
+
+from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk, Progress, Sweep
+from relevo.desk.people import ACTIONS, NotAllowed, Person, Role
+from relevo.desk.views import Story, view
+
+__all__ = [
+    "ACTIONS",
+    "COUNT_MAX",
+    "EDITABLE",
+    "Desk",
+    "NotAllowed",
+    "Person",
+    "Progress",
+    "Role",
+    "Story",
+    "Sweep",
+    "view",
+]

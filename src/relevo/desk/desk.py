@@ -1,0 +1,299 @@
+"""Desk: what a person may do to jobs, queues and effects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from relevo.clock import Duration, duration, stamp
+from relevo.desk.looking import PAGE_MAX, Looking, plain_id
+from relevo.desk.people import Person
+from relevo.desk.views import payload_of
+from relevo.errors import DefinitionError, MisuseError, NotFoundError
+from relevo.job import LIVE, Job, State, queue_name
+from relevo.message import PRIORITIES, Priority, attempts_of
+from relevo.message import rate as rate_of
+from relevo.payload import plain
+from relevo.store import BATCH, By, Edit, Effect, EffectState, Filter, QueueMode
+
+COUNT_MAX = 1_000_000
+
+EDITABLE: Final = ("payload", "priority", "run_at", "attempts")
+"""The only fields of a job that a person may write."""
+
+_SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
+_UNDECIDED = frozenset({EffectState.INTENDED, EffectState.UNKNOWN})
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a change of many jobs has come."""
+
+    total: int  # as counted at the start
+    changed: int = 0
+    refused: int = 0  # not in such a state any more, or a younger job has the key
+    stopped: str = ""  # why it went no further
+
+
+Progress = Callable[[Sweep], None]
+Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
+
+
+class Desk(Looking):
+    """One store at a person's hands; with `apps`, only the queues of those apps."""
+
+    # changing jobs
+
+    async def retry(self, ids: Sequence[str], by: Person, note: str = "") -> list[bool]:
+        """Ready again with fresh attempts; False where the job is in no state for it."""
+        signed = by.acts("retry", note)
+        return await self._each(ids, lambda batch: self.store.retry(batch, signed))
+
+    async def cancel(self, ids: Sequence[str], by: Person, note: str = "") -> list[bool]:
+        """End jobs that have not ended; a running one loses its lease."""
+        signed = by.acts("cancel", note)
+        return await self._each(ids, lambda batch: self.store.cancel(batch, signed))
+
+    async def discard(self, ids: Sequence[str], by: Person, note: str) -> list[bool]:
+        """Put dead or held jobs aside for good; the note says why."""
+        signed = by.acts("discard", _reason(note))
+        return await self._each(ids, lambda batch: self.store.discard(batch, signed))
+
+    async def _each(
+        self, ids: Sequence[str], act: Callable[[list[str]], Awaitable[list[bool]]]
+    ) -> list[bool]:
+        plain_ids = [plain_id(id) for id in ids]
+        unique = list(dict.fromkeys(plain_ids))
+        answers: dict[str, bool] = {}
+        for start in range(0, len(unique), BATCH):
+            batch = unique[start : start + BATCH]
+            if self.apps is not None:
+                jobs = await self.store.find(batch)
+                batch = [job.id for job in jobs if job is not None and self.sees(job.queue)]
+            answers |= zip(batch, await act(batch), strict=True) if batch else ()
+        return [answers.get(id, False) for id in plain_ids]
+
+    async def edit(
+        self,
+        id: str,
+        by: Person,
+        *,
+        payload: str | bytes | None = None,
+        priority: Priority | None = None,
+        run_at: datetime | None = None,
+        attempts: int | None = None,
+        note: str = "",
+    ) -> Job:
+        """Change a job that is neither running nor done; the payload is JSON text.
+
+        A payload passes the same guard as when it was enqueued. Where it still holds what a mask
+        showed, the value behind the mask stays.
+        """
+        signed = by.acts("edit", note)
+        job = await self.job(id)
+        if payload is None and priority is None and run_at is None and attempts is None:
+            raise DefinitionError(f"nothing to change: give {', '.join(EDITABLE)}")
+        if priority is not None and priority not in PRIORITIES:
+            raise DefinitionError("priority is 'high', 'normal' or 'low'")
+        edit = Edit(
+            id=job.id,
+            payload=None if payload is None else payload_of(payload, job.payload),
+            priority=None if priority is None else PRIORITIES[priority],
+            run_at=None if run_at is None else stamp(run_at),
+            attempts=None if attempts is None else attempts_of(attempts, "the job"),
+        )
+        [edited] = await self.store.edit([edit], signed)
+        if not edited:
+            job = await self.job(id)
+            raise MisuseError(f"job {job.id} is {job.state}; only a job that waits can be edited")
+        return await self.job(id)
+
+    # changing many
+
+    async def retry_where(
+        self,
+        where: Filter,
+        by: Person,
+        note: str = "",
+        *,
+        canary: int | None = None,
+        rate: str | None = None,
+        patience: Duration = "60s",
+        progress: Progress | None = None,
+    ) -> Sweep:
+        """Retry all that a filter means, dead ones unless it says otherwise.
+
+        With `canary`, so many go first, and the rest follows only when all of them have ended well
+        within `patience`. With `rate` ("50/s") the jobs become due no faster than that.
+        """
+        signed = by.acts("retry", note)
+        if canary is not None and not 1 <= canary <= PAGE_MAX:
+            raise DefinitionError(f"a canary is 1 to {PAGE_MAX} jobs, not {canary}")
+        duration(patience)
+        return await self._sweep(
+            where,
+            lambda ids, spread: self.store.retry(ids, signed, spread=spread),
+            progress,
+            pace=None if rate is None else rate_of(rate),
+            canary=canary,
+            patience=patience,
+        )
+
+    async def discard_where(
+        self, where: Filter, by: Person, note: str, *, progress: Progress | None = None
+    ) -> Sweep:
+        """Put aside all that a filter means, dead ones unless it says otherwise."""
+        signed = by.acts("discard", _reason(note))
+        return await self._sweep(where, lambda ids, _: self.store.discard(ids, signed), progress)
+
+    async def _sweep(
+        self,
+        where: Filter,
+        act: Act,
+        progress: Progress | None,
+        *,
+        pace: tuple[int, int] | None = None,
+        canary: int | None = None,
+        patience: Duration = "60s",
+    ) -> Sweep:
+        if not where.states:
+            where = replace(where, states=frozenset({State.DEAD}))
+        if where.states - _SWEEPABLE:
+            raise DefinitionError("only dead, held, parked and cancelled jobs are taken in bulk")
+        sweep = Sweep(total=await self.count(where, most=COUNT_MAX))
+        started = await self.store.now()
+        many = PAGE_MAX if pace is None else min(max(2_000 * pace[0] // pace[1], 1), PAGE_MAX)
+        cursor = None
+        while True:
+            page = await self.jobs(where, cursor, many if canary is None else canary)
+            # What died again since is not taken a second time, whatever order the pages have.
+            ids = [job.id for job in page.jobs if not job.ended_at or job.ended_at <= started]
+            spread = 0 if pace is None or canary else len(ids) * pace[1] // pace[0]
+            changed = await act(ids, spread) if ids else []
+            taken = [id for id, is_changed in zip(ids, changed, strict=True) if is_changed]
+            sweep = replace(
+                sweep,
+                changed=sweep.changed + len(taken),
+                refused=sweep.refused + len(ids) - len(taken),
+            )
+            if canary is not None and taken:
+                sweep = replace(sweep, stopped=await self._trouble(taken, patience))
+                canary = None
+            if progress is not None:
+                progress(sweep)
+            cursor = page.cursor
+            if cursor is None or sweep.stopped:
+                return sweep
+            await asyncio.sleep(spread / 1000)
+
+    async def _trouble(self, canaries: list[str], patience: Duration) -> str:
+        """Why the others should not follow these; empty when all of them ended well."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + duration(patience).total_seconds()
+        wait = 0.05
+        while True:
+            # A done job may be gone already.
+            jobs = [job for job in await self.store.find(canaries) if job is not None]
+            for job in jobs:
+                if job.state in _SWEEPABLE:
+                    why = "" if job.failure is None else f": {job.failure.type}"
+                    return f"canary {job.id} is {job.state} again{why}"
+            waiting = [job for job in jobs if job.state is not State.DONE]
+            if not waiting:
+                return ""
+            if loop.time() >= deadline:
+                return (
+                    f"{len(waiting)} of {len(canaries)} canaries have not ended in time; "
+                    f"the first is {waiting[0].id}, {waiting[0].state}"
+                )
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, 1.0)
+
+    # queues
+
+    async def pause(self, queues: Sequence[str], by: Person, note: str = "") -> list[bool]:
+        """Give nothing out; False where it was so already."""
+        return await self._mode(queues, QueueMode.PAUSED, by.acts("pause", note))
+
+    async def resume(self, queues: Sequence[str], by: Person, note: str = "") -> list[bool]:
+        """Open again; False where it was so already."""
+        return await self._mode(queues, QueueMode.OPEN, by.acts("resume", note))
+
+    async def drain(self, queues: Sequence[str], by: Person, note: str = "") -> list[bool]:
+        """Take nothing in; False where it was so already. `drained()` tells when all is done."""
+        return await self._mode(queues, QueueMode.DRAINING, by.acts("drain", note))
+
+    async def _mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
+        for queue in queues:
+            if not self.sees(queue_name(queue)):
+                raise NotFoundError(f"no queue is called {queue}")
+        return await self.store.set_mode(queues, mode, by)
+
+    async def drained(self, queue: str, *, every: Duration = "500ms") -> AsyncIterator[int]:
+        """How many live jobs a queue has, again and again until there are none."""
+        pause = duration(every).total_seconds()
+        while True:
+            counts = (await self.queue(queue)).counts
+            left = sum(counts.get(state, 0) for state in LIVE)
+            yield left
+            if not left:
+                return
+            await asyncio.sleep(pause)
+
+    # effects
+
+    async def confirm_effect(
+        self, job: str, name: str, result: Any, by: Person, note: str = ""
+    ) -> bool:
+        """It did happen, and this came of it: the job goes on, and `once` answers with the result.
+
+        False when the fact is written but the job cannot be retried.
+        """
+        signed = by.acts("confirm_effect", note)
+        effect = await self._decidable(job, name)
+        data = plain(result)
+        if effect.state is EffectState.CONFIRMED and effect.result != data:
+            raise MisuseError(f"'{name}' is confirmed already, with another result")
+        decided = replace(effect, state=EffectState.CONFIRMED, result=data, decided_by=signed.who)
+        return await self._decide(decided, signed)
+
+    async def deny_effect(self, job: str, name: str, by: Person, note: str = "") -> bool:
+        """It did not happen: the job goes on and asks for it again with the same key.
+
+        False when the fact is written but the job cannot be retried.
+        """
+        signed = by.acts("deny_effect", note)
+        effect = await self._decidable(job, name)
+        if effect.state not in _UNDECIDED | {EffectState.FAILED}:
+            raise MisuseError(f"'{name}' is {effect.state}; only an uncertain effect can be denied")
+        decided = replace(effect, state=EffectState.FAILED, decided_by=signed.who)
+        return await self._decide(decided, signed)
+
+    async def _decidable(self, job: str, name: str) -> Effect:
+        effect = await self.effect(job, name)
+        owner = await self.job(job)
+        if owner.state in (State.RUNNING, State.DONE):
+            raise MisuseError(
+                f"job {owner.id} is {owner.state}; an effect is decided while its job is held"
+            )
+        return effect
+
+    async def _decide(self, effect: Effect, by: By) -> bool:
+        # Decided before, but the retry was lost: only the retry is left to do.
+        known = await self.effect(effect.job, effect.name)
+        if known.state is not effect.state:
+            [written] = await self.store.conclude([effect], by)
+            if not written:
+                raise MisuseError(f"'{effect.name}' was decided by someone else just now")
+        [retried] = await self.store.retry([effect.job], by)
+        return retried
+
+
+def _reason(note: str) -> str:
+    if not note.strip():
+        raise DefinitionError("say why in a note: whoever finds these jobs later will ask")
+    return note

@@ -1,0 +1,255 @@
+"""Looking: everything that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from relevo.desk.views import Story
+from relevo.errors import DefinitionError, NotFoundError
+from relevo.ids import parse_id
+from relevo.job import Job, queue_name
+from relevo.payload import mask
+from relevo.store import (
+    Audit,
+    Effect,
+    EffectState,
+    Filter,
+    Group,
+    Page,
+    Store,
+    Tally,
+    WorkerInfo,
+)
+
+PAGE_MAX = 200
+STORY_MAX = 500
+THREADS_MAX = 20
+TEXT_MAX = 500
+
+
+class Looking:
+    """One store, seen by a person; with `apps`, only the queues of those apps."""
+
+    def __init__(self, store: Store, *, apps: Collection[str] | None = None) -> None:
+        self.store = store
+        self.apps = None if apps is None else frozenset(apps)
+
+    def sees(self, queue: str) -> bool:
+        """Whether this desk may know of a queue."""
+        return self.apps is None or queue.partition(":")[0] in self.apps
+
+    async def job(self, id: str) -> Job:
+        """The job with its history."""
+        [job] = await self.store.find([plain_id(id)])
+        if job is None or not self.sees(job.queue):
+            raise NotFoundError(
+                f"no job has the id {plain_id(id)}: it may be past its keeping time, or in "
+                "another store"
+            )
+        return job
+
+    async def jobs(self, where: Filter, cursor: str | None = None, limit: int = 50) -> Page:
+        """Some jobs, newest first; a limit beyond 1 to 200 is brought there."""
+        where = _checked(where)
+        limit = min(max(limit, 1), PAGE_MAX)
+        if self.apps is None:
+            return await self.store.page(where, cursor=cursor, limit=limit)
+        jobs: list[Job] = []
+        for _ in range(20):  # a page may come back short, but never endlessly late
+            page = await self.store.page(where, cursor=cursor, limit=limit - len(jobs))
+            jobs += [job for job in page.jobs if self.sees(job.queue)]
+            cursor = page.cursor
+            if cursor is None or len(jobs) >= limit:
+                break
+        return Page(jobs, cursor)
+
+    async def count(self, where: Filter, *, most: int = 10_000) -> int:
+        """How many jobs a filter means; counting stops at `most`."""
+        where = _checked(where)
+        if where.queue is not None and not self.sees(where.queue):
+            return 0
+        if self.apps is None or where.queue is not None:
+            return await self.store.count(where, most=most)
+        counts = [
+            await self.store.count(replace(where, queue=tally.queue), most=most)
+            for tally in await self.queues()
+        ]
+        return min(sum(counts), most)
+
+    async def queues(self) -> list[Tally]:
+        """Every queue that has, or had, jobs."""
+        tallies = [tally for tally in await self.store.tally() if self.sees(tally.queue)]
+        return sorted(tallies, key=lambda tally: tally.queue)
+
+    async def queue(self, name: str) -> Tally:
+        """One queue; empty and open if it never had a job."""
+        if not self.sees(queue_name(name)):
+            raise NotFoundError(f"no queue is called {name}")
+        for tally in await self.queues():
+            if tally.queue == name:
+                return tally
+        return Tally(queue=name, counts={})
+
+    async def groups(self, *, queue: str | None = None, limit: int = 50) -> list[Group]:
+        """Dead letters by mistake, most first."""
+        limit = min(max(limit, 1), PAGE_MAX)
+        if self.apps is None or queue is not None:
+            queues = [queue if queue is None else queue_name(queue)]
+        else:
+            queues = [tally.queue for tally in await self.queues()]
+        found: list[Group] = []
+        for name in queues:
+            if name is None or self.sees(name):
+                found += await self.store.groups(queue=name, limit=limit)
+        return sorted(found, key=lambda group: (-group.count, group.fingerprint))[:limit]
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Who is alive, and who fell silent within the last day."""
+        return [
+            worker
+            for worker in await self.store.workers()
+            if self.apps is None or any(map(self.sees, worker.queues))
+        ]
+
+    async def effects(
+        self,
+        *,
+        job: str | None = None,
+        states: frozenset[EffectState] = frozenset(),
+        text: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> tuple[list[Effect], str | None]:
+        """The effect ledger, newest first."""
+        _bounded(text, "the text to search for")
+        effects, cursor = await self.store.effects(
+            job=None if job is None else plain_id(job),
+            states=states,
+            text=text,
+            cursor=cursor,
+            limit=min(max(limit, 1), PAGE_MAX),
+        )
+        return [effect for effect in effects if self.sees(effect.queue)], cursor
+
+    async def effect(self, job: str, name: str) -> Effect:
+        """One effect of a job."""
+        owner = await self.job(job)
+        effects, _ = await self.effects(job=owner.id, limit=PAGE_MAX)
+        for effect in effects:
+            if effect.name == name:
+                return effect
+        names = ", ".join(sorted(effect.name for effect in effects)) or "none at all"
+        raise NotFoundError(f"job {owner.id} has no effect called {name!r:.80}; it has {names}")
+
+    async def audits(
+        self, *, target: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Audit], str | None]:
+        """What people did, newest first. A desk of some apps must say to which job or queue."""
+        _bounded(target, "the target")
+        if target is not None:
+            target = parse_id(target) or target
+        if self.apps is not None and not await self._sees_target(target):
+            raise NotFoundError("name a job or a queue of yours to see what people did to it")
+        limit = min(max(limit, 1), PAGE_MAX)
+        return await self.store.audits(target=target, cursor=cursor, limit=limit)
+
+    async def _sees_target(self, target: str | None) -> bool:
+        if target is None:
+            return False
+        [job] = await self.store.find([target]) if parse_id(target) else [None]
+        return self.sees(target if job is None else job.queue)
+
+    def masked(self, job: Job) -> Job:
+        """The job as a viewer sees it: what looks personal or secret is masked."""
+        return replace(
+            job,
+            payload=mask(job.payload),
+            result=None if job.result is None else mask(job.result),
+        )
+
+    def masked_effect(self, effect: Effect) -> Effect:
+        """The effect as a viewer sees it."""
+        return effect if effect.result is None else replace(effect, result=mask(effect.result))
+
+    # tracing
+
+    async def trace(self, anything: str) -> Story:
+        """The story of a job id, a thread, a key, an effect's key, or of text that occurs in it."""
+        text = anything.strip()
+        if not 3 <= len(text) <= TEXT_MAX:
+            raise DefinitionError(f"give 3 to {TEXT_MAX} characters to look for")
+        id = parse_id(text)
+        if id is not None:
+            [job] = await self.store.find([id])
+            if job is not None and self.sees(job.queue):
+                return await self._story({job.thread or job.id: None}, ["job id"])
+        threads: dict[str, None] = {}
+        found: list[str] = []
+        for where, how in (
+            (Filter(thread=id or text), "thread"),
+            (Filter(key=text), "key"),
+            (Filter(text=text), "payload"),
+        ):
+            page = await self.jobs(where)
+            threads |= {job.thread or job.id: None for job in page.jobs}
+            found += [how] if page.jobs else []
+            if how == "thread" and page.jobs:
+                return await self._story(threads, found)
+        effects, _ = await self.effects(text=text)
+        threads |= {effect.thread or effect.job: None for effect in effects}
+        found += ["effect"] if effects else []
+        if not threads:
+            raise NotFoundError(
+                f"nothing is known of {text!r:.80}: no job, thread, key or effect is called so, "
+                "and no payload or result contains it"
+            )
+        return await self._story(threads, found)
+
+    async def _story(self, threads: dict[str, None], found: list[str]) -> Story:
+        chosen = list(threads)[:THREADS_MAX]
+        ids: list[str] = []
+        is_cut = len(threads) > THREADS_MAX
+        for thread in chosen:
+            cursor = None
+            while len(ids) < STORY_MAX:
+                page = await self.jobs(Filter(thread=thread), cursor, PAGE_MAX)
+                ids += [job.id for job in page.jobs]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            is_cut = is_cut or cursor is not None
+        is_cut = is_cut or len(ids) > STORY_MAX
+        jobs = [job for job in await self.store.find(ids[:STORY_MAX]) if job is not None]
+        jobs.sort(key=lambda job: (job.inserted_at, job.id))
+        effects: list[Effect] = []
+        for job in jobs:
+            effects += (await self.effects(job=job.id, limit=PAGE_MAX))[0]
+        effects.sort(key=lambda effect: effect.created_at)
+        return Story(
+            found=tuple(found), threads=tuple(chosen), jobs=jobs, effects=effects, is_cut=is_cut
+        )
+
+
+def plain_id(text: str) -> str:
+    id = parse_id(text)
+    if id is None:
+        raise NotFoundError(
+            f"{text!r:.60} is not a job id, which has 32 hexadecimal digits; "
+            "`relevo trace` finds jobs by anything else"
+        )
+    return id
+
+
+def _checked(where: Filter) -> Filter:
+    if where.queue is not None:
+        queue_name(where.queue)
+    for name in ("kind", "key", "lane", "park", "thread", "flow", "fingerprint", "text"):
+        _bounded(getattr(where, name), name)
+    return where
+
+
+def _bounded(text: str | None, what: str) -> None:
+    if text is not None and not 0 < len(text) <= TEXT_MAX:
+        raise DefinitionError(f"{what} has 1 to {TEXT_MAX} characters, not {len(text)}")

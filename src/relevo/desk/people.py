@@ -1,0 +1,61 @@
+"""People: how far each may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from relevo.errors import MisuseError
+from relevo.store import By
+
+NOTE_MAX = 1_000
+
+
+class Role(StrEnum):
+    """How far a person may go; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+ACTIONS: Final[dict[str, Role]] = {
+    "look": Role.VIEWER,  # everything that only reads; payloads are masked
+    "reveal": Role.OPERATOR,  # payloads as they are
+    "retry": Role.OPERATOR,
+    "cancel": Role.OPERATOR,
+    "discard": Role.OPERATOR,
+    "pause": Role.OPERATOR,
+    "resume": Role.OPERATOR,
+    "confirm_effect": Role.OPERATOR,
+    "deny_effect": Role.OPERATOR,
+    "edit": Role.ADMIN,  # decides what will be done in someone's name
+    "drain": Role.ADMIN,  # refuses newcomers
+}
+"""What a person may do, and the role it needs; the doors ask here and nowhere else."""
+
+_RANK = list(Role)
+
+
+class NotAllowed(MisuseError):
+    """The person's role does not reach that far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who is at the desk."""
+
+    name: str
+    role: Role = Role.VIEWER
+
+    def may(self, action: str) -> bool:
+        return _RANK.index(self.role) >= _RANK.index(ACTIONS[action])
+
+    def acts(self, action: str, note: str = "") -> By:
+        """The signature under an action; NotAllowed when the role does not reach that far."""
+        if not self.may(action):
+            raise NotAllowed(
+                f"{self.name} is {self.role}; '{action}' needs the role {ACTIONS[action]}"
+            )
+        return By(self.name[:200], note.strip()[:NOTE_MAX])

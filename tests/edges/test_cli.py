@@ -1,0 +1,822 @@
+"""The program as people and scripts use it, on a real SQLite file with real jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pytest
+
+from relevo.cli import run
+from relevo.ids import new_id
+from relevo.job import State
+from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
+from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, make, put, state, take_id
+from tests.conformance.steps import job as new_job
+
+T = TypeVar("T")
+
+CANARY = "canary-hunter22"
+EMAIL = "ana.perez@example.com"
+SECRETS = json.dumps({"password": CANARY, "email": EMAIL, "code": "RES-7K2M"}).encode()
+
+GROUPS = ("jobs", "queues", "dead", "effects", "workers", "audit", "database")
+
+SHOP = """
+from relevo import App, Command, Context, Event
+
+app = App("shop")
+
+class SendMail(Command, queue="shop:mail:send", attempts=1, key="mail:{order}"):
+    order: str
+    fail: bool = False
+    seconds: float = 0
+
+class OrderPaid(Event, name="order.paid"):
+    order: str
+
+@app.worker
+async def send_mail(order: SendMail, ctx: Context) -> str:
+    import asyncio, pathlib
+    pathlib.Path("began").touch()
+    await asyncio.sleep(order.seconds)
+    if order.fail:
+        raise ValueError("no such mailbox")
+    return "sent " + order.order
+
+@app.listener
+async def thank(fact: OrderPaid, ctx: Context) -> None:
+    await ctx.enqueue(SendMail(fact.order))
+"""
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Box:
+    """A folder with a store, an app, and the program to run in it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.path = folder / "relevo.db"
+        self.url = f"sqlite:///{self.path}"
+        self._capsys = capsys
+        self.environment = {**os.environ, "RELEVO_STORE_URL": self.url}
+
+    def __call__(self, *args: str) -> Answer:
+        """Run the program in this process."""
+        self._capsys.readouterr()
+        code = run(args)
+        out, err = self._capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Answer(code, out, err)
+
+    def start(self, *args: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Run the program in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "relevo.cli", *args],
+            cwd=self.folder,
+            env=self.environment,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+        )
+
+    def do(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Do something to the store."""
+
+        async def whole() -> T:
+            store = open_store(self.url)
+            await store.migrate()
+            await store.open()
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        from relevo.stores import open_store
+
+        return asyncio.run(whole())
+
+
+@pytest.fixture
+def box(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Box:
+    made = Box(tmp_path, capsys)
+    (tmp_path / "shop.py").write_text(SHOP)
+    for name in [name for name in os.environ if name.startswith("RELEVO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RELEVO_STORE_URL", made.url)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    made.do(_nothing)
+    return made
+
+
+async def _nothing(store: Store) -> None:
+    return None
+
+
+def added(box: Box, **fields: Any) -> str:
+    return box.do(lambda store: add(store, **fields))
+
+
+def made(box: Box, wanted: State, **fields: Any) -> str:
+    return box.do(lambda store: make(store, wanted, **fields))
+
+
+def state_of(box: Box, id: str) -> State:
+    return box.do(lambda store: state(store, id))
+
+
+def held(box: Box) -> str:
+    async def work(store: Store) -> str:
+        id = await add(store, payload=SECRETS)
+        lease = await take_id(store, id)
+        effect = Effect(job=id, queue=WORK, name="book", key=f"{id}:book", run="r1", thread=id)
+        await store.intend([effect])
+        unknown = msgspec.structs.replace(effect, state=EffectState.UNKNOWN, result=SECRETS)
+        await store.conclude([unknown])
+        await end(store, lease, State.HELD, failure=BOOM)
+        return id
+
+    return box.do(work)
+
+
+def until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ended(process: subprocess.Popen[bytes], text: str | None = None) -> Answer:
+    out, err = process.communicate(None if text is None else text.encode(), timeout=30)
+    answer = Answer(process.returncode, (out or b"").decode(), (err or b"").decode())
+    assert "Traceback" not in answer.out + answer.err
+    return answer
+
+
+def is_one_line(answer: Answer) -> bool:
+    return answer.err.startswith("relevo: ") and answer.err.count("\n") == 1 and not answer.out
+
+
+# the call itself
+
+
+def test_help_names_every_group(box: Box) -> None:
+    answer = box("--help")
+    assert answer.code == 0
+    for name in (*GROUPS, "work", "migrate", "doctor", "map", "trace", "top", "settings"):
+        assert f"  {name}" in answer.out
+
+
+def test_the_program_alone_shows_its_help(box: Box) -> None:
+    for args in ((), ("jobs",)):
+        answer = box(*args)
+        assert answer.code == 2
+        assert "Usage: relevo" in answer.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("jobs", "ls", "--nope"),
+        ("nope",),
+        ("jobs", "nope"),
+        ("jobs", "show"),
+        ("jobs", "ls", "--queue", "*"),
+        ("jobs", "ls", "--state", "sleeping"),
+        ("jobs", "ls", "--limit", "many"),
+        ("jobs", "ls", "--cursor", "tampered"),
+        ("jobs", "ls", "--text", "x" * 10_000),
+        ("queues", "pause", "*"),
+        ("queues", "show", "../../etc/passwd"),
+        ("dead", "retry"),
+        ("dead", "retry", "--all", "--queue", WORK),
+        ("dead", "discard", "--all"),
+        ("dead", "discard", "--all", "--note", " "),
+        ("effects", "confirm", "0" * 32, "book"),
+        ("effects", "confirm", "0" * 32, "book", "--result", "{"),
+        ("trace", "x"),
+        ("top", "--every", "often"),
+        ("work",),
+        ("work", "--app", "nowhere:app"),
+        ("work", "--app", "shop:nothing"),
+        ("work", "--app", "shop:SendMail"),
+        ("work", "--app", "../shop:app"),
+        ("work", "--app", "shop:app", "--queue", "*"),
+        ("work", "--app", "shop:app", "--queue", "shop:mail:nothing"),
+        ("work", "--app", "shop:app", "--concurrency", "0"),
+        ("--store", "mysql://root:" + CANARY + "@localhost/db", "jobs", "ls"),
+        ("--store", "", "--store", "postgresql://root:" + CANARY + "@[half", "jobs", "ls"),
+        ("jobs", "ls", "--" + CANARY, "postgresql://root:" + CANARY + "@host/db"),
+    ],
+    ids=lambda args: " ".join(args)[:40],
+)
+def test_a_wrong_call_is_one_line_and_2(box: Box, args: tuple[str, ...]) -> None:
+    """B63"""
+    made(box, State.DEAD)
+    answer = box(*args)
+    assert answer.code == 2, answer
+    assert is_one_line(answer), answer
+    assert CANARY not in answer.err.replace("--" + CANARY, "")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("jobs", "show", new_id()),
+        ("jobs", "show", "-x"[1:]),
+        ("jobs", "retry", new_id()),
+        ("dead", "show", "no-such-group"),
+        ("dead", "retry", "--group", "no-such-group", "--yes"),
+        ("dead", "retry", "--all", "--dry-run"),
+        ("effects", "show", new_id(), "book"),
+        ("trace", "RES-NONE"),
+    ],
+    ids=lambda args: " ".join(args)[:20],
+)
+def test_nothing_found_is_1(box: Box, args: tuple[str, ...]) -> None:
+    assert box(*args).code == 1
+
+
+def test_a_store_that_is_away_is_3_and_its_password_hidden(box: Box) -> None:
+    """B63"""
+    for url in (f"sqlite:////nowhere/at/all/{CANARY}.db", f"redis://:{CANARY}@127.0.0.1:1/0"):
+        answer = box("jobs", "ls", "--store", url)
+        assert answer.code == 3
+        assert is_one_line(answer)
+    assert CANARY not in answer.err
+
+
+def test_shared_options_may_stand_anywhere(box: Box) -> None:
+    elsewhere = f"sqlite:///{box.folder / 'other.db'}"
+    assert box("migrate", "--store", elsewhere).code == 0
+    id = added(box)
+    for args in (
+        ("--json", "jobs", "ls"),
+        ("jobs", "--json", "ls"),
+        ("jobs", "ls", "--json"),
+        ("--store", elsewhere, "jobs", "ls", "--json", "--store", box.url),
+    ):
+        assert [job["id"] for job in box(*args).json["jobs"]] == [id]
+    assert box("--store", elsewhere, "--json", "jobs", "ls").json["jobs"] == []
+
+
+def test_a_closed_pipe_ends_quietly(box: Box) -> None:
+    """B63"""
+
+    async def many(store: Store) -> None:
+        await put(store, *(new_job(payload=b'"' + b"x" * 2_000 + b'"') for _ in range(200)))
+
+    box.do(many)
+    process = box.start("jobs", "ls", "--limit", "200", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    answer = ended(process)
+    assert answer.code == 1
+    assert answer.err == ""
+
+
+def test_binary_on_standard_input_is_refused(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B63"""
+    id = made(box, State.DEAD)
+    for args in (("jobs", "retry", "-"), ("jobs", "edit", id, "--payload", "-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\x00\x80")))
+        answer = box(*args)
+        assert answer.code == 2
+        assert is_one_line(answer)
+    assert state_of(box, id) is State.DEAD
+
+
+def test_no_terminal_no_colour(box: Box) -> None:
+    made(box, State.DEAD)
+    for args in (("jobs", "ls"), ("queues", "ls"), ("dead", "ls"), ("top",)):
+        assert "\x1b" not in box(*args).out
+
+
+def test_what_jobs_carry_cannot_drive_the_terminal(box: Box) -> None:
+    """C22"""
+    evil = "\x1b]0;owned\x07\x9b31m[red]bold[/red]\nrow"
+    id = added(box, key=evil)
+    made(box, State.DEAD, queue=OTHER)
+    for args in (("jobs", "ls"), ("jobs", "show", id), ("trace", id), ("jobs", "ls", "--json")):
+        answer = box(*args)
+        assert answer.code == 0
+        assert not {"\x1b", "\x07", "\x9b"} & set(answer.out)
+        assert "[red]" in answer.out
+    assert box("jobs", "show", id, "--json").json["job"]["key"] == evil
+
+
+# secrets
+
+
+def test_no_verb_shows_a_secret_unless_told_to(box: Box) -> None:
+    """C20: a canary in payload, result and effect; every verb that could print it."""
+    id = held(box)
+    dead = made(box, State.DEAD, queue=OTHER, payload=SECRETS)
+    done = added(box, queue="app:module:third", payload=SECRETS)
+
+    async def finish(store: Store) -> None:
+        lease = await take_id(store, done, "app:module:third")
+        await end(store, lease, result=SECRETS)
+
+    box.do(finish)
+    for args in (
+        ("jobs", "ls"),
+        ("jobs", "show", id),
+        ("jobs", "show", done),
+        ("dead", "ls"),
+        ("dead", "show", BOOM.fingerprint),
+        ("dead", "show", dead),
+        ("effects", "ls"),
+        ("effects", "show", id, "book"),
+        ("trace", "RES-7K2M"),
+        ("trace", id),
+        ("jobs", "edit", dead, "--priority", "low"),
+        ("queues", "show", WORK),
+        ("audit", "ls"),
+        ("top", "--once"),
+        ("doctor",),
+    ):
+        for form in ((), ("--json",)):
+            answer = box(*args, *form)
+            assert answer.code == 0, answer
+            assert CANARY not in answer.out + answer.err, args
+            assert EMAIL not in answer.out + answer.err, args
+    assert CANARY in box("jobs", "show", dead, "--reveal").out
+    assert EMAIL in box("effects", "show", id, "book", "--reveal", "--json").out
+
+
+# jobs
+
+
+def test_jobs_are_listed_newest_first_and_by_filter(box: Box) -> None:
+    async def some(store: Store) -> list[str]:
+        return await put(
+            store,
+            new_job(key="a", payload=b'{"code":"RES-1"}'),
+            new_job(OTHER, lane="l1"),
+            new_job(delay=60_000),
+        )
+
+    first, second, third = box.do(some)
+
+    def ids(*args: str) -> list[str]:
+        return [job["id"] for job in box("jobs", "ls", "--json", *args).json["jobs"]]
+
+    assert ids() == [third, second, first]
+    assert ids("--queue", OTHER) == [second]
+    assert ids("--state", "scheduled") == [third]
+    assert ids("--state", "scheduled", "--state", "ready", "--queue", WORK) == [third, first]
+    assert ids("--key", "a") == [first]
+    assert ids("--lane", "l1") == [second]
+    assert ids("--text", "RES-1") == [first]
+    assert ids("--kind", "Nothing") == []
+    page = box("jobs", "ls", "--limit", "2", "--json").json
+    assert ids("--limit", "2", "--cursor", page["cursor"]) == [first]
+    table = box("jobs", "ls")
+    assert first in table.out
+    assert "scheduled" in table.out
+
+
+def test_a_job_is_shown_whole(box: Box) -> None:
+    id = made(box, State.DEAD)
+
+    shown = box("jobs", "show", id.upper(), "--json").json
+
+    assert shown["job"]["payload"] == {"n": 1}
+    assert shown["job"]["history"][0]["outcome"] == "dead"
+    assert shown["effects"] == []
+    text = box("jobs", "show", id).out
+    for word in (id, WORK, "dead", "it went boom", BOOM.fingerprint, '{"n":1}'):
+        assert word in text
+
+
+def test_jobs_are_retried_and_what_is_not_is_told(box: Box) -> None:
+    dead, running = made(box, State.DEAD), made(box, State.RUNNING, queue=OTHER)
+
+    answer = box("jobs", "retry", dead, running, "--note", "fixed", "--json")
+
+    assert answer.code == 1
+    assert answer.json == {"changed": [dead], "refused": {running: "running"}}
+    assert state_of(box, dead) is State.READY
+    text = box("jobs", "retry", running)
+    assert text.code == 1
+    assert "is running: not changed" in text.err
+
+
+def test_ids_can_be_piped_in(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [made(box, State.DEAD), made(box, State.DEAD)]
+    typed = io.TextIOWrapper(io.BytesIO("\n".join(ids).encode()))
+    monkeypatch.setattr(sys, "stdin", typed)
+
+    assert box("jobs", "retry", "-", "--json").json == {"changed": ids, "refused": {}}
+
+
+def test_a_job_is_cancelled(box: Box) -> None:
+    id = added(box)
+    assert box("jobs", "cancel", id).code == 0
+    assert state_of(box, id) is State.CANCELLED
+    assert box("jobs", "cancel", id).code == 1
+
+
+def test_a_job_is_edited_and_retried(box: Box) -> None:
+    id = made(box, State.DEAD, payload=SECRETS.replace(b"password", b"pass_hint"))
+
+    answer = box(
+        *("jobs", "edit", id, "--payload", '{"n":2}', "--priority", "high", "--attempts", "7"),
+        *("--run-at", "1h", "--note", "typo", "--json"),
+    )
+
+    assert answer.code == 0
+    assert answer.json["payload"] == {"n": 2}
+    assert (answer.json["priority"], answer.json["attempts"]) == (0, 7)
+    assert box("dead", "edit", id, "--attempts", "3", "--retry").code == 0
+    assert state_of(box, id) is State.READY
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("--payload", "{"),
+        ("--payload", '{"password":"' + CANARY + '"}'),
+        ("--priority", "urgent"),
+        ("--attempts", "0"),
+        ("--run-at", "yesterday"),
+        ("--run-at", "2030-01-01T00:00:00"),
+        (),
+    ],
+    ids=str,
+)
+def test_a_bad_edit_is_refused(box: Box, change: tuple[str, ...]) -> None:
+    """B61"""
+    id = made(box, State.DEAD)
+    before = box.do(lambda store: look(store, id))
+    answer = box("jobs", "edit", id, *change)
+    assert answer.code == 2
+    assert is_one_line(answer)
+    assert CANARY not in answer.err
+    assert box.do(lambda store: look(store, id)) == before
+
+
+# queues
+
+
+def test_queues_are_listed_paused_and_resumed(box: Box) -> None:
+    added(box)
+
+    assert box("queues", "pause", WORK, "--note", "deploy", "--json").json == [
+        {"queue": WORK, "mode": "paused", "changed": True}
+    ]
+    assert "was paused already" in box("queues", "pause", WORK).out
+    [row] = box("queues", "ls", "--json").json
+    assert (row["queue"], row["mode"], row["counts"]["ready"]) == (WORK, "paused", 1)
+    assert WORK in box("queues", "ls").out
+    assert box("queues", "show", WORK, "--json").json["queue"]["mode"] == "paused"
+    assert "nobody" in box("queues", "show", WORK).out
+    assert box("queues", "resume", WORK).code == 0
+    rows = box("audit", "ls", "--target", WORK, "--json").json["audits"]
+    assert [(row["verb"], row["note"]) for row in rows] == [("resume", ""), ("pause", "deploy")]
+    assert "deploy" in box("audit", "ls").out
+
+
+def test_a_drain_waits_until_the_queue_is_empty(box: Box) -> None:
+    id = added(box)
+    process = box.start("queues", "drain", WORK, "--json")
+
+    async def finish(store: Store) -> None:
+        deadline = time.monotonic() + 30
+        while (await store.tally())[0].mode is not QueueMode.DRAINING:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        await end(store, await take_id(store, id))
+
+    box.do(finish)
+    answer = ended(process)
+    assert answer.code == 0, answer
+    assert answer.json == {"queue": WORK, "mode": "draining", "changed": True, "left": 0}
+    assert box("queues", "drain", OTHER, "--no-wait", "--json").json["left"] is None
+
+
+# dead letters
+
+
+def test_dead_letters_are_grouped_and_shown(box: Box) -> None:
+    ids = [made(box, State.DEAD) for _ in range(3)]
+
+    [group] = box("dead", "ls", "--json").json
+    assert (group["fingerprint"], group["count"], group["type"]) == (BOOM.fingerprint, 3, "Boom")
+    assert box("dead", "ls", "--queue", OTHER, "--json").json == []
+    assert "it went boom" in box("dead", "ls").out
+    shown = box("dead", "show", BOOM.fingerprint, "--json").json["jobs"]
+    assert {job["id"] for job in shown} == {*ids}
+    assert ids[0] in box("dead", "show", BOOM.fingerprint).out
+    assert ids[0] in box("dead", "show", ids[0]).out
+
+
+@pytest.mark.parametrize(
+    "which", [("--group", BOOM.fingerprint), ("--queue", WORK), ("--all",)], ids=str
+)
+def test_dead_letters_are_retried_in_bulk(box: Box, which: tuple[str, ...]) -> None:
+    ids = [made(box, State.DEAD) for _ in range(3)]
+
+    assert box("dead", "retry", *which, "--dry-run", "--json").json == {"matched": 3}
+    refused = box("dead", "retry", *which)
+    assert (refused.code, is_one_line(refused)) == (2, True)
+    assert "add --yes" in refused.err
+    assert [state_of(box, id) for id in ids] == [State.DEAD] * 3
+
+    answer = box("dead", "retry", *which, "--yes", "--rate", "100/s", "--json")
+
+    assert answer.code == 0
+    assert answer.json == {"total": 3, "changed": 3, "refused": 0, "stopped": ""}
+    assert box("jobs", "ls", "--state", "dead", "--json").json["jobs"] == []
+
+
+def test_a_canary_without_an_outcome_stops_the_rest(box: Box) -> None:
+    for _ in range(3):
+        made(box, State.DEAD)
+
+    answer = box("dead", "retry", "--all", "--canary", "1", "--patience", "50ms", "--yes")
+
+    assert answer.code == 1
+    assert "stopped: 1 of 1 canaries" in answer.err
+    assert "1 of 3 retried" in answer.out
+
+
+def test_dead_letters_are_retried_by_id(box: Box) -> None:
+    id = made(box, State.DEAD)
+    assert box("dead", "retry", id, "--dry-run").code == 0
+    assert state_of(box, id) is State.DEAD
+    assert box("dead", "retry", id, "--json").json == {"changed": [id], "refused": {}}
+
+
+def test_dead_letters_are_discarded_with_a_note(box: Box) -> None:
+    one, two, three = (made(box, State.DEAD) for _ in range(3))
+
+    assert box("dead", "discard", one, "--note", "guest gone").code == 0
+    assert box("dead", "discard", "--all", "--note", "old supplier").code == 2
+    answer = box("dead", "discard", "--all", "--note", "old supplier", "--yes", "--json")
+
+    assert answer.json["changed"] == 2
+    assert {state_of(box, id) for id in (one, two, three)} == {State.CANCELLED}
+    assert box("jobs", "show", two, "--json").json["job"]["note"] == "old supplier"
+
+
+def test_a_person_at_a_terminal_is_asked(box: Box) -> None:
+    ids = [made(box, State.DEAD) for _ in range(2)]
+
+    def at_terminal(typed: bytes) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        process = box.start(
+            *("dead", "discard", "--all", "--note", "old"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        os.write(ours, typed)
+        seen = b""
+        while True:
+            try:
+                some = os.read(ours, 65_536)
+            except OSError:  # Linux tells so that the other side has closed
+                some = b""
+            if not some:
+                break
+            seen += some
+        os.close(ours)
+        return process.wait(30), seen.decode()
+
+    code, seen = at_terminal(b"n\n")
+    assert code == 1
+    assert "Discard 2 dead letters?" in seen
+    assert "nothing was changed" in seen
+    assert {state_of(box, id) for id in ids} == {State.DEAD}
+    code, seen = at_terminal(b"y\n")
+    assert code == 0
+    assert "2 of 2 discarded" in seen
+    assert {state_of(box, id) for id in ids} == {State.CANCELLED}
+
+
+# effects
+
+
+def test_effects_are_listed_and_decided(box: Box) -> None:
+    id, other = held(box), held(box)
+
+    listed = box("effects", "ls", "--state", "unknown", "--json").json["effects"]
+    assert {effect["job"] for effect in listed} == {id, other}
+    assert box("effects", "ls", "--state", "confirmed", "--json").json["effects"] == []
+    assert box("effects", "ls", "--job", id, "--json").json["effects"][0]["name"] == "book"
+    assert id in box("effects", "ls").out
+
+    answer = box("effects", "confirm", id, "book", "--code", "12345", "--note", "rang", "--json")
+    assert answer.code == 0
+    assert answer.json == {"effect": "book", "state": "confirmed", "retried": True}
+    assert box("effects", "show", id, "book", "--json").json["result"] == "12345"
+    assert state_of(box, id) is State.READY
+
+    assert "failed" in box("effects", "deny", other, "book").out
+    assert state_of(box, other) is State.READY
+    assert box("effects", "deny", id, "book").code == 1
+
+
+# the whole
+
+
+def test_a_story_is_told(box: Box) -> None:
+    id = held(box)
+    story = box("trace", "RES-7K2M", "--json").json
+    assert story["threads"] == [id]
+    assert [job["id"] for job in story["jobs"]] == [id]
+    assert story["effects"][0]["name"] == "book"
+    text = box("trace", id).out
+    for word in (id, WORK, "held", "run 1", "effect book"):
+        assert word in text
+
+
+def test_the_map_lists_workers_and_listeners(box: Box) -> None:
+    rows = box("map", "--app", "shop:app", "--json").json
+    assert [(row["role"], row["takes"], row["queue"]) for row in rows] == [
+        ("worker", "SendMail", "shop:mail:send"),
+        ("listener", "order.paid", "shop:shop:thank"),
+    ]
+    assert "shop:mail:send" in box("map", "--app", "shop").out
+    assert box("map").code == 1
+
+
+def test_workers_are_listed(box: Box) -> None:
+    worker = WorkerInfo(id="w1", host="h", pid=1, queues=[WORK], concurrency=5, running=2)
+    box.do(lambda store: store.beat(worker, 60_000))
+
+    [row] = box("workers", "ls", "--json").json
+    assert (row["id"], row["queues"], row["running"]) == ("w1", [WORK], 2)
+    assert "w1" in box("workers", "ls").out
+
+
+def test_top_shows_queues_and_workers_once(box: Box) -> None:
+    added(box)
+    made(box, State.DEAD, queue=OTHER)
+
+    shown = box("top", "--once", "--json").json
+
+    rows = {row["queue"]: row for row in shown["queues"]}
+    assert rows[WORK]["ready"] == 1
+    assert rows[OTHER]["dead"] == 1
+    assert shown["workers"] == []
+    assert WORK in box("top", "--once").out
+
+
+def test_migrate_names_its_steps_and_has_none_the_second_time(box: Box) -> None:
+    url = f"sqlite:///{box.folder / 'fresh.db'}"
+    first = box("migrate", "--store", url, "--json")
+    assert first.code == 0
+    assert first.json["steps"]
+    assert box("migrate", "--store", url, "--json").json["steps"] == []
+    assert "up to date" in box("migrate", "--store", url).out
+
+
+def test_doctor_is_content_with_a_healthy_store(box: Box) -> None:
+    answer = box("doctor", "--app", "shop:app", "--json")
+    assert answer.code == 0, answer
+    assert {row["level"] for row in answer.json} <= {"ok", "warning"}
+    assert box("doctor").code == 0
+
+
+def test_doctor_finds_what_is_wrong(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    added(box)
+    held(box)
+    box("queues", "pause", OTHER)
+    found = {(row["level"], row["subject"]) for row in box("doctor", "--json").json}
+    assert ("warning", WORK) in found
+
+    broken = box("doctor", "--app", "nowhere:app", "--json")
+    assert broken.code == 1
+    assert ("error", "apps") in {(row["level"], row["subject"]) for row in broken.json}
+
+    away = box("doctor", "--store", "sqlite:////nowhere/at/all.db", "--json")
+    assert away.code == 3
+    assert ("error", "store") in {(row["level"], row["subject"]) for row in away.json}
+
+
+def test_a_backup_is_a_store_of_its_own(box: Box) -> None:
+    id = added(box)
+    copy = box.folder / "copy.db"
+
+    assert box("database", "backup", str(copy), "--json").json["bytes"] == copy.stat().st_size
+
+    listed = box("jobs", "ls", "--json", "--store", f"sqlite:///{copy}").json["jobs"]
+    assert [job["id"] for job in listed] == [id]
+    again = box("database", "backup", str(copy))
+    assert (again.code, is_one_line(again)) == (2, True)
+
+
+def test_settings_are_listed(box: Box) -> None:
+    answer = box("settings", "--json")
+    assert answer.code == 0
+    assert "RELEVO_STORE_URL" in answer.out
+    assert "RELEVO_STORE_URL" in box("settings").out
+
+
+# work
+
+
+def enqueue(box: Box, *orders: str, **fields: Any) -> list[str]:
+    async def work(store: Store) -> list[str]:
+        jobs = [
+            new_job(
+                "shop:mail:send",
+                kind="SendMail",
+                attempts=1,
+                payload=json.dumps({"order": order, **fields}).encode(),
+            )
+            for order in orders
+        ]
+        return await put(store, *jobs)
+
+    return box.do(work)
+
+
+def test_work_serves_until_the_queues_are_empty(box: Box) -> None:
+    done, broken = enqueue(box, "o1")[0], enqueue(box, "o2", fail=True)[0]
+    later = added(box, queue="shop:mail:send", delay=3_600_000)
+
+    answer = ended(box.start("work", "--app", "shop:app", "--until-empty", "--json"))
+
+    assert answer.code == 0, answer
+    assert answer.err.startswith("relevo: serving shop:mail:send, shop:shop:thank on sqlite:///")
+    assert answer.json["left"] == {"dead": 1, "scheduled": 1}
+    assert box("jobs", "show", done, "--json").json["job"]["result"] == "sent o1"
+    shown = box("jobs", "show", broken, "--json").json["job"]
+    assert shown["failure"]["message"] == "no such mailbox"
+    assert state_of(box, later) is State.SCHEDULED
+
+
+def test_the_first_signal_lets_running_jobs_end(box: Box) -> None:
+    [id] = enqueue(box, "o1", seconds=1)
+    box.environment["RELEVO_APPS"] = "shop:app"
+    process = box.start("work", "--queue", "shop:mail:send", "--concurrency", "2")
+    until((box.folder / "began").exists, process)
+
+    process.send_signal(signal.SIGTERM)
+    answer = ended(process)
+
+    assert answer.code == 0, answer
+    assert "stopping politely" in answer.err
+    assert state_of(box, id) is State.DONE
+
+
+def test_the_second_signal_ends_at_once(box: Box) -> None:
+    enqueue(box, "o1", seconds=60)
+    process = box.start("work", "--app", "shop:app")
+    assert process.stderr is not None
+    until((box.folder / "began").exists, process)
+
+    process.send_signal(signal.SIGINT)
+    seen = b""
+    while b"stopping politely" not in seen:
+        seen += process.stderr.readline()
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(30) == 130
+    assert time.monotonic() - began < 5
+    process.communicate()
+
+
+def test_an_app_that_breaks_while_loading_is_one_line(box: Box) -> None:
+    (box.folder / "broken.py").write_text("import json\n\nraise RuntimeError('half\\nbuilt')\n")
+    answer = box("work", "--app", "broken:app")
+    assert answer.code == 2
+    assert is_one_line(answer)
+    assert "RuntimeError: half built (broken.py:3)" in answer.err
+
+
+def test_counting_and_looking_agree(box: Box) -> None:
+    """What a script reads is what the store holds."""
+    for _ in range(2):
+        made(box, State.DEAD)
+    count = box.do(lambda store: store.count(Filter(states=frozenset({State.DEAD}))))
+    [row] = box("queues", "ls", "--json").json
+    assert row["counts"]["dead"] == count == len(box("jobs", "ls", "--json").json["jobs"])
