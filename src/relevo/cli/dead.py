@@ -22,6 +22,7 @@ from relevo.cli.terminal import (
     ids_from,
 )
 from relevo.desk import COUNT_MAX, Sweep
+from relevo.errors import DefinitionError
 from relevo.ids import parse_id
 from relevo.job import State
 from relevo.store import Filter, Group
@@ -160,7 +161,7 @@ def _where(
     """The filter that was meant; None for a list of ids."""
     by_filter = fingerprint is not None or queue is not None
     if bool(ids) + by_filter + every != 1:
-        raise typer.BadParameter("say which: ids, --group and/or --queue, or --all")
+        raise DefinitionError("say which: ids, --group and/or --queue, or --all")
     if ids:
         return None
     return Filter(states=frozenset({State.DEAD}), fingerprint=fingerprint, queue=queue)

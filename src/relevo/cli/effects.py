@@ -109,7 +109,7 @@ async def deny(terminal: Terminal, id: Id, name: Name, note: NoteOption = "") ->
 def _result(result: str | None, code: str | None) -> Any:
     # 12345 as JSON is a number, as a confirmation code it is text: the person must say which.
     if (result is None) == (code is None):
-        raise typer.BadParameter("give either --result JSON or --code TEXT")
+        raise DefinitionError("give either --result JSON or --code TEXT")
     if result is None:
         return code
     try:

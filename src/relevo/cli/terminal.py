@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -150,7 +150,7 @@ class Terminal:
         if yes:
             return
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise typer.BadParameter(f"{question} There is no terminal to ask on: add --yes")
+            raise DefinitionError(f"{question} There is no terminal to ask on: add --yes")
         typer.confirm(clean(question), abort=True, err=True)
 
     @contextmanager
@@ -225,23 +225,37 @@ def read_stdin(most: int = 4_000_000) -> str:
     return text
 
 
-def _parameters(*, with_context: bool) -> list[inspect.Parameter]:
-    def option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _parameters(*, is_root: bool = False) -> list[inspect.Parameter]:
+    def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
         kind = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
     shared = [
-        option("store_", StoreOption, None),
-        option("json_", JsonOption, False),
-        option("plain_", PlainOption, False),
+        parameter("ctx_", typer.Context, inspect.Parameter.empty),
+        parameter("store_", StoreOption),
+        parameter("json_", JsonOption, False),
+        parameter("plain_", PlainOption, False),
     ]
-    context = option("ctx_", typer.Context, inspect.Parameter.empty)
-    return [context, *shared] if with_context else shared
+    return [*shared, parameter("version_", VersionOption, False)] if is_root else shared
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"relevo {version('relevo')}\n")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", is_eager=True, callback=_print_version, help="Print it and exit."),
+]
 
 
 def _collect(ctx_: typer.Context, store_: str | None, json_: bool, plain_: bool) -> dict[str, Any]:
     """Shared options may stand anywhere; the one nearest to the verb wins."""
-    given: dict[str, Any] = ctx_.ensure_object(dict)
+    given = cast("dict[str, Any]", ctx_.ensure_object(dict))
     given["store"] = store_ or given.get("store")
     given["json"] = json_ or given.get("json", False)
     given["plain"] = plain_ or given.get("plain", False)
@@ -263,10 +277,11 @@ class Verbs:
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
-        def shared(**given: Any) -> None:
+        def shared(version_: bool = False, **given: Any) -> None:
             _collect(**given)
 
-        shared.__signature__ = inspect.Signature(_parameters(with_context=True))  # pyright: ignore[reportFunctionMemberAccess] - typer reads it
+        every = _parameters(is_root=name is None)
+        shared.__signature__ = inspect.Signature(every)  # pyright: ignore[reportFunctionMemberAccess] - typer reads it
         shared.__annotations__ = {}
         self.typer.callback(help=help)(shared)
 
@@ -283,7 +298,7 @@ class Verbs:
                 shared = _collect(ctx_, **{name: given.pop(name) for name in names})
                 return run_async(function(Terminal(**shared), **given)) or OK
 
-            every = [*own, *_parameters(with_context=True)]
+            every = [*own, *_parameters()]
             run.__signature__ = inspect.Signature(every)  # pyright: ignore[reportFunctionMemberAccess] - typer reads it
             run.__annotations__ = {}
             run.__doc__ = function.__doc__
