@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from relevo.desk import ACTIONS, EDITABLE, Desk, NotAllowed, Person, Role, Sweep, view
-from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError, RelevoError
+from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError
 from relevo.ids import new_id
 from relevo.job import Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
@@ -131,10 +131,21 @@ async def test_pages_follow_one_another_without_gaps(desk: Desk, store: Store) -
     assert seen == ids[::-1]
 
 
-@pytest.mark.parametrize("cursor", ["abc", "-1", "10e18", "';drop table relevo_jobs", "\x00", "é"])
+@pytest.mark.parametrize("cursor", ["abc", "-1", "10e18", "';drop table relevo_jobs", "\x00", "\ud800"])
 async def test_a_tampered_cursor_is_refused(desk: Desk, cursor: str) -> None:
     """B60"""
-    with pytest.raises(RelevoError, match="cursor"):
+    with pytest.raises(DefinitionError, match="cursor"):
+        await desk.jobs(Filter(), cursor)
+    with pytest.raises(DefinitionError, match="cursor"):
+        await desk.effects(cursor=cursor)
+    with pytest.raises(DefinitionError, match="cursor"):
+        await desk.audits(cursor=cursor)
+
+
+async def test_a_cursor_belongs_to_its_question(desk: Desk, store: Store) -> None:
+    await put(store, new_job(), new_job())
+    cursor = (await desk.jobs(Filter(queue=WORK), limit=1)).cursor
+    with pytest.raises(DefinitionError, match="cursor"):
         await desk.jobs(Filter(), cursor)
 
 
@@ -593,7 +604,7 @@ async def test_a_queue_is_paused_and_resumed(desk: Desk, store: Store) -> None:
     assert (await desk.queue(WORK)).mode is QueueMode.PAUSED
     assert await desk.resume([WORK], OLLI) == [True]
     assert len(await take(store)) == 1
-    assert await audit_of(store, WORK) == ["resume", "pause"]
+    assert [row.note for row in (await desk.audits(target=WORK))[0]] == ["", "deploy"]
 
 
 async def test_a_drain_tells_what_is_left_until_nothing_is(desk: Desk, store: Store) -> None:

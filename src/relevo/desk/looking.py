@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from relevo.desk.views import Story
@@ -54,16 +57,15 @@ class Looking:
         """Some jobs, newest first; a limit beyond 1 to 200 is brought there."""
         where = _checked(where)
         limit = min(max(limit, 1), PAGE_MAX)
-        if self.apps is None:
-            return await self.store.page(where, cursor=cursor, limit=limit)
+        place = _opened(cursor, where)
         jobs: list[Job] = []
         for _ in range(20):  # a page may come back short, but never endlessly late
-            page = await self.store.page(where, cursor=cursor, limit=limit - len(jobs))
+            page = await self.store.page(where, cursor=place, limit=limit - len(jobs))
             jobs += [job for job in page.jobs if self.sees(job.queue)]
-            cursor = page.cursor
-            if cursor is None or len(jobs) >= limit:
+            place = page.cursor
+            if place is None or len(jobs) >= limit or self.apps is None:
                 break
-        return Page(jobs, cursor)
+        return Page(jobs, _sealed(place, where))
 
     async def count(self, where: Filter, *, most: int = 10_000) -> int:
         """How many jobs a filter means; counting stops at `most`."""
@@ -124,14 +126,17 @@ class Looking:
     ) -> tuple[list[Effect], str | None]:
         """The effect ledger, newest first."""
         _bounded(text, "the text to search for")
-        effects, cursor = await self.store.effects(
-            job=None if job is None else plain_id(job),
+        job = None if job is None else plain_id(job)
+        question = ("effects", job, states, text)
+        effects, place = await self.store.effects(
+            job=job,
             states=states,
             text=text,
-            cursor=cursor,
+            cursor=_opened(cursor, question),
             limit=min(max(limit, 1), PAGE_MAX),
         )
-        return [effect for effect in effects if self.sees(effect.queue)], cursor
+        mine = [effect for effect in effects if self.sees(effect.queue)]
+        return mine, _sealed(place, question)
 
     async def effect(self, job: str, name: str) -> Effect:
         """One effect of a job."""
@@ -152,8 +157,11 @@ class Looking:
             target = parse_id(target) or target
         if self.apps is not None and not await self._sees_target(target):
             raise NotFoundError("name a job or a queue of yours to see what people did to it")
+        question = ("audits", target)
+        place = _opened(cursor, question)
         limit = min(max(limit, 1), PAGE_MAX)
-        return await self.store.audits(target=target, cursor=cursor, limit=limit)
+        rows, place = await self.store.audits(target=target, cursor=place, limit=limit)
+        return rows, _sealed(place, question)
 
     async def _sees_target(self, target: str | None) -> bool:
         if target is None:
@@ -240,6 +248,25 @@ def plain_id(text: str) -> str:
             "`relevo trace` finds jobs by anything else"
         )
     return id
+
+
+def _sealed(place: str | None, question: Any) -> str | None:
+    return None if place is None else f"{_seal(place, question)}.{place}"
+
+
+def _opened(cursor: str | None, question: Any) -> str | None:
+    """The store's place in a cursor of ours; a changed one would quietly begin anew."""
+    if cursor is None:
+        return None
+    seal, _, place = cursor.partition(".")
+    if seal != _seal(place, question):
+        raise DefinitionError("that cursor is not one this question was answered with")
+    return place
+
+
+def _seal(place: str, question: Any) -> str:
+    text = repr((place, msgspec.to_builtins(question, order="deterministic")))
+    return hashlib.blake2s(text.encode(errors="replace"), digest_size=5).hexdigest()
 
 
 def _checked(where: Filter) -> Filter:
