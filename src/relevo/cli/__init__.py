@@ -66,7 +66,19 @@ def run(args: Sequence[str]) -> int:
 def _program() -> Any:
     from typer.main import get_command
 
-    from relevo.cli import database, dead, doctor, effects, jobs, look, queues, top, work, workers
+    from relevo.cli import (
+        database,
+        dead,
+        demo,
+        doctor,
+        effects,
+        jobs,
+        look,
+        queues,
+        top,
+        work,
+        workers,
+    )
     from relevo.cli.terminal import Verbs
 
     root = Verbs("Signed webhook, durable job, effect outside, once.")
@@ -74,6 +86,7 @@ def _program() -> Any:
         module.add_to(root)
     for group in (jobs, queues, dead, effects, workers, look, database):
         root.add(group.group)
+    demo.register(root.typer)
     return get_command(root.typer)
 
 

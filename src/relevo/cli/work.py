@@ -13,9 +13,12 @@ from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.job import State
+from relevo.store import Filter, QueueMode
 from relevo.telemetry import start_logging
 
 LOOK_EVERY = 0.2
+SOON = 15_000
+"""Milliseconds: what is due by then is worth staying for, such as a retry."""
 
 
 def add_to(root: Verbs) -> None:
@@ -34,7 +37,7 @@ async def work(
         int | None, typer.Option("--concurrency", min=1, help="Jobs at once in this process.")
     ] = None,
     until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="Stop when nothing is ready or running.")
+        bool, typer.Option("--until-empty", help="Stop when nothing is left to do now.")
     ] = False,
 ) -> int:
     """Serve the queues of the apps until told to stop.
@@ -89,20 +92,33 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 async def _until_empty(engine: Relevo, queues: list[str], stop: asyncio.Event) -> None:
     # Twice in a row: a store may count its queues one after the other while jobs move on.
-    empty = 0
-    while empty < 2:
+    idle = 0
+    while idle < 2:
         await asyncio.sleep(LOOK_EVERY)
         try:
-            left = await _left(engine, queues)
-        except StoreUnavailable:
-            continue
-        busy = left.get(State.READY, 0) + left.get(State.RUNNING, 0)
-        empty = 0 if busy else empty + 1
+            idle = 0 if await _is_busy(engine, queues) else idle + 1
+        except StoreUnavailable as error:
+            engine.telemetry.trouble("cannot see whether the queues are empty", error)
     stop.set()
 
 
+async def _is_busy(engine: Relevo, queues: list[str]) -> bool:
+    for tally in await engine.store.tally():
+        if tally.queue not in queues or tally.mode is QueueMode.PAUSED:
+            continue
+        if tally.counts.get(State.READY) or tally.counts.get(State.RUNNING):
+            return True
+        if tally.counts.get(State.SCHEDULED):
+            where = Filter(queue=tally.queue, states=frozenset({State.SCHEDULED}))
+            page = await engine.store.page(where, limit=200)
+            soon = await engine.store.now() + SOON
+            if any(job.run_at <= soon for job in page.jobs):
+                return True
+    return False
+
+
 async def _left(engine: Relevo, queues: list[str]) -> dict[State, int]:
-    """The live jobs of the queues we serve; what a paused queue has ready is not for us."""
+    """What the queues we serve have left."""
     left: dict[State, int] = {}
     for tally in await engine.store.tally():
         if tally.queue in queues:
