@@ -1,0 +1,575 @@
+"""Claiming: the fast path for plain queues, and the turn-taking of lanes, limits and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from relevo.job import Lease
+from relevo.store import Claim, QueueMode, Want
+from relevo.stores.sqlite.transaction import Tx, as_list, new_token
+from relevo.stores.sqlite.upkeep import bury
+
+BLOCKED = 1_000  # milliseconds until a queue at its limit is looked at again, if nothing wakes us
+LARGE = 262_144  # a batch of payloads this big is not kept in memory for the sake of one of them
+
+
+class Claimed(Lease, array_like=True):
+    """A lease as the claiming statement writes it: one JSON array, its payload spliced in."""
+
+    payload: Raw  # pyright: ignore[reportIncompatibleVariableOverride] - a narrower type
+    meta: Raw | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - made bytes below
+
+
+_decode_all = msgspec.json.Decoder(list[Claimed]).decode
+
+# In the order of Claimed's fields. One row for a whole batch: every row of its own would give the
+# interpreter's lock away once more. The values stay JSON because payloads are JSON.
+_ROW = """
+    printf(
+        '[%s,%s,"%s",%s,%s,%d,%d,%d,%d,%s,%d,%d,%d]',
+        payload, ifnull(meta, 'null'), id, json_quote(queue), json_quote(kind),
+        attempt + 1, attempts, ?1, seq,
+        case
+            when coalesce(key, lane, thread, cause, flow, node) is null
+            then 'null,null,null,null,null,null'
+            else json_quote(key) || ',' || json_quote(nullif(lane, '')) || ','
+                || json_quote(thread) || ',' || json_quote(cause) || ','
+                || json_quote(flow) || ',' || json_quote(node)
+        end,
+        keep, inserted_at, ?2
+    )
+"""
+_BATCH = f"""
+    select count(*),
+           count(*) filter (
+               where not (attempt between 0 and 1000000 and attempts between 1 and 1000000)
+           ),
+           '[' || group_concat(seq) || ']',
+           cast('[' || group_concat({_ROW}) || ']' as blob)
+    from (ROWS)
+"""  # noqa: S608 - put together from constants
+_DUE = """
+    select *
+    from relevo_jobs
+    where state = 10
+      and lane is null
+      and queue = ?3
+      and priority in (0, 1, 2)
+      and run_at <= ?2
+    order by priority, run_at, seq
+    limit ?4
+"""
+_CHOSEN = """
+    select job.*
+    from json_each(?3) as chosen
+    cross join relevo_jobs as job on job.seq = chosen.value
+"""
+_CLAIM_DUE = _BATCH.replace("ROWS", _DUE)
+_CLAIM_CHOSEN = _BATCH.replace("ROWS", _CHOSEN)
+
+
+def claim(tx: Tx, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
+    """Take up to `count` due jobs, shared evenly over the queues."""
+    open_ = [want for want in wants if tx.queue(want.queue).mode is not QueueMode.PAUSED]
+    turn = _Turn(tx, worker, lease)
+    if len(open_) == 1 and _is_plain(tx, open_[0]):
+        turn.take_due(open_[0].queue, count)
+    elif open_ and count > 0:
+        _share(tx, turn, open_, count)
+    if len(turn.leases) >= count or not open_:
+        return Claim(turn.leases)
+    return Claim(turn.leases, _next_due(tx, open_, turn.look_again))
+
+
+def _is_plain(tx: Tx, want: Want) -> bool:
+    return not (
+        want.limit is not None
+        or want.rate is not None
+        or want.ordered
+        or tx.queue(want.queue).laned
+    )
+
+
+class _Turn:
+    """One claim on its way: whose, until when, and what it has got so far."""
+
+    def __init__(self, tx: Tx, worker: str, lease: int) -> None:
+        self.tx = tx
+        self.token = new_token()
+        self.worker = worker
+        self.until = tx.now + lease
+        self.leases: list[Lease] = []
+        self.look_again: list[int] = []  # moments at which a limit gives way
+
+    def take_due(self, queue: str, count: int) -> int:
+        """Take the first due jobs of a queue without lanes."""
+        return self._take(_CLAIM_DUE, (self.token, self.tx.now, queue, count))
+
+    def take(self, seqs: Sequence[int]) -> int:
+        """Take these jobs."""
+        return self._take(_CLAIM_CHOSEN, (self.token, self.tx.now, as_list(seqs))) if seqs else 0
+
+    def _take(self, sql: str, parameters: tuple[object, ...]) -> int:
+        count, odd, seqs, batch = self.tx.one(sql, parameters)
+        if not count:
+            return 0
+        try:
+            leases = [] if odd else _decode_all(batch)
+        except msgspec.DecodeError:
+            leases = []
+        if len(leases) != count:
+            return self._take_one_by_one(seqs)
+        self._mark(seqs)
+        self._add(leases, len(batch))
+        return count
+
+    def _mark(self, seqs: str) -> None:
+        tx = self.tx
+        tx.run(
+            """
+            update relevo_jobs
+            set state = 20, token = ?1, until_at = ?2, claimed_at = ?3, worker = ?4,
+                attempt = attempt + 1
+            where seq in (select value from json_each(?5))
+            """,
+            (self.token, self.until, tx.now, tx.worker(self.worker), seqs),
+        )
+
+    def _add(self, leases: Sequence[Claimed], size: int) -> None:
+        for lease in leases:
+            if lease.meta is not None:
+                lease.meta = bytes(lease.meta)  # pyright: ignore[reportAttributeAccessIssue] - as Lease has it
+            if size > LARGE:
+                lease.payload = lease.payload.copy()
+        self.leases += leases
+
+    def _take_one_by_one(self, seqs: str) -> int:
+        """A row among them was changed by hand: it is buried, with the reason; the others run."""
+        taken: list[int] = []
+        for seq in msgspec.json.decode(seqs, type=list[int]):
+            _, odd, one, batch = self.tx.one(
+                _CLAIM_CHOSEN, (self.token, self.tx.now, as_list([seq]))
+            )
+            reason = "its counts of attempts make no sense" if odd else ""
+            try:
+                (lease,) = _decode_all(batch)
+                # Raw lets some nonsense pass that a reader would not.
+                msgspec.json.decode(lease.payload)
+            except (msgspec.DecodeError, ValueError) as error:
+                reason = reason or f"its payload is not JSON ({error})"
+            else:
+                if not reason:
+                    self._mark(one)
+                    self._add([lease], LARGE + 1)
+                    taken.append(seq)
+            if reason:
+                bury(self.tx, seq, f"its row was changed by hand: {reason}")
+        return len(taken)
+
+
+def _share(tx: Tx, turn: _Turn, wants: Sequence[Want], count: int) -> None:
+    """Deal `count` out over the queues that have work, evenly, each time beginning elsewhere."""
+    due = _due(tx, wants, count)
+    offers = [
+        (want, offer)
+        for want in wants
+        if (offer := min(due[want.queue], _allowance(tx, turn, want) if due[want.queue] else 0)) > 0
+    ]
+    start = tx.known.turns % len(offers) if offers else 0
+    tx.known.turns += 1
+    offers = offers[start:] + offers[:start]
+    left = count
+    # A second round, for what a queue could not give after all: its lanes may be at their limits.
+    for _ in range(2):
+        shares = deal([offer for _, offer in offers], left)
+        taken = [_take(tx, turn, want, n) for (want, _), n in zip(offers, shares, strict=True)]
+        left -= sum(taken)
+        offers = [
+            (want, offer - share)
+            for (want, offer), share, got in zip(offers, shares, taken, strict=True)
+            if got == share
+        ]
+        if not left or not offers:
+            break
+
+
+def deal(offers: Sequence[int], count: int) -> list[int]:
+    """How many each gets when `count` is dealt out evenly and nobody gets more than offered."""
+    shares = [0] * len(offers)
+    left = min(count, sum(offers))
+    while left:
+        hungry = [place for place, offer in enumerate(offers) if shares[place] < offer]
+        each = max(1, left // len(hungry))
+        for place in hungry:
+            part = min(each, offers[place] - shares[place], left)
+            shares[place] += part
+            left -= part
+    return shares
+
+
+def _due(tx: Tx, wants: Sequence[Want], count: int) -> dict[str, int]:
+    """How many due jobs each queue has, up to `count`."""
+    plain, laned = tx.one(
+        """
+        select
+            (
+                select json_group_object(queue, due)
+                from (
+                    select asked.value as queue,
+                           (
+                               select count(*)
+                               from (
+                                   select 1
+                                   from relevo_jobs
+                                   where state = 10
+                                     and lane is null
+                                     and queue = asked.value
+                                     and priority in (0, 1, 2)
+                                     and run_at <= ?2
+                                   limit ?3
+                               )
+                           ) as due
+                    from json_each(?1) as asked
+                )
+            ),
+            (
+                select json_group_object(queue, due)
+                from (
+                    select asked.value as queue,
+                           (
+                               select count(*)
+                               from (
+                                   select 1
+                                   from relevo_jobs
+                                   where state = 10
+                                     and lane is not null
+                                     and queue = asked.value
+                                     and run_at <= ?2
+                                   limit ?3
+                               )
+                           ) as due
+                    from json_each(?4) as asked
+                )
+            )
+        """,
+        (
+            as_list(want.queue for want in wants),
+            tx.now,
+            count,
+            as_list(want.queue for want in wants if tx.queue(want.queue).laned),
+        ),
+    )
+    due: dict[str, int] = msgspec.json.decode(plain)
+    for queue, more in msgspec.json.decode(laned).items():
+        due[queue] += more
+    return due
+
+
+def _allowance(tx: Tx, turn: _Turn, want: Want) -> int:
+    """How many more a queue may give now under its own limit and rate."""
+    allowed = 1 << 30
+    if want.limit is not None or want.lane_limit is not None or want.ordered:
+        tx.known.limited.add(want.queue)
+    if want.limit is not None:
+        (running,) = tx.one(
+            "select count(*) from relevo_jobs where state = 20 and queue = ?", (want.queue,)
+        )
+        allowed = want.limit - running
+        if allowed <= 0:
+            turn.look_again.append(tx.now + BLOCKED)
+    if want.rate is not None:
+        (tat,) = tx.one("select tat from relevo_queues where name = ?", (want.queue,))
+        pace = Pace(want.rate, tat, tx.now)
+        if pace.free <= 0:
+            turn.look_again.append(pace.next_at)
+        allowed = min(allowed, pace.free)
+    return allowed
+
+
+def _take(tx: Tx, turn: _Turn, want: Want, count: int) -> int:
+    """Take up to `count` jobs of one queue, and enter them against its rate."""
+    if not count:
+        return 0
+    row = tx.queue(want.queue)
+    if want.ordered and not row.ordered:
+        _put_in_order(tx, want.queue)
+    if row.laned:
+        taken = turn.take(_choose(tx, turn, want, count))
+    else:
+        taken = turn.take_due(want.queue, count)
+    if taken and want.rate is not None:
+        (tat,) = tx.one("select tat from relevo_queues where name = ?", (want.queue,))
+        tx.run(
+            "update relevo_queues set tat = ? where name = ?",
+            (Pace(want.rate, tat, tx.now).after(taken), want.queue),
+        )
+    return taken
+
+
+def _put_in_order(tx: Tx, queue: str) -> None:
+    """From now on the jobs of this queue that name no lane share one, without a name."""
+    tx.change_queue(queue, ordered=True, laned=True)
+    tx.run(
+        """
+        update relevo_jobs
+        set lane = ''
+        where queue = ?
+          and lane is null
+          and state not in (30, 70, 80)
+        """,
+        (queue,),
+    )
+
+
+class Pace:
+    """A rate as a bucket that fills evenly: `tat` is when it would be full again, in µs."""
+
+    def __init__(self, rate: tuple[int, int], tat: int, now: int) -> None:
+        count, per = rate
+        self._gap = max(1, per * 1_000 // max(1, count))
+        self._per = per * 1_000
+        self._now = now * 1_000
+        self._tat = max(tat, self._now)
+        self.free = (self._now + self._per - self._tat) // self._gap
+
+    @property
+    def next_at(self) -> int:
+        """The millisecond at which the next one is free."""
+        return -((self._per - self._gap - self._tat) // 1_000)
+
+    def after(self, taken: int) -> int:
+        """What `tat` becomes."""
+        return self._tat + taken * self._gap
+
+
+class _Lane(Struct, array_like=True):
+    """A lane with due jobs: what it has been given so far."""
+
+    name: str | None
+    served: int
+    tat: int
+    running: int
+    head: int | None  # of an ordered queue: the one job that may go
+    free: int = 0
+
+
+_decode_lanes = msgspec.json.Decoder(list[_Lane]).decode
+
+
+def _choose(tx: Tx, turn: _Turn, want: Want, count: int) -> list[int]:
+    """The jobs whose turn it is: one per lane and round, the lane served longest ago first."""
+    lanes = _lanes(tx, turn, want)
+    chosen: list[tuple[int, int, int, int]] = []  # priority, round, lane, seq
+    depth = 1 if want.ordered else -(-count // len(lanes)) if lanes else 0
+    while lanes:
+        found = _waiting(tx, want, lanes, depth)
+        chosen = sorted(
+            (priority, round_, place, seq)
+            for place, (lane, jobs) in enumerate(zip(lanes, found, strict=True))
+            for round_, (seq, priority) in enumerate(jobs[: lane.free])
+        )
+        if want.ordered or len(chosen) >= count or depth >= count:
+            break
+        depth = count
+    chosen = chosen[:count]
+    taken: dict[int, int] = {}
+    for _, _, place, _ in chosen:
+        taken[place] = taken.get(place, 0) + 1
+    for place, number in taken.items():
+        _serve(tx, want, lanes[place], number)
+    return [seq for *_, seq in chosen]
+
+
+def _lanes(tx: Tx, turn: _Turn, want: Want) -> list[_Lane]:
+    """The lanes with due jobs that may run more, the one served longest ago first."""
+    (found,) = tx.one(_LANES, (want.queue, tx.now, want.ordered))
+    free: list[_Lane] = []
+    for lane in _decode_lanes(found):
+        lane.free = 1 << 30
+        if want.ordered:
+            lane.free = 1 if lane.head is not None else 0
+        elif want.lane_limit is not None and lane.name is not None:
+            lane.free = want.lane_limit - lane.running
+            if lane.free <= 0:
+                turn.look_again.append(tx.now + BLOCKED)
+        if want.lane_rate is not None and lane.name is not None:
+            pace = Pace(want.lane_rate, lane.tat, tx.now)
+            lane.free = min(lane.free, pace.free)
+            if pace.free <= 0:
+                turn.look_again.append(pace.next_at)
+        if lane.free > 0:
+            free.append(lane)
+    return free
+
+
+# One look per lane, however many jobs it has: the index is skipped through from name to name.
+_LANES = """
+    with recursive lane (name) as (
+        select min(lane) from relevo_jobs where state = 10 and lane is not null and queue = ?1
+        union all
+        select (
+            select min(lane)
+            from relevo_jobs
+            where state = 10
+              and lane is not null
+              and queue = ?1
+              and lane > lane.name
+        )
+        from lane
+        where lane.name is not null
+    ), due (name, head) as (
+        select lane.name, (
+            select iif(job.state = 10 and job.run_at <= ?2, job.seq, null)
+            from relevo_jobs as job
+            where job.queue = ?1
+              and job.lane = lane.name
+              and job.lane is not null
+              and job.state not in (30, 70, 80)
+              and ?3
+            order by job.seq
+            limit 1
+        )
+        from lane
+        where lane.name is not null
+          and exists (
+            select 1
+            from relevo_jobs
+            where state = 10
+              and lane is not null
+              and queue = ?1
+              and lane = lane.name
+              and priority in (0, 1, 2)
+              and run_at <= ?2
+          )
+        union all
+        select null, null
+        where exists (
+            select 1
+            from relevo_jobs
+            where state = 10
+              and lane is null
+              and queue = ?1
+              and priority in (0, 1, 2)
+              and run_at <= ?2
+        )
+    )
+    select json_group_array(json_array(name, served, tat, running, head))
+    from (
+        select due.name, ifnull(turn.served, 0) as served, ifnull(turn.tat, 0) as tat, (
+            select count(*)
+            from relevo_jobs
+            where queue = ?1
+              and lane = due.name
+              and lane is not null
+              and state = 20
+              and state not in (30, 70, 80)
+        ) as running, due.head
+        from due
+        left join relevo_lanes as turn on turn.queue = ?1 and turn.lane = ifnull(due.name, '')
+        order by served, due.head
+    )
+"""
+
+
+def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[list[tuple[int, int]]]:
+    """The first due jobs of each lane, each with its priority."""
+    if want.ordered:
+        return [[(lane.head, 0)] if lane.head is not None else [] for lane in lanes]
+    (found,) = tx.one(
+        """
+        select json_group_array(json(jobs))
+        from (
+            select iif(
+                asked.value is null,
+                (
+                    select json_group_array(json_array(seq, priority))
+                    from (
+                        select seq, priority
+                        from relevo_jobs
+                        where state = 10
+                          and lane is null
+                          and queue = ?1
+                          and priority in (0, 1, 2)
+                          and run_at <= ?2
+                        order by priority, run_at, seq
+                        limit ?3
+                    )
+                ),
+                (
+                    select json_group_array(json_array(seq, priority))
+                    from (
+                        select seq, priority
+                        from relevo_jobs
+                        where state = 10
+                          and lane is not null
+                          and queue = ?1
+                          and lane = asked.value
+                          and priority in (0, 1, 2)
+                          and run_at <= ?2
+                        order by priority, run_at, seq
+                        limit ?3
+                    )
+                )
+            ) as jobs
+            from json_each(?4) as asked
+        )
+        """,
+        (want.queue, tx.now, depth, as_list(lane.name for lane in lanes)),
+    )
+    return msgspec.json.decode(found, type=list[list[tuple[int, int]]])
+
+
+def _serve(tx: Tx, want: Want, lane: _Lane, taken: int) -> None:
+    tat = (
+        lane.tat if want.lane_rate is None else Pace(want.lane_rate, lane.tat, tx.now).after(taken)
+    )
+    tx.run(
+        """
+        insert into relevo_lanes (queue, lane, served, tat, served_at)
+        values (?, ?, ?, ?, ?)
+        on conflict (queue, lane) do update
+        set served = excluded.served, tat = excluded.tat, served_at = excluded.served_at
+        """,
+        (want.queue, lane.name or "", tx.take_seqs(1), tat, tx.now),
+    )
+
+
+def _next_due(tx: Tx, wants: Sequence[Want], moments: Sequence[int]) -> int | None:
+    """In how many milliseconds the next job falls due, or a limit gives way."""
+    (due,) = tx.one(
+        """
+        select min(run_at)
+        from (
+            select (
+                select run_at
+                from relevo_jobs
+                where state = 10
+                  and lane is null
+                  and queue = asked.value
+                  and priority = grade.value
+                  and run_at > ?2
+                order by run_at
+                limit 1
+            ) as run_at
+            from json_each(?1) as asked, json_each('[0,1,2]') as grade
+            union all
+            select (
+                select run_at
+                from relevo_jobs
+                where state = 10
+                  and lane is not null
+                  and queue = asked.value
+                  and run_at > ?2
+                order by run_at
+                limit 1
+            )
+            from json_each(?1) as asked
+        )
+        """,
+        (as_list(want.queue for want in wants), tx.now),
+    )
+    known = [moment for moment in (due, *moments) if moment is not None]
+    return max(0, min(known) - tx.now) if known else None

@@ -1,0 +1,246 @@
+"""The file itself: its address, connections to it, what its errors mean, whether it is whole."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+from relevo.errors import SchemaMismatch, SettingsError, StoreDamaged, StoreError, StoreUnavailable
+
+PAGE_SIZE = 8_192
+WAL_PAGES = 4_000  # checkpoint when the log has grown by so many
+WAL_LIMIT = 64 << 20  # a log larger than this is cut back once it is read out
+SMALL = 8 << 20  # a file up to this size is checked whenever it is opened
+MEDIUM = 256 << 20  # and up to this one after a process died with it open
+_MAGIC = b"SQLite format 3\0"
+
+Synchronous = Literal["full", "normal"]
+
+
+class Address(NamedTuple):
+    """Where the file is, and how its commits reach the disk."""
+
+    path: Path
+    synchronous: Synchronous
+
+
+def parse(url: str) -> Address:
+    """Read `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=normal`."""
+    head, _, query = url.partition("?")
+    scheme, _, rest = head.partition("://")
+    name = unquote(rest[1:]) if rest.startswith("/") else ""
+    if scheme != "sqlite" or not name or name == ":memory:" or "\0" in name:
+        raise SettingsError(
+            f"{url!r:.80} names no SQLite file: write sqlite:///relevo.db (here) or "
+            "sqlite:////var/lib/relevo/relevo.db (anywhere); there is no store in memory"
+        )
+    synchronous: Synchronous = "full"
+    for option, value in parse_qsl(query, keep_blank_values=True):
+        if option != "synchronous" or value.lower() not in ("full", "normal"):
+            raise SettingsError(
+                f"a SQLite store has one option, ?synchronous=full (default) or "
+                f"?synchronous=normal, not {option}={value!r:.40}"
+            )
+        synchronous = "normal" if value.lower() == "normal" else "full"
+    return Address(Path(os.path.abspath(name)), synchronous)  # noqa: PTH100 - resolve() follows links
+
+
+def connect(
+    path: Path, synchronous: Synchronous = "full", *, timeout: float, reading: bool = False
+) -> sqlite3.Connection:
+    """A connection to an existing file; it never makes a new one."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw",
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
+    )
+    try:
+        connection.execute(f"pragma synchronous = {synchronous}")
+        connection.execute("pragma temp_store = memory")
+        if reading:
+            connection.execute("pragma cache_size = -8192")
+            connection.execute("pragma query_only = on")
+        else:
+            connection.execute("pragma cache_size = -65536")
+            connection.execute(f"pragma wal_autocheckpoint = {WAL_PAGES}")
+            connection.execute(f"pragma journal_size_limit = {WAL_LIMIT}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+# errors
+
+_FULL = "the disk of the database is full: free some space; jobs are taken again by themselves"
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: "another process has the SQLite file locked: try again",
+    sqlite3.SQLITE_LOCKED: "another connection has the SQLite tables locked: try again",
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: "the SQLite file or its directory is read-only: make both writable",
+    sqlite3.SQLITE_PERM: "the SQLite file may not be accessed: check its owner and mode",
+    sqlite3.SQLITE_CANTOPEN: "the SQLite file cannot be opened: check that it, its directory and "
+    "free file handles are there",
+    sqlite3.SQLITE_IOERR: "reading or writing the SQLite file failed: check the disk",
+    sqlite3.SQLITE_NOMEM: "SQLite ran out of memory",
+    sqlite3.SQLITE_INTERRUPT: "the question took too long and was given up: ask for less",
+    sqlite3.SQLITE_PROTOCOL: "the SQLite file is too contended: try again",
+}
+DAMAGED = (
+    "stop every process, keep the file and its -wal for a look, and restore the last backup "
+    "(relevo database backup), or save what is left with: sqlite3 FILE .recover"
+)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether an error concerns the whole transaction rather than one verb in it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return False
+    return code & 0xFF in _UNAVAILABLE or code & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    )
+
+
+def translate(error: BaseException, path: Path | str) -> BaseException:
+    """The error a caller is given for what the driver raised."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in _UNAVAILABLE:
+        return StoreUnavailable(f"{_UNAVAILABLE[code]} ({path}: {error})")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(f"{path} is damaged ({error}): {DAMAGED}")
+    if "no such table" in str(error) or "no such column" in str(error):
+        return SchemaMismatch(f"{path}: {error}; run `relevo migrate`")
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return StoreUnavailable(f"the connection to {path} is closed")
+    return StoreError(f"{path}: {error}")
+
+
+# the same file, and a whole one
+
+
+class Identity:
+    """The file that was opened, told from one put in its place."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = os.fspath(path)
+        self._wal = self._path + "-wal"
+        self._seen = self._look(self._path)
+        self._seen_wal: tuple[int, int] | None = None
+        self.wal_size = 0
+
+    @staticmethod
+    def _look(path: str) -> tuple[int, int]:
+        found = os.stat(path)  # noqa: PTH116 - once per transaction
+        return found.st_dev, found.st_ino
+
+    def check(self, *, writing: bool = True) -> None:
+        """Raise if what lies at the path is not the file that is open, or may not be written."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - once per transaction
+        except OSError as error:
+            raise StoreDamaged(
+                f"{self._path} was deleted or moved away while it was in use: put the very file "
+                "back, or stop every process and restore it from a backup; nothing is written "
+                "until then"
+            ) from error
+        if (found.st_dev, found.st_ino) != self._seen:
+            raise StoreDamaged(
+                f"{self._path} was replaced while it was in use: stop every process before a "
+                "restore, then start them again; nothing is written until then"
+            )
+        if writing and not found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+            raise StoreUnavailable(
+                f"{self._path} was made read-only: chmod u+w lets the jobs go on"
+            )
+        try:
+            wal = os.stat(self._wal)  # noqa: PTH116 - once per transaction
+        except OSError:
+            if self._seen_wal is not None:
+                raise StoreDamaged(
+                    f"{self._wal} was deleted while it was in use; it held the newest jobs: stop "
+                    "every process, then start them again"
+                ) from None
+            return
+        self.wal_size = wal.st_size
+        if self._seen_wal is None:
+            self._seen_wal = (wal.st_dev, wal.st_ino)
+        elif self._seen_wal != (wal.st_dev, wal.st_ino):
+            raise StoreDamaged(
+                f"{self._wal} was replaced while it was in use: stop every process, then start "
+                "them again"
+            )
+
+
+def examine(path: Path, *, clean: bool) -> None:
+    """Refuse a file that is torn or not ours, as far as can be told quickly."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
+    log = Path(f"{path}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    if len(header) < 100 or not header.startswith(_MAGIC):
+        what = "is empty" if not size else "is torn or no SQLite database"
+        raise StoreDamaged(f"{path} {what}: {DAMAGED}")
+    page = int.from_bytes(header[16:18])
+    page = 65_536 if page == 1 else page
+    pages = int.from_bytes(header[28:32])
+    is_counted = header[24:28] == header[92:96]
+    if is_counted and not has_log and size < pages * page:
+        raise StoreDamaged(f"{path} is torn: {size} of {pages * page} bytes are there; {DAMAGED}")
+    if size <= SMALL or (not clean and size <= MEDIUM):
+        _quick_check(path)
+
+
+def _quick_check(path: Path) -> None:
+    try:
+        connection = connect(path, timeout=2.0)
+        try:
+            connection.execute("pragma query_only = on")
+            (answer,) = connection.execute("pragma quick_check(1)").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+    if answer != "ok":
+        raise StoreDamaged(f"{path} is damaged ({answer}): {DAMAGED}")
+
+
+def create(path: Path) -> None:
+    """Make an empty database, private to its owner, whole from the first moment it is seen."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(draft, isolation_level=None)
+        try:
+            connection.execute(f"pragma page_size = {PAGE_SIZE}")
+            connection.execute("pragma journal_mode = wal")
+            connection.execute(
+                "create table relevo_schema (version integer primary key, name text)"
+            )
+        finally:
+            connection.close()
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return  # another process was quicker; its file is as good
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be made: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)

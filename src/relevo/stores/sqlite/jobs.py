@@ -1,0 +1,597 @@
+"""In and out: insert, extend, settle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from relevo.job import Ending, Failure, Inserted, Lease, NewJob, State, Verdict
+from relevo.store import QueueMode
+from relevo.stores.sqlite import flows
+from relevo.stores.sqlite.transaction import (
+    CANCELLED,
+    CODES,
+    DEAD,
+    DONE,
+    READY,
+    WAITING,
+    Tx,
+    as_list,
+    chunks,
+    encode,
+    fill,
+    new_token,
+    optional,
+    text,
+)
+
+RING = 50  # lines of history kept per job
+OUTCOMES = {
+    State.DEAD: "dead",
+    State.HELD: "held",
+    State.PARKED: "parked",
+    State.CANCELLED: "cancelled",
+}
+
+
+# in
+
+
+def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Store jobs; those whose id or key is taken answer with the job that stands for them."""
+    for name in {job.queue for job in jobs}:
+        tx.queue(name)
+    if any(job.key is not None or job.bundle is not None or job.after for job in jobs):
+        return _insert_judged(tx, jobs)
+    closed = _closed(tx, jobs)
+    fresh = [job for job in jobs if job.queue not in closed] if closed else jobs
+    first = tx.take_seqs(len(fresh))
+    stored = _store(tx, fresh, first)
+    if not closed and stored == len(fresh):
+        return [Inserted(job.id, Verdict.NEW) for job in jobs]
+    known = _known_ids(tx, fresh)
+    ours = {job.id: first + place for place, job in reversed(list(enumerate(fresh)))}
+    answers: list[Inserted] = []
+    for job in jobs:
+        seq, state = known.get(job.id, (None, READY))
+        if job.queue in closed:
+            answers.append(Inserted(job.id, Verdict.CLOSED))
+        elif seq == ours.pop(job.id, None):
+            answers.append(Inserted(job.id, Verdict.NEW))
+        else:
+            answers.append(Inserted(job.id, _standing(state)))
+    return answers
+
+
+def _closed(tx: Tx, jobs: Sequence[NewJob]) -> set[str]:
+    names = {job.queue for job in jobs}
+    return {name for name in names if tx.queue(name).mode is QueueMode.DRAINING}
+
+
+def _standing(state: int) -> Verdict:
+    return Verdict.DONE if state in (DONE, DEAD, CANCELLED) else Verdict.IN_PROGRESS
+
+
+def _known_ids(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, tuple[int, int]]:
+    rows = tx.all(
+        """
+        select id, seq, state
+        from relevo_jobs
+        where id in (select value from json_each(?))
+        """,
+        (as_list(job.id for job in jobs),),
+    )
+    return {id_: (seq, state) for id_, seq, state in rows}
+
+
+def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert where keys, bundles or flows are involved: decide about each job, then store."""
+    known = _known_ids(tx, jobs)
+    taken = _live_keys(tx, jobs)
+    lasting = _lasting_keys(tx, jobs)
+    closed = _closed(tx, jobs)
+    answers: list[Inserted] = []
+    for job in jobs:
+        answer = _judge(job, known, taken, lasting, job.queue in closed)
+        answers.append(answer)
+        if answer.verdict in (Verdict.NEW, Verdict.REOPENED):
+            known[answer.id] = (0, READY)
+            if job.key is not None:
+                taken[job.queue, text(job.key)] = answer.id
+    refused = {
+        job.bundle: answer
+        for job, answer in zip(jobs, answers, strict=True)
+        if job.bundle is not None and answer.verdict not in (Verdict.NEW, Verdict.REOPENED)
+    }
+    if refused:
+        answers = _all_or_none(jobs, answers, refused)
+    pairs = list(zip(jobs, answers, strict=True))
+    fresh = [job for job, answer in pairs if answer.verdict in (Verdict.NEW, Verdict.REOPENED)]
+    reopened = {
+        answer.id: job
+        for job, answer in pairs
+        if answer.verdict is Verdict.REOPENED and answer.id != job.id
+    }
+    if reopened:
+        lifted = {id(job) for job in reopened.values()}
+        fresh = [job for job in fresh if id(job) not in lifted]
+        for standing, job in reopened.items():
+            _reopen(tx, standing, job)
+    first = tx.take_seqs(len(fresh))
+    _store(tx, fresh, first)
+    _keep_keys(tx, [(job, a) for job, a in pairs if a.verdict in (Verdict.NEW, Verdict.REOPENED)])
+    if any(job.after for job in fresh) or any(job.after for job in reopened.values()):
+        stands = {job.id: answer.id for job, answer in pairs}
+        parents = {job.id: job.after for job in fresh if job.after}
+        parents |= {standing: job.after for standing, job in reopened.items() if job.after}
+        flows.attach(tx, parents, stands)
+    return answers
+
+
+def _judge(
+    job: NewJob,
+    known: dict[str, tuple[int, int]],
+    taken: dict[tuple[str, str], str],
+    lasting: dict[tuple[str, bytes], tuple[str, int | None, int]],
+    closed: bool,
+) -> Inserted:
+    if job.id in known:
+        return Inserted(job.id, _standing(known[job.id][1]))
+    if closed:
+        return Inserted(job.id, Verdict.CLOSED)
+    if job.key is None:
+        return Inserted(job.id, Verdict.NEW)
+    owner = taken.get((job.queue, text(job.key)))
+    if owner is not None:
+        return Inserted(owner, Verdict.IN_PROGRESS)
+    if job.unique == "forever":
+        entry = lasting.get((job.queue, _hash(job.key)))
+        if entry is not None:
+            owner, state, lost = entry
+            if state in (DEAD, CANCELLED):
+                return Inserted(owner, Verdict.REOPENED)
+            if lost:
+                return Inserted(job.id, Verdict.REOPENED)
+            return Inserted(owner, Verdict.DONE)
+    return Inserted(job.id, Verdict.NEW)
+
+
+def _all_or_none(
+    jobs: Sequence[NewJob], answers: list[Inserted], refused: dict[str, Inserted]
+) -> list[Inserted]:
+    """A bundle with one refused member is not stored: its other members share that answer."""
+    shared: list[Inserted] = []
+    for job, answer in zip(jobs, answers, strict=True):
+        reason = refused.get(job.bundle) if job.bundle is not None else None
+        if reason is None or answer.verdict not in (Verdict.NEW, Verdict.REOPENED):
+            shared.append(answer)
+        elif reason.verdict is Verdict.CLOSED:
+            shared.append(Inserted(job.id, Verdict.CLOSED))
+        else:
+            shared.append(reason)
+    return shared
+
+
+def _hash(key: str) -> bytes:
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _live_keys(tx: Tx, jobs: Sequence[NewJob]) -> dict[tuple[str, str], str]:
+    keys = list({(job.queue, text(job.key)) for job in jobs if job.key is not None})
+    taken: dict[tuple[str, str], str] = {}
+    for some in chunks(keys):
+        rows = tx.all(
+            fill(
+                """
+                with asked (queue, key) as (values [?, ?])
+                select job.queue, job.key, job.id
+                from asked
+                cross join relevo_jobs as job
+                where job.key = asked.key
+                  and job.queue = asked.queue
+                  and job.state in (10, 20, 40, 50, 60)
+                """,
+                len(some),
+            ),
+            [value for pair in some for value in pair],
+        )
+        taken.update({(queue, key): id_ for queue, key, id_ in rows})
+    return taken
+
+
+def _lasting_keys(
+    tx: Tx, jobs: Sequence[NewJob]
+) -> dict[tuple[str, bytes], tuple[str, int | None, int]]:
+    keys = list({(j.queue, _hash(j.key)) for j in jobs if j.key and j.unique == "forever"})
+    lasting: dict[tuple[str, bytes], tuple[str, int | None, int]] = {}
+    for some in chunks(keys):
+        rows = tx.all(
+            fill(
+                """
+                with asked (queue, hash) as (values [?, ?])
+                select entry.queue, entry.hash, entry.id, job.state, entry.lost
+                from asked
+                cross join relevo_keys as entry using (queue, hash)
+                left join relevo_jobs as job on job.id = entry.id
+                """,
+                len(some),
+            ),
+            [value for pair in some for value in pair],
+        )
+        lasting.update({(queue, hash_): (i, s, lost) for queue, hash_, i, s, lost in rows})
+    return lasting
+
+
+def _keep_keys(tx: Tx, pairs: list[tuple[NewJob, Inserted]]) -> None:
+    entries = [
+        (job.queue, _hash(job.key), answer.id)
+        for job, answer in pairs
+        if job.key is not None and job.unique == "forever"
+    ]
+    for some in chunks(entries):
+        tx.run(
+            fill(
+                """
+                insert into relevo_keys (queue, hash, id)
+                values [?, ?, ?]
+                on conflict (queue, hash) do update
+                set id = excluded.id, lost = 0
+                """,
+                len(some),
+            ),
+            [value for entry in some for value in entry],
+        )
+
+
+def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
+    """Write rows; an id already there is left alone. Answers how many were written."""
+    stored = 0
+    seq = first
+    now = tx.now
+    plain = not any(job.key is not None or job.lane or job.flow or job.after for job in jobs)
+    tx.woken.update({job.queue for job in jobs if not job.after})
+    if plain and not any(tx.queue(name).ordered for name in {job.queue for job in jobs}):
+        for some in chunks(jobs):
+            values: list[object] = [now]
+            for job in some:
+                values += (
+                    seq,
+                    min(max(job.priority, 0), 2),
+                    job.attempts,
+                    now + job.delay if job.run_at is None else job.run_at,
+                    job.keep,
+                    job.id,
+                    job.queue,
+                    job.kind,
+                    None if job.thread == job.id else job.thread,
+                    job.cause,
+                    job.node,
+                    job.payload,
+                    job.meta,
+                )
+                seq += 1
+            stored += tx.run(fill(_INSERT_PLAIN, len(some)), values)
+        return stored
+    for some in chunks(jobs):
+        values = [now]
+        for job in some:
+            values += (
+                seq,
+                WAITING if job.after else READY,
+                min(max(job.priority, 0), 2),
+                job.attempts,
+                job.unique == "forever",
+                now + job.delay if job.run_at is None else job.run_at,
+                job.keep,
+                job.id,
+                job.queue,
+                job.kind,
+                optional(job.key),
+                _lane(tx, job),
+                None if job.thread == job.id else optional(job.thread),
+                optional(job.cause),
+                optional(job.flow),
+                optional(job.node),
+                job.payload,
+                job.meta,
+            )
+            seq += 1
+        stored += tx.run(fill(_INSERT, len(some)), values)
+    return stored
+
+
+_INSERT_PLAIN = """
+    insert into relevo_jobs
+        (inserted_at, state, seq, priority, attempts, run_at, keep, id, queue, kind, thread, cause,
+         node, payload, meta)
+    values [?1, 10, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+    on conflict (id) do nothing
+"""
+_INSERT = """
+    insert into relevo_jobs
+        (inserted_at, seq, state, priority, attempts, forever, run_at, keep, id, queue, kind, key,
+         lane, thread, cause, flow, node, payload, meta)
+    values [?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+    on conflict (id) do nothing
+"""
+
+
+def _lane(tx: Tx, job: NewJob) -> str | None:
+    row = tx.queue(job.queue)
+    if job.lane and not row.laned:
+        tx.change_queue(job.queue, laned=True)
+    return text(job.lane) if job.lane else "" if row.ordered else None
+
+
+def _reopen(tx: Tx, standing: str, job: NewJob) -> None:
+    tx.woken.add(job.queue)
+    tx.run(
+        "delete from relevo_edges where parent = (select seq from relevo_jobs where id = ?)",
+        (standing,),
+    )
+    tx.run(
+        """
+        update relevo_jobs
+        set state = ?, priority = ?, attempt = 0, attempts = ?, run_at = ?, keep = ?, kind = ?,
+            lane = ?, thread = ?, cause = ?, flow = ?, node = ?, payload = ?, meta = ?,
+            result = null, failure = null, fingerprint = null, note = null
+        where id = ?
+        """,
+        (
+            WAITING if job.after else READY,
+            min(max(job.priority, 0), 2),
+            job.attempts,
+            tx.now + job.delay if job.run_at is None else job.run_at,
+            job.keep,
+            job.kind,
+            _lane(tx, job),
+            optional(job.thread),
+            optional(job.cause),
+            optional(job.flow),
+            optional(job.node),
+            job.payload,
+            job.meta,
+            standing,
+        ),
+    )
+    flows.revive(tx, [standing])
+
+
+# out
+
+
+def extend_leases(tx: Tx, pairs: Sequence[tuple[Lease, int]]) -> list[bool]:
+    """Keep leases alive, each for its own length."""
+    marks = [(lease.ref, lease.token, tx.now + length) for lease, length in pairs]
+    kept = 0
+    for some in chunks(marks):
+        kept += tx.run(
+            fill(
+                """
+                with held (seq, token, until_at) as (values [?, ?, ?])
+                update relevo_jobs
+                set until_at = max(relevo_jobs.until_at, held.until_at)
+                from held
+                where relevo_jobs.seq = held.seq
+                  and relevo_jobs.token = held.token
+                  and relevo_jobs.state = 20
+                """,
+                len(some),
+            ),
+            [value for mark in some for value in mark],
+        )
+    if kept == len(marks):
+        return [True] * len(marks)
+    ours = {seq for seq, _ in _held(tx, [lease for lease, _ in pairs])}
+    return [lease.ref in ours for lease, _ in pairs]
+
+
+def _held(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int]]:
+    """The jobs whose leases are still ours, and whether another job waits for each."""
+    rows: list[tuple[int, int]] = []
+    for some in chunks(leases):
+        rows += tx.all(
+            fill(
+                """
+                with held (seq, token) as (values [?, ?])
+                select job.seq, job.waited
+                from held
+                cross join relevo_jobs as job on job.seq = held.seq and job.token = held.token
+                where job.state = 20
+                """,
+                len(some),
+            ),
+            [value for lease in some for value in (lease.ref, lease.token)],
+        )
+    return rows
+
+
+def settle_runs(tx: Tx, endings: Sequence[Ending]) -> list[bool]:
+    """End runs whose lease is still ours. Plain successes go in one statement per claim."""
+    groups: defaultdict[int | str, list[Ending]] = defaultdict(list)
+    others: list[Ending] = []
+    for ending in endings:
+        lease = ending.lease
+        if (
+            ending.state is State.DONE
+            and ending.result is None
+            and ending.failure is None
+            and lease.keep
+        ):
+            groups[lease.token].append(ending)
+        else:
+            others.append(ending)
+    lost: set[int] = set()
+    if len(groups) > 8 and len(groups) * 4 > len(endings):
+        others = list(endings)
+        groups.clear()
+    for token, group in groups.items():
+        others += _settle_plain(tx, token, group)
+    if others:
+        lost = _settle_any(tx, others)
+    if tx.known.limited:
+        tx.woken.update({ending.lease.queue for ending in endings} & tx.known.limited)
+    if not lost:
+        return [True] * len(endings)
+    return [id(ending) not in lost for ending in endings]
+
+
+def _settle_plain(tx: Tx, token: int | str, endings: list[Ending]) -> list[Ending]:
+    """End what simply went well; answers what has to be looked at more closely."""
+    seqs = as_list(ending.lease.ref for ending in endings)
+    # A mark of this very call tells the rows ended now from those ended before with this lease.
+    stamp = -new_token()
+    ended = tx.run(
+        """
+        update relevo_jobs
+        set state = 30, token = ?1, ended_at = ?2, until_at = ?2 + keep
+        where seq in (select value from json_each(?3))
+          and token = ?4
+          and state = 20
+          and waited = 0
+        """,
+        (stamp, tx.now, seqs, token),
+    )
+    if ended == len(endings):
+        return []
+    rows = tx.all(
+        """
+        select seq
+        from relevo_jobs
+        where seq in (select value from json_each(?))
+          and token = ?
+        """,
+        (seqs, stamp),
+    )
+    done = {seq for (seq,) in rows}
+    left: list[Ending] = []
+    for ending in endings:
+        if ending.lease.ref in done:
+            done.discard(ending.lease.ref)  # the same lease twice in one call: the second is late
+        else:
+            left.append(ending)
+    return left
+
+
+def _settle_any(tx: Tx, endings: Sequence[Ending]) -> set[int]:
+    """End runs in any way; answers the identities of the endings that came too late."""
+    held = _held(tx, [ending.lease for ending in endings])
+    open_ = {seq for seq, _ in held}
+    waited = {seq for seq, is_waited in held if is_waited}
+    ours: list[Ending] = []
+    lost: set[int] = set()
+    for ending in endings:
+        if ending.lease.ref in open_:
+            open_.discard(ending.lease.ref)  # the same lease twice in one call settles once
+            ours.append(ending)
+        else:
+            lost.add(id(ending))
+    write_lines(
+        tx,
+        [
+            (e.lease.ref, OUTCOMES.get(e.state) or _again(e), failure_text(e.failure))
+            for e in ours
+            if e.state is not State.DONE
+        ],
+    )
+    _write_endings(tx, ours)
+    done = [e.lease for e in ours if e.state is State.DONE]
+    bad = [e.lease for e in ours if e.state in (State.DEAD, State.CANCELLED)]
+    remove(tx, [lease.ref for lease in done if not lease.keep and lease.ref not in waited])
+    if waited:
+        flows.ended(
+            tx,
+            [lease.id for lease in done if lease.ref in waited],
+            [lease.id for lease in bad if lease.ref in waited],
+        )
+    tx.woken.update({e.lease.queue for e in ours if e.state is State.SCHEDULED})
+    return lost
+
+
+def _again(ending: Ending) -> str:
+    return "retry" if ending.spend else "snooze"
+
+
+def _write_endings(tx: Tx, endings: list[Ending]) -> None:
+    for some in chunks(endings):
+        values: list[object] = []
+        for ending in some:
+            failure = ending.failure
+            values += (
+                ending.lease.ref,
+                CODES[ending.state],
+                ending.delay if ending.state is State.SCHEDULED else None,
+                0 if ending.spend else 1,
+                failure_text(failure),
+                text(failure.fingerprint) if failure else None,
+                ending.result,
+                optional(ending.park),
+            )
+        tx.run(fill(_END, len(some)), [*values, -new_token(), tx.now])
+
+
+_END = """
+    with ending (seq, state, delay, unspent, failure, fingerprint, result, park) as (
+        values [?, ?, ?, ?, ?, ?, ?, ?]
+    ), mark (token, now) as (
+        values (?, ?)
+    )
+    update relevo_jobs
+    set state = ending.state,
+        token = mark.token,
+        attempt = attempt - ending.unspent,
+        run_at = ifnull(mark.now + ending.delay, run_at),
+        ended_at = iif(ending.state in (30, 70, 80), mark.now, ended_at),
+        until_at = iif(ending.state = 30, mark.now + keep, until_at),
+        failure = ifnull(ending.failure, relevo_jobs.failure),
+        fingerprint = ifnull(ending.fingerprint, relevo_jobs.fingerprint),
+        result = ifnull(ending.result, relevo_jobs.result),
+        park = ending.park
+    from ending, mark
+    where relevo_jobs.seq = ending.seq
+"""
+
+
+def failure_text(failure: Failure | None) -> str | None:
+    """A failure as its column holds it."""
+    return None if failure is None else text(encode(failure).decode("utf-8", "replace"))
+
+
+def write_lines(tx: Tx, lines: Sequence[tuple[int, str, str | None]]) -> None:
+    """Add a line of history to each job that ran: its seq, the outcome, the failure."""
+    for some in chunks(lines):
+        tx.run(
+            fill(
+                """
+                with line (seq, outcome, failure) as (values [?, ?, ?])
+                insert or replace into relevo_attempts
+                    (job, slot, line, number, outcome, began_at, ended_at, worker, failure)
+                select job.seq, job.runs % 50, job.runs, job.attempt, line.outcome, job.claimed_at,
+                       ?, job.worker, line.failure
+                from line
+                cross join relevo_jobs as job on job.seq = line.seq
+                """,
+                len(some),
+            ),
+            [*(value for line in some for value in line), tx.now],
+        )
+    if lines:
+        tx.run(
+            """
+            update relevo_jobs
+            set runs = runs + 1
+            where seq in (select value from json_each(?))
+            """,
+            (as_list(seq for seq, *_ in lines),),
+        )
+
+
+def remove(tx: Tx, seqs: Sequence[int]) -> None:
+    """Take jobs out of the store, with what hangs on them."""
+    if not seqs:
+        return
+    these = (as_list(seqs),)
+    tx.run("delete from relevo_attempts where job in (select value from json_each(?))", these)
+    tx.run("delete from relevo_edges where parent in (select value from json_each(?))", these)
+    tx.run("delete from relevo_jobs where seq in (select value from json_each(?))", these)

@@ -1,0 +1,256 @@
+"""What is remembered besides jobs: effects, notes, workers, and what people did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
+from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, text
+
+# effects
+
+
+def effect_of(row: Sequence[Any]) -> Effect:
+    """The effect in a row, its columns in the order of the fields below."""
+    return Effect(
+        job=row[0],
+        queue=row[1],
+        name=row[2],
+        key=row[3],
+        state=EffectState(row[4]),
+        result=None if row[5] is None else as_bytes(row[5]),
+        error=row[6],
+        attempt=row[7],
+        run=row[8],
+        thread=row[9],
+        created_at=row[10],
+        updated_at=row[11],
+        decided_by=row[12],
+    )
+
+
+def intend(tx: Tx, effects: Sequence[Effect]) -> list[Effect]:
+    """Write intentions down; where there is one already, that one comes."""
+    return [_intend(tx, effect) for effect in effects]
+
+
+def _intend(tx: Tx, effect: Effect) -> Effect:
+    tx.run(
+        """
+        insert into relevo_effects
+            (job, queue, name, key, state, result, error, attempt, run, thread, created_at,
+             updated_at, decided_by)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        on conflict (job, name) do nothing
+        """,
+        (
+            text(effect.job),
+            effect.queue,
+            text(effect.name),
+            text(effect.key),
+            effect.state.value,
+            effect.result,
+            text(effect.error),
+            effect.attempt,
+            text(effect.run),
+            text(effect.thread),
+            tx.now,
+            tx.now,
+            text(effect.decided_by),
+        ),
+    )
+    return effect_of(
+        tx.one(
+            """
+            select job, queue, name, key, state, result, error, attempt, run, thread, created_at,
+                   updated_at, decided_by
+            from relevo_effects
+            where job = ?
+              and name = ?
+            """,
+            (text(effect.job), text(effect.name)),
+        )
+    )
+
+
+def conclude(tx: Tx, effects: Sequence[Effect], by: By | None) -> list[bool]:
+    """Write how effects ended; a confirmed one stays as it is."""
+    return [_conclude(tx, effect, by) for effect in effects]
+
+
+def _conclude(tx: Tx, effect: Effect, by: By | None) -> bool:
+    row = tx.one(
+        "select state, result from relevo_effects where job = ? and name = ?",
+        (text(effect.job), text(effect.name)),
+    )
+    if row is None:
+        return False
+    before, result = row
+    if before == EffectState.CONFIRMED:
+        return effect.state is EffectState.CONFIRMED and _same(result, effect.result)
+    tx.run(
+        """
+        update relevo_effects
+        set state = ?, result = ?, error = ?, attempt = ?, run = ?, updated_at = ?,
+            decided_by = ifnull(?, decided_by)
+        where job = ?
+          and name = ?
+        """,
+        (
+            effect.state.value,
+            effect.result,
+            text(effect.error),
+            effect.attempt,
+            text(effect.run),
+            tx.now,
+            None if by is None else text(by.who),
+            text(effect.job),
+            text(effect.name),
+        ),
+    )
+    if by is not None:
+        target = f"{effect.job}/{effect.name}"
+        write_audit(tx, by, "conclude", target, before=before, after=effect.state.value)
+    return True
+
+
+def _same(stored: Any, given: bytes | None) -> bool:
+    return (None if stored is None else as_bytes(stored)) == given
+
+
+# notes
+
+
+def note_of(row: Sequence[Any], now: int) -> Note:
+    """The note in a row: kind, name, value, version, expires_at, updated_at."""
+    return Note(
+        kind=row[0],
+        name=row[1],
+        value=as_bytes(row[2]),
+        version=row[3],
+        ttl=None if row[4] is None else row[4] - now,
+        updated_at=row[5],
+    )
+
+
+def remember(tx: Tx, notes: Sequence[Note]) -> list[bool]:
+    """Write each note whose version is still the stored one."""
+    return [_remember(tx, note) for note in notes]
+
+
+def _remember(tx: Tx, note: Note) -> bool:
+    expires_at = None if note.ttl is None else tx.now + note.ttl
+    if note.version == 0:
+        written = tx.run(
+            """
+            insert into relevo_notes (kind, name, value, version, expires_at, updated_at)
+            values (?1, ?2, ?3, 1, ?4, ?5)
+            on conflict (kind, name) do update
+            set value = excluded.value, version = 1, expires_at = excluded.expires_at,
+                updated_at = excluded.updated_at
+            where relevo_notes.expires_at <= ?5
+            """,
+            (text(note.kind), text(note.name), note.value, expires_at, tx.now),
+        )
+    else:
+        written = tx.run(
+            """
+            update relevo_notes
+            set value = ?, version = version + 1, expires_at = ?, updated_at = ?
+            where kind = ?
+              and name = ?
+              and version = ?
+              and (expires_at is null or expires_at > ?)
+            """,
+            (
+                note.value,
+                expires_at,
+                tx.now,
+                text(note.kind),
+                text(note.name),
+                note.version,
+                tx.now,
+            ),
+        )
+    return written == 1
+
+
+def forget(tx: Tx, kind: str, names: Sequence[str]) -> int:
+    """Remove notes; those past their time are not counted."""
+    gone = 0
+    for name in names:
+        row = tx.one(
+            "delete from relevo_notes where kind = ? and name = ? returning expires_at",
+            (text(kind), text(name)),
+        )
+        gone += row is not None and (row[0] is None or row[0] > tx.now)
+    return gone
+
+
+# workers
+
+
+def beat(tx: Tx, worker: WorkerInfo, ttl: int) -> None:
+    """Show that a worker is alive."""
+    tx.run(
+        """
+        insert into relevo_workers (id, info, started_at, beat_at, silent_at)
+        values (?, ?, ?, ?, ?)
+        on conflict (id) do update
+        set info = excluded.info, beat_at = excluded.beat_at, silent_at = excluded.silent_at
+        """,
+        (
+            text(worker.id),
+            text(msgspec.json.encode(worker).decode()),
+            worker.started_at or tx.now,
+            tx.now,
+            tx.now + ttl,
+        ),
+    )
+
+
+def leave(tx: Tx, worker: str) -> None:
+    """Show that a worker has gone politely."""
+    tx.run("delete from relevo_workers where id = ?", (text(worker),))
+
+
+# people
+
+
+def write_audit(
+    tx: Tx, by: By, verb: str, target: str, *, before: str = "", after: str = ""
+) -> None:
+    """One thing a person did, written in the step that does it."""
+    audit(
+        tx, [Audit(who=by.who, verb=verb, target=target, note=by.note, before=before, after=after)]
+    )
+
+
+def audit(tx: Tx, rows: Sequence[Audit]) -> list[None]:
+    """Write down what people did."""
+    for some in chunks(rows):
+        values: list[object] = []
+        for row in some:
+            values += (
+                text(row.who),
+                text(row.verb),
+                text(row.target),
+                text(row.note),
+                row.at or tx.now,
+                text(row.before),
+                text(row.after),
+            )
+        tx.run(
+            fill(
+                """
+                insert into relevo_audit (who, verb, target, note, at, before, after)
+                values [?, ?, ?, ?, ?, ?, ?]
+                """,
+                len(some),
+            ),
+            values,
+        )
+    return [None] * len(rows)

@@ -1,0 +1,686 @@
+"""What people and pages ask: jobs, counts, groups, ledgers. Read beside the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from relevo.job import After, Attempt, Failure, Job, State
+from relevo.store import (
+    Audit,
+    Effect,
+    EffectState,
+    Filter,
+    Group,
+    Note,
+    Page,
+    QueueMode,
+    Tally,
+    WorkerInfo,
+)
+from relevo.stores.sqlite.memory import effect_of, note_of
+from relevo.stores.sqlite.transaction import (
+    CODES,
+    DEAD,
+    DONE,
+    NEVER,
+    READY,
+    RUNNING,
+    STATES,
+    as_bytes,
+    as_list,
+    text,
+)
+
+FEW = 5_000  # up to so many candidates are sorted; more are found by walking from the newest
+WALK = 200_000  # rows looked at for one page when only their text can tell
+STALE = 60.0  # seconds for which a count of done jobs that took long to make is good
+
+_COLUMNS = """
+    job.seq, job.id, job.queue, job.kind, job.state, job.payload, job.priority, job.attempt,
+    job.attempts, job.inserted_at, job.run_at, job.ended_at, job.until_at, job.worker, job.key,
+    job.forever, job.lane, job.park, job.thread, job.cause, job.meta, job.flow, job.node,
+    job.result, job.failure, job.note, job.claimed_at, name.name
+"""
+_JOBS = f"""
+    select {_COLUMNS}
+    from relevo_jobs as job
+    left join relevo_names as name on name.no = job.worker
+"""  # noqa: S608 - put together from constants
+
+_JOBS_BY_ID = _JOBS + " where job.id in (select value from json_each(?))"  # noqa: S608 - constant
+
+_failure = msgspec.json.Decoder(Failure).decode
+
+
+def failure_of(value: Any) -> Failure | None:
+    """A stored failure, also where a hand has spoiled it."""
+    if value is None:
+        return None
+    try:
+        return _failure(value)
+    except (msgspec.DecodeError, TypeError):
+        return Failure(type="Unreadable", message="the stored failure was changed by hand")
+
+
+def _number(value: Any, instead: int = 0) -> int:
+    return value if isinstance(value, int) else instead
+
+
+def state_of(code: Any, run_at: Any, now: int) -> State:
+    """The state a row is in; one that no code knows reads as dead, which the keeper makes true."""
+    if code == READY and _number(run_at) > now:
+        return State.SCHEDULED
+    return STATES.get(code, State.DEAD)
+
+
+def job_of(row: Sequence[Any], now: int) -> Job:
+    """The job in a row of `_JOBS`."""
+    state = state_of(row[4], row[10], now)
+    ran = _number(row[26], NEVER) != NEVER
+    ended = state in (State.DONE, State.DEAD, State.CANCELLED)
+    return Job(
+        id=row[1],
+        queue=row[2],
+        kind=row[3],
+        state=state,
+        payload=as_bytes(row[5]),
+        priority=_number(row[6]),
+        attempt=_number(row[7]),
+        attempts=_number(row[8]),
+        inserted_at=_number(row[9]),
+        run_at=_number(row[10]),
+        ended_at=_number(row[11]) if ended else None,
+        lease_until=_number(row[12]) if state is State.RUNNING else None,
+        worker=row[27] if ran and (ended or state is State.RUNNING) else None,
+        key=row[14],
+        unique="forever" if row[15] else "unfinished",
+        lane=row[16] or None,
+        park=row[17],
+        thread=row[18] or row[1],
+        cause=row[19],
+        meta=None if row[20] is None else as_bytes(row[20]),
+        flow=row[21],
+        node=row[22],
+        result=None if row[23] is None else as_bytes(row[23]),
+        failure=failure_of(row[24]),
+        note=row[25] or "",
+    )
+
+
+# jobs
+
+
+def find(connection: sqlite3.Connection, ids: Sequence[str], now: int) -> list[Job | None]:
+    """Jobs with their history and what they wait for."""
+    rows = connection.execute(_JOBS_BY_ID, (as_list(map(text, ids)),)).fetchall()
+    seqs = as_list(row[0] for row in rows)
+    history = _history(connection, seqs)
+    after = _after(connection, seqs)
+    before = _before(connection, as_list(row[1] for row in rows))
+    found: dict[str, Job] = {}
+    for row in rows:
+        job = job_of(row, now)
+        lines = history[row[0]]
+        if job.state is State.DONE:
+            lines.append(
+                Attempt(
+                    number=job.attempt,
+                    outcome="done",
+                    began_at=row[26],
+                    ended_at=row[11],
+                    worker=row[27] or "",
+                )
+            )
+        job.history = tuple(lines[-50:])
+        job.after = tuple(after[row[0]])
+        job.before = tuple(before[row[1]])
+        found[job.id] = job
+    return [found.get(text(id_)) for id_ in ids]
+
+
+def _history(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[Attempt]]:
+    lines: defaultdict[int, list[Attempt]] = defaultdict(list)
+    for job, number, outcome, began_at, ended_at, worker, failure in connection.execute(
+        """
+        select line.job, line.number, line.outcome, line.began_at, line.ended_at, name.name,
+               line.failure
+        from relevo_attempts as line
+        left join relevo_names as name on name.no = line.worker
+        where line.job in (select value from json_each(?))
+        order by line.job, line.line
+        """,
+        (seqs,),
+    ):
+        lines[job].append(
+            Attempt(
+                number=number,
+                outcome=outcome,
+                began_at=began_at,
+                ended_at=ended_at,
+                worker=worker or "",
+                failure=failure_of(failure),
+            )
+        )
+    return lines
+
+
+def _after(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[After]]:
+    edges: defaultdict[int, list[After]] = defaultdict(list)
+    for parent, child, policy in connection.execute(
+        """
+        select parent, child, policy
+        from relevo_edges
+        where parent in (select value from json_each(?))
+        order by parent, place
+        """,
+        (seqs,),
+    ):
+        edges[parent].append(After(child, policy))
+    return edges
+
+
+def _before(connection: sqlite3.Connection, ids: str) -> defaultdict[str, list[str]]:
+    edges: defaultdict[str, list[str]] = defaultdict(list)
+    for child, parent in connection.execute(
+        """
+        select edge.child, parent.id
+        from relevo_edges as edge
+        cross join relevo_jobs as parent on parent.seq = edge.parent
+        where edge.child in (select value from json_each(?))
+        order by parent.seq
+        """,
+        (ids,),
+    ):
+        edges[child].append(parent)
+    return edges
+
+
+class _Question:
+    """A filter as SQL: conditions put together from constants, values always bound."""
+
+    def __init__(self, where: Filter, now: int) -> None:
+        self.terms: list[str] = []
+        self.values: list[Any] = []
+        self.where = where
+        self.codes = {CODES[state] for state in where.states}
+        for column, value in (
+            ("job.queue = ?", where.queue),
+            ("job.kind = ?", where.kind),
+            ("job.key = ?", where.key),
+            ("job.lane = ?", where.lane),
+            ("job.park = ?", where.park),
+            ("job.flow = ?", where.flow),
+            ("job.fingerprint = ?", where.fingerprint),
+        ):
+            if value is not None:
+                self.add(column, text(value))
+        if where.thread is not None:
+            self.add(
+                "(job.thread = ? or (job.thread is null and job.id = ?))",
+                where.thread,
+                where.thread,
+            )
+        if where.text is not None:
+            self.add(
+                """
+                (instr(cast(job.payload as text), ?) or instr(ifnull(job.key, ''), ?)
+                    or instr(ifnull(job.failure, ''), ?) or instr(ifnull(job.note, ''), ?))
+                """,
+                *[text(where.text)] * 4,
+            )
+        self._add_states(now)
+
+    def add(self, term: str, *values: Any) -> None:
+        self.terms.append(term)
+        self.values += values
+
+    def _add_states(self, now: int) -> None:
+        states = self.where.states
+        if not states:
+            return
+        parts = [f"job.state = {code}" for code in sorted(self.codes - {READY})]
+        values: list[int] = []
+        if {State.READY, State.SCHEDULED} <= states:
+            parts.append(f"job.state = {READY}")
+        elif State.READY in states:
+            parts.append(f"(job.state = {READY} and job.run_at <= ?)")
+            values.append(now)
+        elif State.SCHEDULED in states:
+            parts.append(f"(job.state = {READY} and job.run_at > ?)")
+            values.append(now)
+        self.add("(" + " or ".join(parts) + ")", *values)
+
+    def narrow(self, connection: sqlite3.Connection) -> bool:
+        """Name the candidates if an index knows them to be few; False when one has to walk."""
+        seqs: set[int] = set()
+        for sql, values in self._indexes(connection):
+            rows = connection.execute(sql + " limit ?", (*values, FEW + 1)).fetchall()
+            seqs.update(seq for (seq,) in rows)
+            if len(seqs) > FEW:
+                return False
+        if not self._is_indexed:
+            return False
+        self.add("job.seq in (select value from json_each(?))", as_list(seqs))
+        return True
+
+    @property
+    def _is_indexed(self) -> bool:
+        where = self.where
+        return bool(
+            where.queue
+            or where.states
+            or where.key is not None
+            or where.thread is not None
+            or where.flow is not None
+            or where.park is not None
+            or where.fingerprint is not None
+        )
+
+    def _indexes(self, connection: sqlite3.Connection) -> list[tuple[str, tuple[Any, ...]]]:
+        """Where to look: the most telling index first."""
+        where = self.where
+        if where.key is not None:
+            return [("select seq from relevo_jobs where key = ?", (text(where.key),))]
+        if where.thread is not None:
+            return [
+                ("select seq from relevo_jobs where thread = ?", (text(where.thread),)),
+                ("select seq from relevo_jobs where id = ?", (text(where.thread),)),
+            ]
+        if where.flow is not None:
+            return [("select seq from relevo_jobs where flow = ?", (text(where.flow),))]
+        if where.park is not None:
+            return [
+                ("select seq from relevo_jobs where state = 50 and park = ?", (text(where.park),))
+            ]
+        if where.fingerprint is not None and self.codes == {DEAD}:
+            return [
+                (
+                    "select seq from relevo_jobs where state = 70 and fingerprint = ?",
+                    (text(where.fingerprint),),
+                )
+            ]
+        return self._indexes_by_state(connection)
+
+    def _indexes_by_state(
+        self, connection: sqlite3.Connection
+    ) -> list[tuple[str, tuple[Any, ...]]]:
+        if not self.codes and self.where.queue is None:
+            return []
+        codes = self.codes or set(STATES)
+        queues = (
+            [name for (name,) in connection.execute("select name from relevo_queues")]
+            if self.where.queue is None
+            else [self.where.queue]
+        )
+        looks: list[tuple[str, tuple[Any, ...]]] = [
+            (
+                """
+                select seq
+                from relevo_jobs
+                where state not in (10, 20, 30)
+                  and state = ?
+                  and queue = ?
+                """,
+                (code, queue),
+            )
+            for code in sorted(codes - {READY, RUNNING, DONE})
+            for queue in queues
+        ]
+        if RUNNING in codes:
+            looks.append(("select seq from relevo_jobs where state = 20", ()))
+        for queue in queues:
+            if READY in codes:
+                looks += [
+                    (_READY_SEQS, (queue,)),
+                    (_LANED_SEQS, (queue,)),
+                ]
+            if DONE in codes:
+                looks.append(
+                    ("select seq from relevo_jobs where state = 30 and queue = ?", (queue,))
+                )
+        return looks
+
+
+_READY_SEQS = "select seq from relevo_jobs where state = 10 and lane is null and queue = ?"
+_LANED_SEQS = "select seq from relevo_jobs where state = 10 and lane is not null and queue = ?"
+
+
+def page(
+    connection: sqlite3.Connection, where: Filter, cursor: str | None, limit: int, now: int
+) -> Page:
+    """Jobs without history, newest first."""
+    question = _Question(where, now)
+    limit = max(1, limit)
+    is_few = question.narrow(connection)
+    below = _seq_of(cursor)
+    if below is not None:
+        question.add("job.seq < ?", below)
+    floor = None
+    if where.text is not None and not is_few:
+        floor = _floor(connection, below)
+        if floor is not None:
+            question.add("job.seq >= ?", floor)
+    sql = _JOBS
+    if question.terms:
+        sql += " where " + " and ".join(question.terms)
+    rows = connection.execute(
+        sql + " order by job.seq desc limit ?", (*question.values, limit + 1)
+    ).fetchall()
+    found = [job_of(row, now) for row in rows[:limit]]
+    if len(rows) > limit:
+        return Page(found, str(rows[limit - 1][0]))
+    return Page(found, None if floor is None else str(floor))
+
+
+def _seq_of(cursor: str | None) -> int | None:
+    """The place in a cursor; one that was tampered with begins anew."""
+    if cursor is None or not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 19:
+        return None
+    return int(cursor)
+
+
+def _floor(connection: sqlite3.Connection, below: int | None) -> int | None:
+    """How far down one page of a text search goes; None: to the end."""
+    row = connection.execute(
+        "select seq from relevo_jobs where seq < ? order by seq desc limit 1 offset ?",
+        (below or 1 << 62, WALK),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def count(connection: sqlite3.Connection, where: Filter, most: int, now: int) -> int:
+    """How many jobs a filter means, counted up to `most`."""
+    question = _Question(where, now)
+    question.narrow(connection)
+    sql = "select 1 from relevo_jobs as job"
+    if question.terms:
+        sql += " where " + " and ".join(question.terms)
+    (found,) = connection.execute(
+        f"select count(*) from ({sql} limit ?)",  # noqa: S608 - put together from constants
+        (*question.values, most),
+    ).fetchone()
+    return found
+
+
+# counts
+
+
+class DoneCounts:
+    """How many done jobs each queue has; kept for a while where counting takes long."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._good_until = 0.0
+
+    def read(self, connection: sqlite3.Connection) -> dict[str, int]:
+        began = time.monotonic()
+        if began >= self._good_until:
+            self._counts = dict(
+                connection.execute(
+                    "select queue, count(*) from relevo_jobs where state = 30 group by queue"
+                ).fetchall()
+            )
+            took = time.monotonic() - began
+            self._good_until = time.monotonic() + (STALE * 0.8 if took > 0.05 else 0.0)
+        return self._counts
+
+
+def tally(connection: sqlite3.Connection, done: DoneCounts, now: int) -> list[Tally]:
+    """Every queue, its mode, its jobs by state, the age of its oldest ready one."""
+    counts: defaultdict[str, dict[State, int]] = defaultdict(dict)
+    oldest: dict[str, int] = {}
+    for queue, due, all_, first in connection.execute(_LIVE_COUNTS, (now, now)):
+        mine = counts[queue]
+        mine[State.READY] = mine.get(State.READY, 0) + due
+        mine[State.SCHEDULED] = mine.get(State.SCHEDULED, 0) + all_ - due
+        if due:
+            oldest[queue] = max(oldest.get(queue, 0), now - first)
+    for queue, number in connection.execute(
+        "select queue, count(*) from relevo_jobs where state = 20 group by queue"
+    ):
+        counts[queue][State.RUNNING] = number
+    for code, queue, number in connection.execute(
+        """
+        select state, queue, count(*)
+        from relevo_jobs
+        where state not in (10, 20, 30)
+        group by state, queue
+        """
+    ):
+        state = STATES.get(code, State.DEAD)
+        counts[queue][state] = counts[queue].get(state, 0) + number
+    for queue, number in done.read(connection).items():
+        counts[queue][State.DONE] = number
+    modes = dict(connection.execute("select name, mode from relevo_queues").fetchall())
+    return [
+        Tally(
+            queue=queue,
+            mode=QueueMode(modes.get(queue, "open")),
+            counts={state: number for state, number in counts[queue].items() if number},
+            oldest=oldest.get(queue),
+        )
+        for queue in sorted(modes.keys() | counts.keys())
+    ]
+
+
+_LIVE_COUNTS = """
+    select queue, sum(run_at <= ?1), count(*), min(run_at)
+    from relevo_jobs
+    where state = 10
+      and lane is null
+    group by queue
+    union all
+    select queue, sum(run_at <= ?2), count(*), min(run_at)
+    from relevo_jobs
+    where state = 10
+      and lane is not null
+    group by queue
+"""
+
+
+def groups(connection: sqlite3.Connection, queue: str | None, limit: int) -> list[Group]:
+    """Dead letters by fingerprint, most first."""
+    rows = connection.execute(
+        """
+        select grouped.fingerprint, grouped.queue, grouped.number, grouped.first_at,
+               grouped.last_at, newest.id, newest.failure
+        from (
+            select fingerprint, queue, count(*) as number, min(ended_at) as first_at,
+                   max(ended_at) as last_at
+            from relevo_jobs
+            where state = 70
+              and (?1 is null or queue = ?1)
+            group by fingerprint, queue
+            order by number desc, last_at desc
+            limit ?2
+        ) as grouped
+        cross join relevo_jobs as newest on newest.seq = (
+            select seq
+            from relevo_jobs
+            where state = 70
+              and fingerprint is grouped.fingerprint
+              and queue = grouped.queue
+            order by ended_at desc, seq desc
+            limit 1
+        )
+        order by grouped.number desc, grouped.last_at desc
+        """,
+        (queue, limit),
+    ).fetchall()
+    found: list[Group] = []
+    for fingerprint, name, number, first_at, last_at, sample, stored in rows:
+        failure = failure_of(stored)
+        found.append(
+            Group(
+                fingerprint=fingerprint or "",
+                queue=name,
+                type=failure.type if failure else "",
+                message=failure.message if failure else "",
+                count=number,
+                first_at=first_at,
+                last_at=last_at,
+                sample=sample,
+            )
+        )
+    return found
+
+
+def has_due(connection: sqlite3.Connection, queues: Sequence[str], now: int) -> bool:
+    """Whether an open queue among these has a job that is due."""
+    (found,) = connection.execute(
+        """
+        select exists (
+            select 1
+            from json_each(?1) as asked
+            where not exists (
+                select 1 from relevo_queues where name = asked.value and mode = 'paused'
+            )
+            and (
+                exists (
+                    select 1
+                    from relevo_jobs
+                    where state = 10
+                      and lane is null
+                      and queue = asked.value
+                      and priority in (0, 1, 2)
+                      and run_at <= ?2
+                )
+                or exists (
+                    select 1
+                    from relevo_jobs
+                    where state = 10
+                      and lane is not null
+                      and queue = asked.value
+                      and run_at <= ?2
+                )
+            )
+        )
+        """,
+        (as_list(queues), now),
+    ).fetchone()
+    return bool(found)
+
+
+# memory
+
+
+def recall(
+    connection: sqlite3.Connection, kind: str, names: Sequence[str], now: int
+) -> list[Note | None]:
+    """What was remembered under these names."""
+    found: list[Note | None] = []
+    for name in names:
+        row = connection.execute(
+            """
+            select kind, name, value, version, expires_at, updated_at
+            from relevo_notes
+            where kind = ?
+              and name = ?
+              and (expires_at is null or expires_at > ?)
+            """,
+            (text(kind), text(name), now),
+        ).fetchone()
+        found.append(None if row is None else note_of(row, now))
+    return found
+
+
+def notes(
+    connection: sqlite3.Connection, kind: str, after: str, limit: int, now: int
+) -> list[Note]:
+    """Notes of a kind in the order of their names."""
+    rows = connection.execute(
+        """
+        select kind, name, value, version, expires_at, updated_at
+        from relevo_notes
+        where kind = ?
+          and name > ?
+          and (expires_at is null or expires_at > ?)
+        order by name
+        limit ?
+        """,
+        (text(kind), text(after), now, limit),
+    ).fetchall()
+    return [note_of(row, now) for row in rows]
+
+
+def effects(
+    connection: sqlite3.Connection,
+    job: str | None,
+    states: frozenset[EffectState],
+    wanted: str | None,
+    cursor: str | None,
+    limit: int,
+) -> tuple[list[Effect], str | None]:
+    """The ledger, newest first."""
+    rows = connection.execute(
+        """
+        select job, queue, name, key, state, result, error, attempt, run, thread, created_at,
+               updated_at, decided_by, seq
+        from relevo_effects
+        where (?1 is null or job = ?1)
+          and (?2 = '[]' or state in (select value from json_each(?2)))
+          and (?3 is null or instr(key, ?3) or instr(ifnull(cast(result as text), ''), ?3))
+          and (?4 is null or seq < ?4)
+        order by seq desc
+        limit ?5
+        """,
+        (
+            job,
+            as_list(state.value for state in states),
+            None if wanted is None else text(wanted),
+            _seq_of(cursor),
+            limit + 1,
+        ),
+    ).fetchall()
+    found = [effect_of(row) for row in rows[:limit]]
+    return found, str(rows[limit - 1][13]) if len(rows) > limit else None
+
+
+def audits(
+    connection: sqlite3.Connection, target: str | None, cursor: str | None, limit: int
+) -> tuple[list[Audit], str | None]:
+    """What people did, newest first."""
+    rows = connection.execute(
+        """
+        select seq, who, verb, target, note, at, before, after
+        from relevo_audit
+        where (?1 is null or target = ?1)
+          and (?2 is null or seq < ?2)
+        order by seq desc
+        limit ?3
+        """,
+        (None if target is None else text(target), _seq_of(cursor), limit + 1),
+    ).fetchall()
+    found = [
+        Audit(who=who, verb=verb, target=aim, note=note, at=at, before=before, after=after)
+        for _, who, verb, aim, note, at, before, after in rows[:limit]
+    ]
+    return found, str(rows[limit - 1][0]) if len(rows) > limit else None
+
+
+def workers(connection: sqlite3.Connection, now: int) -> list[WorkerInfo]:
+    """Who is alive, and who fell silent within the last day."""
+    rows = connection.execute(
+        """
+        select info, started_at, beat_at, silent_at
+        from relevo_workers
+        where silent_at > ?
+        order by id
+        """,
+        (now - 86_400_000,),
+    ).fetchall()
+    return [
+        msgspec.structs.replace(
+            msgspec.json.decode(info, type=WorkerInfo),
+            started_at=started_at,
+            beat_at=beat_at,
+            silent=silent_at <= now,
+        )
+        for info, started_at, beat_at, silent_at in rows
+    ]

@@ -1,0 +1,227 @@
+"""What a verb is given inside a transaction: the connection, the time, and what is known by heart.
+
+Every step of a statement gives the interpreter's lock away and has to win it back from a busy event
+loop, so verbs are written to take few steps: batches travel as one statement with many rows of
+values, or as one JSON list, and come back as one row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from secrets import randbits
+from typing import Any, TypeVar
+
+import msgspec
+
+from relevo.job import State
+from relevo.store import QueueMode
+
+T = TypeVar("T")
+
+READY, RUNNING, DONE, WAITING, PARKED, HELD, DEAD, CANCELLED = 10, 20, 30, 40, 50, 60, 70, 80
+STATES = {
+    READY: State.READY,
+    RUNNING: State.RUNNING,
+    DONE: State.DONE,
+    WAITING: State.WAITING,
+    PARKED: State.PARKED,
+    HELD: State.HELD,
+    DEAD: State.DEAD,
+    CANCELLED: State.CANCELLED,
+}
+CODES = {state: code for code, state in STATES.items()} | {State.SCHEDULED: READY}
+
+NEVER = 1_099_511_627_776  # the moment of what has not happened, see 0001_jobs.sql
+NOBODY = 999  # the worker of a job that never ran
+
+_SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+
+encode = msgspec.json.encode
+
+
+class QueueRow(msgspec.Struct):
+    """What a verb has to know of a queue before it touches its jobs."""
+
+    mode: QueueMode = QueueMode.OPEN
+    ordered: bool = False
+    laned: bool = False
+
+
+class Known:
+    """What one connection remembers between transactions; checked against the file in each."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.queues: dict[str, QueueRow] = {}
+        self.workers: dict[str, int] = {}
+        self.limited: set[str] = set()  # queues where an ending may let the next one go
+        self.last_seq = 0
+        self.turns = 0  # claims over several queues so far: each begins at another one
+
+    def forget(self) -> None:
+        """After a rollback: what was learnt in it may not be so."""
+        self.version = ""
+        self.queues = {}
+        self.workers = {}
+
+
+class Tx:
+    """One transaction, already begun, and the moment it happens at."""
+
+    def __init__(self, connection: sqlite3.Connection, known: Known, now: int) -> None:
+        self.connection = connection
+        self.known = known
+        self.now = now
+        self.woken: set[str] = set()  # queues that have work once this commits
+        self._max_seq: int | None = None
+
+    def at(self, now: int) -> Tx:
+        """The same transaction for a verb whose caller lives by another clock."""
+        self.now = now
+        return self
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Change rows; answers how many."""
+        return self._execute(sql, parameters).rowcount
+
+    def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """The first row, or None."""
+        return self._execute(sql, parameters).fetchone()
+
+    def all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Every row; for the few, not for batches of jobs."""
+        return self._execute(sql, parameters).fetchall()
+
+    def _execute(self, sql: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
+        cursor = self.connection.cursor()
+        cursor.row_factory = None  # a caller's own connection may shape its rows otherwise
+        return cursor.execute(sql, parameters)
+
+    def prepare(self) -> None:
+        """Read what other processes may have changed since the last transaction."""
+        top, version = self.one(
+            """
+            select (select max(seq) from relevo_jobs),
+                   (select value from relevo_meta where name = 'queues')
+            """
+        )
+        self._max_seq = top or 0
+        if version != self.known.version:
+            self.known.queues = {
+                name: QueueRow(QueueMode(mode), bool(ordered), bool(laned))
+                for name, mode, ordered, laned in self.all(
+                    "select name, mode, ordered, laned from relevo_queues"
+                )
+            }
+            self.known.version = version
+
+    def take_seqs(self, count: int) -> int:
+        """The first of `count` numbers that no job has had, nor will have."""
+        if self._max_seq is None:
+            self.prepare()
+        first = max(self.known.last_seq + 1, self.now << 21, (self._max_seq or 0) + 1)
+        self.known.last_seq = first + count - 1
+        return first
+
+    def queue(self, name: str) -> QueueRow:
+        """What is known of a queue; an unknown one is entered."""
+        row = self.known.queues.get(name)
+        if row is None:
+            if self._max_seq is None:
+                self.prepare()
+            row = self.known.queues.get(name) or self.change_queue(name)
+        return row
+
+    def change_queue(
+        self,
+        name: str,
+        *,
+        mode: QueueMode | None = None,
+        ordered: bool | None = None,
+        laned: bool | None = None,
+    ) -> QueueRow:
+        """Enter a queue, or change what is said of it, for all processes."""
+        row = self.known.queues.setdefault(name, QueueRow())
+        row.mode = row.mode if mode is None else mode
+        row.ordered = row.ordered if ordered is None else ordered
+        row.laned = row.laned if laned is None else laned
+        self.run(
+            """
+            insert into relevo_queues (name, mode, ordered, laned)
+            values (?, ?, ?, ?)
+            on conflict (name) do update
+            set mode = excluded.mode, ordered = excluded.ordered, laned = excluded.laned
+            """,
+            (name, row.mode.value, row.ordered, row.laned),
+        )
+        self.run("update relevo_meta set value = value + 1 where name = 'queues'")
+        (self.known.version,) = self.one("select value from relevo_meta where name = 'queues'")
+        return row
+
+    def worker(self, name: str) -> int:
+        """The number that stands for a worker's name in job rows."""
+        number = self.known.workers.get(name)
+        if number is None:
+            self.run(
+                """
+                insert into relevo_names (no, name)
+                select max(?, ifnull((select max(no) from relevo_names), 0)) + 1, ?
+                where true
+                on conflict (name) do nothing
+                """,
+                (NOBODY, text(name)),
+            )
+            (number,) = self.one("select no from relevo_names where name = ?", (text(name),))
+            self.known.workers[name] = number
+        return number
+
+
+def new_token() -> int:
+    """A mark that no other lease has; always eight bytes wide in the row."""
+    return 1 << 60 | randbits(60)
+
+
+def text(value: str) -> str:
+    """The text itself, or its escaped form where SQLite could not hold or compare it."""
+    if value.isascii():
+        return value if "\0" not in value else value.replace("\0", "\\0")
+    return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
+def optional(value: str | None) -> str | None:
+    """The same for what may be absent."""
+    return None if value is None else text(value)
+
+
+def as_bytes(value: Any) -> bytes:
+    """A stored payload or result, also where a hand has put text into its column."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+
+
+def as_list(values: Iterable[Any]) -> str:
+    """Values as the JSON list that `json_each` takes apart again."""
+    return encode(list(values)).decode()
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in pieces of few different lengths, so that prepared statements are found again."""
+    start = 0
+    left = len(items)
+    for size in _SIZES:
+        while left >= size:
+            yield items[start : start + size] if size != len(items) else items
+            start += size
+            left -= size
+
+
+_filled: dict[tuple[str, int], str] = {}
+
+
+def fill(sql: str, rows: int) -> str:
+    """The statement with its one row of values, `[?, ?]`, repeated so many times."""
+    key = (sql, rows)
+    if key not in _filled:
+        head, row, tail = sql.replace("[", "]").split("]")
+        _filled[key] = head + ", ".join([f"({row})"] * rows) + tail
+    return _filled[key]

@@ -1,0 +1,255 @@
+"""Upkeep, safe to run many times over: rescue, unpark, prune."""
+
+from __future__ import annotations
+
+from relevo.job import Failure, State
+from relevo.store import Rescued
+from relevo.stores.sqlite import flows
+from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
+from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, text
+
+DAY = 86_400_000
+
+
+def rescue(tx: Tx, limit: int, worker: str | None) -> list[Rescued]:
+    """Take back jobs whose lease has lapsed, or all of a worker that is known to be gone."""
+    _bury_unreadable(tx)
+    if worker is None:
+        rows = tx.all(_LAPSED.replace("THOSE", "job.until_at <= ?"), (tx.now, limit))
+    else:
+        rows = tx.all(_LAPSED.replace("THOSE", "job.worker = ?"), (tx.worker(worker), limit))
+    if not rows:
+        return []
+    lines: list[tuple[int, str, str | None]] = []
+    rescued: list[Rescued] = []
+    for seq, id_, queue, name, attempt, attempts, _ in rows:
+        dead = attempt >= attempts
+        lines.append((seq, "rescued", failure_text(_worker_lost(name, attempt, dead))))
+        rescued.append(Rescued(id_, queue, name, State.DEAD if dead else State.READY))
+    write_lines(tx, lines)
+    for some in chunks(lines):
+        tx.run(
+            fill(
+                """
+                with line (seq, failure) as (
+                    values [?, ?]
+                ), mark (token, now, fingerprint) as (
+                    values (?, ?, ?)
+                )
+                update relevo_jobs
+                set state = iif(attempt >= attempts, 70, 10),
+                    token = mark.token,
+                    ended_at = iif(attempt >= attempts, mark.now, ended_at),
+                    failure = line.failure,
+                    fingerprint = mark.fingerprint
+                from line, mark
+                where relevo_jobs.seq = line.seq
+                """,
+                len(some),
+            ),
+            [
+                *(value for seq, _, failure in some for value in (seq, failure)),
+                -new_token(),
+                tx.now,
+                "WorkerLost",
+            ],
+        )
+    dead_ids = [row[1] for row in rows if row[6] and row[4] >= row[5]]
+    flows.ended(tx, [], dead_ids)
+    tx.woken.update({queue for _, _, queue, *_ in rows})
+    return rescued
+
+
+_LAPSED = """
+    select job.seq, job.id, job.queue, ifnull(name.name, ''), job.attempt, job.attempts, job.waited
+    from relevo_jobs as job
+    left join relevo_names as name on name.no = job.worker
+    where job.state = 20
+      and THOSE
+    order by job.until_at
+    limit ?
+"""
+
+
+def _worker_lost(worker: str, attempt: int, dead: bool) -> Failure:
+    times = "once" if attempt == 1 else f"{attempt} times"
+    return Failure(
+        type="WorkerLost",
+        message=f"it killed its worker {times}"
+        if dead
+        else f"the worker {worker} went silent while it ran",
+        fingerprint="WorkerLost",
+    )
+
+
+def _bury_unreadable(tx: Tx) -> None:
+    """Rows whose state no code here knows, put there by a hand: dead, where people can see them."""
+    rows = tx.all(
+        """
+        with recursive seen (state) as (
+            select min(state) from relevo_jobs where state not in (10, 20, 30)
+            union all
+            select (
+                select min(state)
+                from relevo_jobs
+                where state not in (10, 20, 30)
+                  and state > seen.state
+            )
+            from seen
+            where seen.state is not null
+        )
+        select job.seq, job.state
+        from seen
+        cross join relevo_jobs as job on job.state = seen.state and job.state not in (10, 20, 30)
+        where seen.state not in (40, 50, 60, 70, 80)
+        limit 100
+        """
+    )
+    for seq, state in rows:
+        bury(tx, seq, f"its row was changed by hand: no job has the state {state!r:.40}")
+
+
+def bury(tx: Tx, seq: int, reason: str) -> None:
+    """End a job that cannot be run as it stands in the store."""
+    failure = Failure(type="UnreadableJob", message=reason, fingerprint="UnreadableJob")
+    tx.run(
+        """
+        update relevo_jobs
+        set state = 70, token = ?, ended_at = ?, failure = ?, fingerprint = ?
+        where seq = ?
+        """,
+        (-new_token(), tx.now, failure_text(failure), failure.fingerprint, seq),
+    )
+    ids = tx.all("select id from relevo_jobs where seq = ? and waited = 1", (seq,))
+    flows.ended(tx, [], [id_ for (id_,) in ids])
+
+
+def unpark(tx: Tx, park: str, limit: int | None, spread: int) -> int:
+    """Let parked jobs go on, oldest first, evenly over `spread` milliseconds."""
+    (count,) = tx.one(
+        """
+        select count(*)
+        from (select 1 from relevo_jobs where state = 50 and park = ? limit ?)
+        """,
+        (text(park), -1 if limit is None else limit),
+    )
+    if not count:
+        return 0
+    queues = tx.all(
+        "select distinct queue from relevo_jobs where state = 50 and park = ?", (text(park),)
+    )
+    tx.run(
+        """
+        update relevo_jobs
+        set state = 10, park = null, run_at = ?1 + (going.place - 1) * ?2 / ?3
+        from (
+            select seq, row_number() over (order by seq) as place
+            from relevo_jobs
+            where state = 50
+              and park = ?4
+            order by seq
+            limit ?3
+        ) as going
+        where relevo_jobs.seq = going.seq
+        """,
+        (tx.now, spread, count, text(park)),
+    )
+    tx.woken.update(queue for (queue,) in queues)
+    return count
+
+
+def prune(tx: Tx, dead_keep: int, limit: int) -> int:
+    """Remove what has been kept long enough, at most `limit` rows."""
+    left = limit
+    for queue in sorted(tx.known.queues):
+        if left <= 0:
+            break
+        left -= _prune_done(tx, queue, left)
+    before = tx.now - dead_keep
+    left -= _prune_bad(tx, before, left)
+    for sql, moment in (
+        (_OLD_NOTES, tx.now),
+        (_OLD_EFFECTS, before),
+        (_OLD_WORKERS, tx.now - DAY),
+        (_OLD_LANES, tx.now - DAY),
+    ):
+        if left > 0:
+            left -= tx.run(sql, (moment, left))
+    return limit - left
+
+
+_OLD_NOTES = """
+    delete from relevo_notes
+    where (kind, name) in (select kind, name from relevo_notes where expires_at <= ? limit ?)
+"""
+_OLD_EFFECTS = """
+    delete from relevo_effects
+    where seq in (
+        select seq
+        from relevo_effects
+        where state in ('confirmed', 'refused', 'failed')
+          and updated_at <= ?
+        limit ?
+    )
+"""
+_OLD_WORKERS = """
+    delete from relevo_workers
+    where id in (select id from relevo_workers where silent_at <= ? limit ?)
+"""
+_OLD_LANES = """
+    delete from relevo_lanes
+    where (queue, lane) in (select queue, lane from relevo_lanes where served_at <= ? limit ?)
+"""
+
+
+def _prune_done(tx: Tx, queue: str, limit: int) -> int:
+    """Done jobs past their time; a parent that lives may still read its children's results."""
+    rows = tx.all(
+        """
+        select job.seq
+        from relevo_jobs as job
+        where job.state = 30
+          and job.queue = ?
+          and job.until_at <= ?
+          and not exists (
+            select 1
+            from relevo_edges as edge
+            cross join relevo_jobs as parent on parent.seq = edge.parent
+            where edge.child = job.id
+              and parent.state not in (30, 70, 80)
+          )
+        limit ?
+        """,
+        (queue, tx.now, limit),
+    )
+    remove(tx, [seq for (seq,) in rows])
+    return len(rows)
+
+
+def _prune_bad(tx: Tx, before: int, limit: int) -> int:
+    """Dead and cancelled jobs; a key that answers for good learns that its job is lost."""
+    if limit <= 0:
+        return 0
+    rows = tx.all(
+        """
+        select seq, id, forever
+        from relevo_jobs
+        where state in (70, 80)
+          and ended_at <= ?
+        order by ended_at
+        limit ?
+        """,
+        (before, limit),
+    )
+    lasting = [id_ for _, id_, forever in rows if forever]
+    if lasting:
+        tx.run(
+            """
+            update relevo_keys
+            set lost = 1
+            where id in (select value from json_each(?))
+            """,
+            (as_list(lasting),),
+        )
+    remove(tx, [seq for seq, _, _ in rows])
+    return len(rows)

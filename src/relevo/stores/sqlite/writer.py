@@ -1,0 +1,426 @@
+"""The writer: one thread per file and process, and one commit for everyone who waits.
+
+It takes all commands that have piled up, runs them in one transaction and resolves their futures
+with one call into each event loop. A lone command goes at once; while a commit is on its way to the
+disk the next ones gather by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeAlias
+
+from relevo.clock import Clock
+from relevo.errors import StoreDamaged, StoreUnavailable
+from relevo.stores.sqlite import file, schema
+from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
+from relevo.stores.sqlite.readers import Readers
+from relevo.stores.sqlite.transaction import Known, Tx
+from relevo.stores.sqlite.wake import Bells
+
+PATIENCE = 4.0  # seconds a command waits for another process to let go of the file
+SLICE = 0.25  # seconds after which those who have waited long enough are told so
+WEIGHT = 4_000  # jobs in one transaction, about
+IDLE = 2.0  # seconds without commands after which an overgrown log is cut back
+MILLISECOND = timedelta(milliseconds=1)
+
+Verb: TypeAlias = Callable[..., Any]
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+
+
+class Listener(Protocol):
+    """Someone in this process who wants to know which queues have work."""
+
+    def wake(self, queues: set[str]) -> None: ...
+
+
+class Command:
+    """One verb that waits for its transaction."""
+
+    __slots__ = ("args", "began", "clock", "future", "loop", "merged", "owner", "rank", "verb")
+
+    def __init__(
+        self,
+        verb: Verb,
+        args: Sequence[Any],
+        *,
+        merged: bool,
+        rank: int,
+        clock: Clock,
+        future: asyncio.Future[Any],
+        owner: set[Command],
+    ) -> None:
+        self.verb = verb
+        self.args = args  # a merged verb's batch, or the arguments of another
+        self.merged = merged  # may share one call with others of its kind
+        self.rank = rank  # in the transaction; claims come last, so that they see everything
+        self.clock = clock
+        self.future = future
+        self.loop = future.get_loop()
+        self.owner = owner  # where its handle finds those that wait too long
+        self.began = time.monotonic()
+
+    @property
+    def weight(self) -> int:
+        return len(self.args) if self.merged else 1
+
+
+class Writer:
+    """Everything a process has open on one file, shared by all its handles."""
+
+    def __init__(self, address: file.Address) -> None:
+        self.path = address.path
+        self._synchronous = address.synchronous
+        self.identity = file.Identity(self.path)
+        self.bells = Bells(self.path)
+        self.known = Known()
+        self.listeners: set[Listener] = set()
+        self.users = 0
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._connection: sqlite3.Connection | None = None
+        alone = self.bells.enter()
+        try:
+            file.examine(self.path, clean=not alone or not _left_open(self.path))
+            self._connection = self._connect()
+            schema.check(self._connection, self.path)
+            self.anchor = self._anchor(alone)
+            self.bells.stay()
+            self.readers = Readers(self.path, self.identity)
+        except BaseException:
+            self._disconnect()
+            self.bells.leave()
+            raise
+        self._thread = threading.Thread(target=self._work, name="relevo-sqlite", daemon=True)
+        self._thread.start()
+
+    # what its handles ask of it
+
+    def submit(self, command: Command) -> None:
+        """Have a command run in the next transaction."""
+        self._commands.put(command)
+
+    def now(self, clock: Clock) -> int:
+        """The common time, moved by what a test has added to its clock."""
+        return self.anchor.now() + clock.offset // MILLISECOND
+
+    def wake(self, queues: set[str]) -> None:
+        """Tell everyone, here and elsewhere, that these queues have work."""
+        for listener in tuple(self.listeners):
+            listener.wake(queues)
+        self.bells.ring(queues)
+
+    def stop(self) -> None:
+        """Run what is waiting, then let go of the file."""
+        self._commands.put(None)
+        self._thread.join()
+        self.readers.close()
+        self.bells.leave()
+
+    # life
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection = file.connect(self.path, self._synchronous, timeout=SLICE)
+            (mode,) = connection.execute("pragma journal_mode").fetchone()
+            if mode != "wal":
+                connection.execute("pragma journal_mode = wal")
+        except sqlite3.Error as error:
+            raise file.translate(error, self.path) from error
+        return connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _anchor(self, alone: bool) -> Anchor:
+        """Find the common clock, or set it if nobody lives by it."""
+        boot = boot_id()
+        if not boot or self._connection is None:
+            return Anchor(None)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return Anchor(_agree(self._connection, boot, alone))
+            except sqlite3.Error as error:
+                if time.monotonic() > deadline or not _is_busy(error):
+                    raise file.translate(error, self.path) from error
+
+    # the thread
+
+    def _work(self) -> None:
+        going = True
+        while going:
+            batch: list[Command] = []
+            going = self._gather(batch)
+            while batch:
+                batch = self._transact(batch)
+                if batch:
+                    going = self._gather(batch, wait=False) and going
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("pragma wal_checkpoint(truncate)")
+        self._disconnect()
+
+    def _gather(self, batch: list[Command], *, wait: bool = True) -> bool:
+        """Add what is waiting; False when it is time to stop."""
+        weight = sum(command.weight for command in batch)
+        try:
+            while weight < WEIGHT:
+                command = self._next(block=wait and not batch)
+                if command is None:
+                    return False
+                batch.append(command)
+                weight += command.weight
+        except Empty:
+            pass
+        return True
+
+    def _next(self, *, block: bool) -> Command | None:
+        if not block:
+            return self._commands.get_nowait()
+        while self.identity.wal_size > file.WAL_LIMIT:
+            try:
+                return self._commands.get(timeout=IDLE)
+            except Empty:
+                self._cut_log()
+        return self._commands.get()
+
+    def _cut_log(self) -> None:
+        """A reader kept the log from being read out and it grew: cut it back, if it is gone."""
+        if self._connection is None:
+            return
+        with contextlib.suppress(sqlite3.Error, StoreDamaged, StoreUnavailable):
+            self.identity.check()
+            self._connection.execute("pragma wal_checkpoint(truncate)")
+            self.identity.check()
+
+    def _transact(self, batch: list[Command]) -> list[Command]:
+        """Run a batch in one transaction; answers those who may still wait for a locked file."""
+        batch = [command for command in batch if not command.future.done()]
+        if not batch:
+            return []
+        try:
+            self.identity.check()
+            connection = self._connection = self._connection or self._connect()
+            connection.execute("begin immediate")
+        except sqlite3.Error as error:
+            return self._put_off(batch, error)
+        except Exception as error:  # noqa: BLE001 - told to every caller
+            self._fail(batch, error)
+            return []
+        tx = Tx(connection, self.known, 0)
+        try:
+            try:
+                outcomes = self._run(tx, batch)
+            except Exception as error:
+                if file.is_fatal(error):
+                    raise
+                self._rollback()
+                connection.execute("begin immediate")
+                tx = Tx(connection, self.known, 0)
+                outcomes = self._run_apart(tx, batch)
+            connection.execute("commit")
+        except Exception as error:  # noqa: BLE001 - told to every caller
+            self._rollback()
+            if file.is_fatal(error) and not _is_busy(error):
+                self._disconnect()  # the next transaction begins with a fresh connection
+            self._fail(batch, error)
+            return []
+        self._resolve(list(zip(batch, outcomes, strict=True)))
+        if tx.woken:
+            self.wake(tx.woken)
+        return []
+
+    def _put_off(self, batch: list[Command], error: sqlite3.Error) -> list[Command]:
+        if not _is_busy(error):
+            self._disconnect()
+            self._fail(batch, error)
+            return []
+        now = time.monotonic()
+        late = [command for command in batch if command.began + PATIENCE <= now]
+        self._fail(late, error)
+        return [command for command in batch if command.began + PATIENCE > now]
+
+    def _run(self, tx: Tx, batch: list[Command]) -> list[Outcome]:
+        """Run everything, verbs that can share a call as one."""
+        tx.prepare()
+        batch.sort(key=_rank)
+        outcomes: list[Outcome] = []
+        start = 0
+        while start < len(batch):
+            first = batch[start]
+            end = start + 1
+            while end < len(batch) and _is_like(first, batch[end]):
+                end += 1
+            outcomes += self._call(tx, batch[start:end])
+            start = end
+        return outcomes
+
+    def _run_apart(self, tx: Tx, batch: list[Command]) -> list[Outcome]:
+        """Run each on its own, so that only those fail that must."""
+        tx.prepare()
+        outcomes: list[Outcome] = []
+        for command in batch:
+            tx.run("savepoint command")
+            try:
+                outcomes += self._call(tx, [command])
+            except Exception as error:
+                if file.is_fatal(error):
+                    raise
+                tx.run("rollback to command")
+                self.known.forget()
+                tx.prepare()
+                outcomes.append((None, self._told(error)))
+            tx.run("release command")
+        return outcomes
+
+    def _call(self, tx: Tx, commands: list[Command]) -> list[Outcome]:
+        first = commands[0]
+        tx.now = self.now(first.clock)
+        if not first.merged:
+            return [(first.verb(tx, *first.args), None)]
+        if len(commands) == 1:
+            return [(first.verb(tx, first.args), None)]
+        answers = first.verb(tx, [item for command in commands for item in command.args])
+        outcomes: list[Outcome] = []
+        start = 0
+        for command in commands:
+            end = start + len(command.args)
+            outcomes.append((answers[start:end], None))
+            start = end
+        return outcomes
+
+    def _rollback(self) -> None:
+        self.known.forget()
+        if self._connection is not None and self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("rollback")
+
+    def _told(self, error: BaseException) -> BaseException:
+        told = file.translate(error, self.path)
+        if told is not error:
+            told.__cause__ = error
+        return told
+
+    def _fail(self, batch: list[Command], error: BaseException) -> None:
+        self._resolve([(command, (None, self._told(error))) for command in batch])
+
+    def _resolve(self, outcomes: list[tuple[Command, Outcome]]) -> None:
+        """Tell the callers, with one call into each event loop."""
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Command, Outcome]]] = {}
+        for pair in outcomes:
+            loops.setdefault(pair[0].loop, []).append(pair)
+        for loop, pairs in loops.items():
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody waits there any more
+                loop.call_soon_threadsafe(_answer, pairs)
+
+
+def _answer(pairs: list[tuple[Command, Outcome]]) -> None:
+    for command, (value, error) in pairs:
+        command.owner.discard(command)
+        if command.future.done():
+            continue
+        if error is None:
+            command.future.set_result(value)
+        else:
+            command.future.set_exception(error)
+
+
+def _rank(command: Command) -> int:
+    return command.rank
+
+
+def _is_like(one: Command, other: Command) -> bool:
+    return one.merged and other.verb is one.verb and other.clock is one.clock
+
+
+def _is_busy(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _left_open(path: Path) -> bool:
+    """Whether the last process to use the file died: a polite one leaves no log behind."""
+    left = Path(f"{path}-wal")
+    return left.exists() and left.stat().st_size > 0
+
+
+def _agree(connection: sqlite3.Connection, boot: str, alone: bool) -> int:
+    """The clock all processes share on this file; set anew after a boot, or if nobody is there."""
+    connection.execute("begin immediate")
+    try:
+        kept = dict(
+            connection.execute(
+                "select name, value from relevo_meta where name in ('boot', 'anchor')"
+            ).fetchall()
+        )
+        if alone or kept.get("boot") != boot or "anchor" not in kept:
+            kept = {"boot": boot, "anchor": str(wall_offset())}
+            connection.executemany(
+                """
+                insert into relevo_meta (name, value)
+                values (?, ?)
+                on conflict (name) do update set value = excluded.value
+                """,
+                kept.items(),
+            )
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+    return int(kept["anchor"])
+
+
+# one writer per file and process
+
+_writers: dict[tuple[str, str], Writer] = {}
+_lock = threading.Lock()
+
+
+def acquire(address: file.Address) -> Writer:
+    """The writer of this file, started if this process has none yet."""
+    key = (str(address.path.resolve()), address.synchronous)
+    with _lock:
+        writer = _writers.get(key)
+        if writer is not None:
+            try:
+                writer.identity.check()
+            except StoreDamaged:
+                writer = None  # the file there is another one; whoever has the old one keeps it
+        if writer is None:
+            writer = _writers[key] = Writer(address)
+        writer.users += 1
+        return writer
+
+
+def release(writer: Writer) -> None:
+    """Give it back; the last one to do so closes the file."""
+    with _lock:
+        writer.users -= 1
+        if writer.users:
+            return
+        for key in [key for key, known in _writers.items() if known is writer]:
+            del _writers[key]
+    writer.stop()
+
+
+def _forget_all() -> None:
+    # A forked child has its parent's writers without their threads: it opens its own.
+    global _lock
+    _lock = threading.Lock()
+    _writers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
