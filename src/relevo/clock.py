@@ -14,6 +14,7 @@ Duration: TypeAlias = timedelta | str
 
 LONGEST = timedelta(days=36_500)
 
+_MOST = 2 * LONGEST / timedelta(milliseconds=1)
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,6})?(?:ms|s|m|h|d))+", re.ASCII)
 _PART = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
@@ -23,15 +24,16 @@ def duration(value: Duration) -> timedelta:
     """The timedelta that `value` means; DefinitionError when it means none."""
     if isinstance(value, timedelta):
         length = value
-    elif _DURATION.fullmatch(value):
-        parts = _PART.findall(value)
-        length = timedelta(milliseconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
+    elif _DURATION.fullmatch(str(value)):
+        ms = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(str(value)))
+        # What no timedelta could hold is too long as well, and no OverflowError.
+        length = timedelta(milliseconds=ms) if ms <= _MOST else timedelta.max
     else:
         raise DefinitionError(
             f"{value!r:.40} is not a duration: write one like '500ms', '15s', '2m', '1h30m' or '7d'"
         )
     if not timedelta() <= length <= LONGEST:
-        raise DefinitionError(f"a duration lies between 0 and 100 years, not {length}")
+        raise DefinitionError(f"a duration lies between 0 and 100 years, not {value!s:.40}")
     return length
 
 
