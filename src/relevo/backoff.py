@@ -25,8 +25,8 @@ class Backoff:
         if self.factor > 1:
             # Step by step, so that attempt 1,000 meets the cap instead of an overflow.
             for _ in range(max(0, attempt - 1)):
-                grown = min(grown * self.factor, self.cap)
-                if grown >= self.cap:
+                before, grown = grown, min(grown * self.factor, self.cap)
+                if grown == before:
                     break
         return min(grown, self.cap) * (1 + random.random() * self.jitter)
 
