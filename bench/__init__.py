@@ -1,0 +1,1 @@
+"""Speed as ratios: relevo beside a hand-written loop, or beside itself, in one run."""

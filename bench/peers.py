@@ -1,0 +1,1 @@
+"""Other queues, drained beside us."""

@@ -1,0 +1,105 @@
+"""asyncpg: one unnest a batch in, one skip-locked claim and one delete a batch out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import count
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+
+from bench.measure import Pipe, stopwatch
+
+CLAIM = 500
+
+_INSERT = """
+    insert into raw.jobs (id, queue, run_at, payload)
+    select id, 'work', statement_timestamp(), payload
+    from unnest($1::bigint[], $2::bytea[]) as new (id, payload)
+"""
+_CLAIM = """
+    update raw.jobs
+    set state = 1, lease_until = statement_timestamp() + interval '15 s', token = 7,
+        attempt = attempt + 1
+    where id = any(array(
+        select id
+        from raw.jobs
+        where queue = 'work' and state = 0 and run_at <= statement_timestamp()
+        order by priority, run_at, id
+        limit $1
+        for update skip locked
+    ))
+    returning id, payload
+"""
+_DELETE = "delete from raw.jobs where id = any($1::bigint[]) and token = 7"
+
+
+async def _open(url: str) -> asyncpg.Connection:
+    parts = urlsplit(url)
+    assert "schema" in parse_qs(parts.query), "a bench has a schema of its own"
+    connection = await asyncpg.connect(parts._replace(query="").geturl())
+    await connection.execute(
+        """
+        drop schema if exists raw cascade;
+        create schema raw;
+        create table raw.jobs (
+            id bigint primary key,
+            queue text not null,
+            token bigint,
+            state smallint not null default 0,
+            priority smallint not null default 1,
+            run_at timestamptz not null,
+            lease_until timestamptz,
+            attempt integer not null default 0,
+            payload bytea not null
+        );
+        create index on raw.jobs (queue, priority, run_at, id) where state = 0;
+        create index on raw.jobs (lease_until) where state = 1;
+        """
+    )
+    return connection
+
+
+def _ids() -> count[int]:
+    return count((time.time_ns() // 1_000_000) << 21)
+
+
+async def _insert(connection: asyncpg.Connection, ids: count[int], body: bytes, size: int) -> None:
+    await connection.execute(_INSERT, [next(ids) for _ in range(size)], [body] * size)
+
+
+async def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> float:
+    """Jobs a second."""
+    connection, ids = await _open(url), _ids()
+    taken = stopwatch()
+    for _ in range(0, jobs, batch):
+        await _insert(connection, ids, body, batch)
+    return jobs / taken()
+
+
+async def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> float:
+    """Claim, then delete, one after the other."""
+    connection, ids = await _open(url), _ids()
+    for _ in range(0, jobs, 1_000):
+        await _insert(connection, ids, body, 1_000)
+    taken = stopwatch()
+    left = jobs
+    while left:
+        leases = await connection.fetch(_CLAIM, CLAIM)
+        await connection.execute(_DELETE, [lease[0] for lease in leases])
+        left -= len(leases)
+    return jobs / taken()
+
+
+async def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
+    """Seconds from before an insert to after its claim."""
+    connection, ids = await _open(url), _ids()
+    times: list[float] = []
+    for _ in range(jobs):
+        await asyncio.sleep(0.01)
+        taken = stopwatch()
+        await _insert(connection, ids, body, 1)
+        assert len(await connection.fetch(_CLAIM, 1)) == 1
+        times.append(taken())
+    return times
