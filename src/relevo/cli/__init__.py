@@ -67,6 +67,7 @@ def _program() -> Any:
     from typer.main import get_command
 
     from relevo.cli import (
+        check,
         database,
         dead,
         demo,
@@ -74,6 +75,7 @@ def _program() -> Any:
         effects,
         jobs,
         look,
+        new,
         queues,
         top,
         work,
@@ -86,7 +88,8 @@ def _program() -> Any:
         module.add_to(root)
     for group in (jobs, queues, dead, effects, workers, look, database):
         root.add(group.group)
-    demo.register(root.typer)
+    for module in (check, new, demo):
+        module.register(root.typer)
     return get_command(root.typer)
 
 

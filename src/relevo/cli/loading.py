@@ -6,6 +6,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +33,8 @@ def load(names: Iterable[str]) -> list[App]:
 def _load(name: str) -> list[App]:
     module, _, attribute = name.partition(":")
     attribute = attribute or "app"
+    if name == module and _comes_along(name):
+        module = f"relevo.apps.{name}"
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise SettingsError(
             f"{name!r:.80} names no app: write module:attribute, as in shop.jobs:app"
@@ -44,10 +47,21 @@ def _load(name: str) -> list[App]:
         raise _broken(name, error) from error
     except Exception as error:
         raise _broken(name, error) from error
-    apps = cast("list[Any]", [found] if isinstance(found, App) else found)
-    if isinstance(apps, list | tuple) and apps and all(isinstance(app, App) for app in apps):
-        return list(apps)
+    apps: list[Any] = [found] if isinstance(found, App) else _listed(found)
+    if apps and all(isinstance(app, App) for app in apps):
+        return apps
     raise SettingsError(f"app '{name}' is a {type(found).__name__}, not an App")
+
+
+def _listed(found: object) -> list[Any]:
+    return list(cast("list[Any]", found)) if isinstance(found, list | tuple) else []
+
+
+def _comes_along(name: str) -> bool:
+    try:
+        return name.isidentifier() and find_spec(f"relevo.apps.{name}") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _broken(name: str, error: Exception) -> SettingsError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from relevo.cli.tables import at, cell, short, table
+from relevo.cli.tables import at, cell, short, span, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -18,6 +19,8 @@ from relevo.cli.terminal import (
     Verbs,
 )
 from relevo.desk import Story
+from relevo.errors import SettingsError
+from relevo.settings import PREFIX, describe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -116,12 +119,37 @@ def story_text(story: Story) -> RenderableType:
     return Group(*lines)
 
 
-async def settings(terminal: Terminal) -> None:
-    """Print every setting: its variable, its default and what it is for."""
-    from relevo.settings import describe
+async def settings(terminal: Terminal) -> int:
+    """Print every setting: its variable, what it is, its default and what it is for."""
+    try:
+        values = terminal.settings.shown()
+    except SettingsError as error:
+        terminal.warn(str(error))
+        values = {}
+    rows = [
+        {
+            "variable": row.variable,
+            "value": _plainly(values.get(row.variable.removeprefix(PREFIX).lower())),
+            "default": row.default or None,
+            "meaning": row.meaning,
+        }
+        for row in describe()
+    ]
+    columns = ("variable", "value", "default", "meaning")
+    terminal.show(rows, lambda: table(columns, ([row[name] for name in columns] for row in rows)))
+    return OK if values else PROBLEM
 
-    rows: Any = describe()
-    terminal.show(rows, lambda: table(("variable", "default", "what"), rows))
+
+def _plainly(value: object) -> str | None:
+    match value:
+        case None | ():
+            return None
+        case timedelta():
+            return span(value.total_seconds())
+        case tuple():
+            return ",".join(map(str, cast("tuple[object, ...]", value)))
+        case _:
+            return str(value)
 
 
 @group.verb("ls")

@@ -52,7 +52,9 @@ async def work(
             "no app to work for: name one with --app module:attribute or RELEVO_APPS"
         )
     start_logging(settings.log_level, settings.log_format)
-    engine = Relevo(terminal.store(), apps=apps, database=settings.database_url)
+    engine = Relevo(
+        terminal.store(), apps=apps, database=settings.database_url, keep_dead=settings.keep_dead
+    )
     try:
         queues = [want.queue for want in engine.wants(queue)]
     except MisuseError as error:
@@ -67,7 +69,13 @@ async def work(
         say(f"serving {names} on {engine.store.url}, {many} jobs at once")
         watch = asyncio.create_task(_until_empty(engine, queues, stop)) if until_empty else None
         try:
-            await engine.work(queues=queues, concurrency=many, stop=stop)
+            await engine.work(
+                queues=queues,
+                concurrency=many,
+                lease=settings.lease,
+                grace=settings.grace,
+                stop=stop,
+            )
         finally:
             if watch is not None:
                 watch.cancel()
