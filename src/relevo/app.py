@@ -103,15 +103,16 @@ class App:
         self.listeners: list[Binding] = []
         self.pollers: list[Poller] = []
         self.schedules: list[Schedule] = []
+        names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - annotations may name classes of the caller's function
         for function in workers:
-            self._add_worker(function, {})
+            self._add_worker(function, names)
         for item in listeners:
             made = item if isinstance(item, Listener) else listener(item)
-            self._add_listener(made, {})
+            self._add_listener(made, names)
 
     def worker(self, function: F) -> F:
         """Carry out the command that the first parameter is annotated with."""
-        self._add_worker(function, sys._getframe(1).f_locals)  # pyright: ignore[reportPrivateUsage] - annotations may name classes of the caller's function
+        self._add_worker(function, sys._getframe(1).f_locals)  # pyright: ignore[reportPrivateUsage] - as above
         return function
 
     @overload
@@ -131,7 +132,7 @@ class App:
 
     def listener(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """React to the event that the first parameter is annotated with."""
-        names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - as in worker
+        names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - as above
 
         def add(function: F) -> F:
             self._add_listener(listener(function, **options), names)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.store import Store
@@ -60,8 +60,7 @@ class Database:
 
 def address(url: str) -> str:
     """A store's or database's URL as SQLAlchemy writes it."""
-    parts = urlsplit(url)
-    scheme = parts.scheme.partition("+")[0]
+    scheme = url.partition(":")[0].partition("+")[0]
     match scheme:
         case "sqlite":
             scheme = "sqlite+aiosqlite"
@@ -72,9 +71,9 @@ def address(url: str) -> str:
                 f"no transactions on '{scheme}': set RELEVO_DATABASE_URL to a sqlite:/// or "
                 "postgresql:// address"
             )
-    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in _OURS])
-    rest = urlunsplit(("", parts.netloc, parts.path, query, ""))
-    return f"{scheme}:{rest if rest.startswith('//') else '//' + rest}"
+    rest, _, query = url.partition("://")[2].partition("?")
+    kept = urlencode([pair for pair in parse_qsl(query) if pair[0] not in _OURS])
+    return f"{scheme}://{rest}?{kept}" if kept else f"{scheme}://{rest}"
 
 
 def _write_from_the_start(engine: AsyncEngine) -> None:

@@ -44,7 +44,7 @@ class Supplier:
         self.calls.append(key)
         answer = self.answers.pop(0) if self.answers else "ok"
         if answer != "refuse" and not isinstance(answer, ProviderUnavailable):
-            self.bookings[key] = f"CONF-{len(self.bookings) + 1}"
+            self.bookings.setdefault(key, f"CONF-{len(self.bookings) + 1}")
         if isinstance(answer, BaseException):
             raise answer
         if answer == "refuse":

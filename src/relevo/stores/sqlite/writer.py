@@ -74,6 +74,17 @@ class Command:
         return len(self.args) if self.merged else 1
 
 
+class Turn:
+    """Somebody's own transaction, for which the writer waits."""
+
+    __slots__ = ("granted", "loop", "over")
+
+    def __init__(self, granted: asyncio.Future[None]) -> None:
+        self.granted = granted
+        self.loop = granted.get_loop()
+        self.over = threading.Event()
+
+
 class Writer:
     """Everything a process has open on one file, shared by all its handles."""
 
@@ -85,7 +96,8 @@ class Writer:
         self.known = Known()
         self.listeners: set[Listener] = set()
         self.users = 0
-        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._commands: SimpleQueue[Command | Turn | None] = SimpleQueue()
+        self._turn: Turn | None = None  # the next to write, once what came before it is written
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -107,6 +119,10 @@ class Writer:
     def submit(self, command: Command) -> None:
         """Have a command run in the next transaction."""
         self._commands.put(command)
+
+    def yield_to(self, turn: Turn) -> None:
+        """Wait, once what came before is written, until somebody else's transaction is over."""
+        self._commands.put(turn)
 
     def now(self, clock: Clock) -> int:
         """The common time, moved by what a test has added to its clock."""
@@ -167,26 +183,40 @@ class Writer:
                 batch = self._transact(batch)
                 if batch:
                     going = self._gather(batch, wait=False) and going
+            self._stand_aside()
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("pragma wal_checkpoint(truncate)")
         self._disconnect()
 
+    def _stand_aside(self) -> None:
+        """Let the one whose turn it is write."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody wants it any more
+            turn.loop.call_soon_threadsafe(_grant, turn)
+            while not turn.over.wait(1) and not turn.loop.is_closed():
+                pass
+
     def _gather(self, batch: list[Command], *, wait: bool = True) -> bool:
         """Add what is waiting; False when it is time to stop."""
         weight = sum(command.weight for command in batch)
         try:
-            while weight < WEIGHT:
+            while weight < WEIGHT and self._turn is None:
                 command = self._next(block=wait and not batch)
                 if command is None:
                     return False
+                if isinstance(command, Turn):
+                    self._turn = command
+                    break
                 batch.append(command)
                 weight += command.weight
         except Empty:
             pass
         return True
 
-    def _next(self, *, block: bool) -> Command | None:
+    def _next(self, *, block: bool) -> Command | Turn | None:
         if not block:
             return self._commands.get_nowait()
         while self.identity.wal_size > file.WAL_LIMIT:
@@ -335,6 +365,13 @@ def _answer(pairs: list[tuple[Command, Outcome]]) -> None:
             command.future.set_result(value)
         else:
             command.future.set_exception(error)
+
+
+def _grant(turn: Turn) -> None:
+    if turn.granted.done():
+        turn.over.set()
+    else:
+        turn.granted.set_result(None)
 
 
 def _rank(command: Command) -> int:
