@@ -1,0 +1,321 @@
+"""Settings: read from the environment once, then frozen.
+
+One table, VARIABLES, says what there is: it drives reading, errors, `relevo settings` and the docs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from relevo.clock import duration
+from relevo.errors import DefinitionError, SettingsError
+from relevo.sensitive import HIDDEN, names_secret
+
+PREFIX = "RELEVO_"
+TEST_PREFIX = "RELEVO_TEST_"
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormat: TypeAlias = Literal["auto", "json", "text"]
+
+
+class Budget(NamedTuple):
+    """So many store commands in so long a time."""
+
+    commands: int
+    per: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Settings:
+    """What this process was told; VARIABLES says what each means."""
+
+    store_url: str
+    database_url: str | None
+    apps: tuple[str, ...]
+    host: str
+    port: int
+    admin_password: str | None
+    concurrency: int
+    lease: timedelta
+    grace: timedelta
+    keep_dead: timedelta
+    log_level: LogLevel
+    log_format: LogFormat
+    budget: Budget | None
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> Settings:
+        """The settings of an environment; SettingsError naming everything wrong with it at once.
+
+        A variable that is empty is as good as absent. Values are never quoted: the one that was
+        mistyped may be a password in the wrong place.
+        """
+        values: dict[str, Any] = {}
+        problems = [_unknown(name) for name in sorted(environ) if _is_unknown(name)]
+        for variable in VARIABLES:
+            text = environ.get(variable.name, "") or variable.default
+            try:
+                values[variable.field] = variable.parse(text) if text else variable.absent
+            except ValueError as error:
+                problems.append(f"{variable.name} {error}")
+        if problems:
+            raise SettingsError("; ".join(problems))
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.shown().items())
+        return f"Settings({shown})"
+
+    def shown(self) -> dict[str, Any]:
+        """Every setting as a person may see it: no password is in it."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for variable in VARIABLES:
+            if variable.shown and values[variable.field] is not None:
+                values[variable.field] = variable.shown(values[variable.field])
+        return values
+
+
+# The values
+
+
+_STORES = (
+    "sqlite",
+    "postgresql",
+    "postgres",
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
+_DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgres", "postgresql+asyncpg")
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://[^\x00-\x1f\x7f]+")
+_HOST = re.compile(r"[\w.:%-]+")
+_BUDGET = re.compile(r"([1-9]\d{0,11})([kM]?)/(minute|hour|day|month)", re.ASCII)
+_APP = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
+_THOUSANDS = {"": 1, "k": 1_000, "M": 1_000_000}
+_PERIODS = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "month": timedelta(days=30),
+}
+
+
+def _url(schemes: tuple[str, ...], advice: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        found = _URL.fullmatch(text.strip())
+        if not found or found[1] not in schemes:
+            raise ValueError(f"is no address that can be used: write {advice}")
+        return found[0]
+
+    return parse
+
+
+def _apps(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not all(_APP.fullmatch(name) for name in names) or len(set(names)) < len(names):
+        raise ValueError(
+            "lists apps once each, as module:attribute or by name: 'shop.jobs:app,hotel'"
+        )
+    return tuple(names)
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise ValueError("is no host: write one like 127.0.0.1, ::1 or relevo.internal")
+    return text
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if re.fullmatch(r"\d{1,9}", text, re.ASCII) and least <= int(text) <= most:
+            return int(text)
+        raise ValueError(f"is a whole number from {least:,} to {most:,}")
+
+    return parse
+
+
+def _password(text: str) -> str:
+    if text != text.strip() or not text.isprintable():
+        raise ValueError("begins or ends with white space, or holds what cannot be typed")
+    letters = "".join(filter(str.isalpha, text.lower()))
+    if len(text) < 12 or len(set(text)) < 5 or "changeme" in letters or letters == "password":
+        raise ValueError("is too easily guessed: use 12 characters or more that nobody else uses")
+    return text
+
+
+def _length(least: str, most: str) -> Callable[[str], timedelta]:
+    def parse(text: str) -> timedelta:
+        try:
+            length = duration(text.strip())
+        except DefinitionError:
+            length = timedelta(-1)
+        if not duration(least) <= length <= duration(most):
+            raise ValueError(
+                f"is a duration from {least} to {most}: write one like '15s' or '1h30m'"
+            )
+        return length
+
+    return parse
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"is one of {', '.join(words)}")
+        return text.lower()
+
+    return parse
+
+
+def _budget(text: str) -> Budget:
+    found = _BUDGET.fullmatch(text.strip())
+    if not found:
+        raise ValueError("is a number of commands per minute, hour, day or month: '10k/day'")
+    return Budget(int(found[1]) * _THOUSANDS[found[2]], _PERIODS[found[3]])
+
+
+def _hidden(value: object) -> str:
+    return HIDDEN
+
+
+# Options in a query, or in a key=value string: ?password=…&x=y
+_OPTION = re.compile(r"(?<![\w.-])([\w.-]{1,64})(\s*=\s*)('[^']*'|[^&;#\s]+)")
+_MORE_SECRETS = frozenset({"token", "key", "sig", "signature", "auth", "credential"})
+
+
+def masked(url: str) -> str:
+    """A URL as a person may see it, its passwords hidden; whatever it is, never an error."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = "", url
+    login, at, _ = rest.rpartition("@")
+    if at and re.match(r"[^/?#]*[:@]", rest):
+        # Up to the last '@' there is: a password may hold '/', '?' and '@' that nobody escaped,
+        # and half of one would show.
+        user, colon, _ = login.partition(":")
+        name = f"{user}:{HIDDEN}" if colon else HIDDEN if len(user) > 16 else user
+        rest = f"{name}@{rest[len(login) + 1 :]}"
+    return f"{scheme}{mark}{_OPTION.sub(_hide_option, rest)}"
+
+
+def _hide_option(option: re.Match[str]) -> str:
+    name, equals, _ = option.groups()
+    words = re.split(r"[\W_]", name.lower())
+    is_secret = names_secret(name) or not _MORE_SECRETS.isdisjoint(words)
+    return f"{name}{equals}{HIDDEN}" if is_secret else option[0]
+
+
+# The table
+
+
+class Variable(NamedTuple):
+    """One variable of the environment, and the setting it becomes."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: str  # as text, read like any other
+    meaning: str
+    shown: Callable[[Any], str] | None = None  # for values that hold a secret
+    absent: Any = None  # the setting where there is neither text nor default
+
+    @property
+    def field(self) -> str:
+        return self.name.removeprefix(PREFIX).lower()
+
+
+VARIABLES = (
+    Variable(
+        "RELEVO_STORE_URL",
+        _url(_STORES, "sqlite:///path, postgresql://…, redis://…, rediss://… or redis+cluster://…"),
+        "sqlite:///relevo.db",
+        "where jobs live",
+        masked,
+    ),
+    Variable(
+        "RELEVO_DATABASE_URL",
+        _url(_DATABASES, "sqlite:///path or postgresql://…"),
+        "",
+        "where the apps' tables and the outbox live; the store itself if that is a SQL database",
+        masked,
+    ),
+    Variable(
+        "RELEVO_APPS",
+        _apps,
+        "",
+        "the apps to load, parted by commas: module:attribute, or the name of one that comes along",
+        absent=(),
+    ),
+    Variable("RELEVO_HOST", _host, "127.0.0.1", "the address to listen on"),
+    Variable("RELEVO_PORT", _whole(0, 65_535), "8700", "the port to listen on; 0 takes a free one"),
+    Variable(
+        "RELEVO_ADMIN_PASSWORD",
+        _password,
+        "",
+        "what the dashboard asks for; 12 characters or more",
+        _hidden,
+    ),
+    Variable("RELEVO_CONCURRENCY", _whole(1, 10_000), "100", "jobs a worker runs at once"),
+    Variable(
+        "RELEVO_LEASE",
+        _length("100ms", "1h"),
+        "15s",
+        "how long after its worker fell silent a job is given to another",
+    ),
+    Variable(
+        "RELEVO_GRACE",
+        _length("0s", "1d"),
+        "10s",
+        "how long running jobs may take to end when a worker is told to stop",
+    ),
+    Variable("RELEVO_KEEP_DEAD", _length("1h", "3650d"), "90d", "how long dead letters are kept"),
+    Variable(
+        "RELEVO_LOG_LEVEL",
+        _one_of("debug", "info", "warning", "error"),
+        "info",
+        "the least that is logged: debug, info, warning or error",
+    ),
+    Variable(
+        "RELEVO_LOG_FORMAT",
+        _one_of("auto", "json", "text"),
+        "auto",
+        "json for machines, text for people; auto looks whether a person is there",
+    ),
+    Variable(
+        "RELEVO_BUDGET",
+        _budget,
+        "",
+        "store commands to stay under, where they are paid for one by one: 10k/day",
+    ),
+)
+_KNOWN = [variable.name for variable in VARIABLES]
+
+
+class Described(NamedTuple):
+    """A line of the table, for people."""
+
+    variable: str
+    default: str
+    meaning: str
+
+
+def describe() -> list[Described]:
+    """Every variable: its name, its default as it would be written, and what it is for."""
+    return [Described(each.name, each.default, each.meaning) for each in VARIABLES]
+
+
+def _is_unknown(name: str) -> bool:
+    return name.startswith(PREFIX) and name not in _KNOWN and not name.startswith(TEST_PREFIX)
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _KNOWN, 1, 0.0)
+    return f"{name!a:.60} is no setting: did you mean {near[0]}?"
