@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -35,6 +35,7 @@ from relevo.message import (
 )
 from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
+from relevo.relay import Relayed, SqlStore
 from relevo.runner import Meta, unknown
 from relevo.store import BATCH, Note, Store, Want
 from relevo.stores import open_store
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 KEEP_DEAD = timedelta(days=90)
+SQL = ("sqlite", "postgres")
 FLOW_KEY_TTL = 30 * 86_400_000
 
 
@@ -82,6 +84,12 @@ class Relevo:
     ) -> None:
         self.clock = clock or SystemClock()
         self.store = open_store(store, clock=self.clock) if isinstance(store, str) else store
+        self._relay: Relayed | None = None
+        self._relaying: asyncio.Task[None] | None = None
+        if database is not None and self.store.name not in SQL:
+            ledger = cast("SqlStore", open_store(database, clock=self.clock))
+            self._relay = Relayed(self.store, ledger)
+            self.store = self._relay.as_store()
         self.apps = tuple(apps)
         self.keep_dead = duration(keep_dead)
         self.telemetry = Telemetry()
@@ -131,9 +139,12 @@ class Relevo:
 
     async def open(self) -> None:
         """Open the store; the embedded one is brought up to date by itself."""
-        if self.store.name == "sqlite":
-            await self.store.migrate()
+        embedded = self.store if self._relay is None else self._relay.ledger
+        if embedded.name == "sqlite":
+            await embedded.migrate()
         await self.store.open()
+        if self._relay is not None:
+            self._relaying = asyncio.create_task(self._relay.run(), name="relevo-relay")
 
     async def close(self) -> None:
         """Wait for what is on its way, then let go of everything."""
@@ -144,6 +155,9 @@ class Relevo:
         """The same, but for the store, which whoever opened it goes on using."""
         await self._inserts.close()
         await self._database.close()
+        if self._relaying is not None:
+            self._relaying.cancel()
+            await asyncio.wait({self._relaying})
 
     # in
 
@@ -296,7 +310,7 @@ class Relevo:
     async def settle_within(self, session: AsyncSession, ending: Ending) -> bool:
         """End a run in the transaction of its own rows; for Context."""
         await session.flush()
-        connection = await driver(session, lambda: None)
+        connection = await driver(session, lambda: self.store.committed([]))
         [settled] = await self.store.settle_within(connection, [ending])
         return settled
 
