@@ -1,0 +1,1 @@
+"""Jobs on Redis or Valkey, 6.2 or newer."""

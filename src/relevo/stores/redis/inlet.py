@@ -1,0 +1,299 @@
+"""Inlet: how jobs come in, and on a cluster how bundles and flows reach several slots.
+
+A cluster runs no script over two slots. What belongs together is written down whole in one slot
+first, then put in its places, each by its id and so any number of times, then taken off. Whoever
+dies in between leaves the note, and `rescue` finishes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+
+from relevo.errors import MisuseError
+from relevo.ids import new_id
+from relevo.job import Inserted, NewJob, Verdict
+from relevo.stores.redis.frame import Frame, timely
+from relevo.stores.redis.record import band, digest, is_plain, pack_job
+from relevo.stores.redis.wire import Arg
+
+_encode = Encoder().encode
+_jobs = Decoder(list[NewJob])
+
+
+class Release(Struct, frozen=True, array_like=True):
+    """News of a child's end on its way to a parent on another slot."""
+
+    queue: str
+    child: str
+    verdict: str
+    policy: str
+    parent: str
+    above: str  # the parent's queue
+
+
+class Inlet(Frame):
+    """The verbs by which jobs come in."""
+
+    @timely
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
+        if not jobs:
+            return answers
+        try:
+            if self._wire.is_cluster:
+                await self._insert_apart(jobs, answers)
+            else:
+                await self._insert_together(jobs, answers)
+        finally:
+            for queue in {job.queue for job in jobs}:
+                self._bell.ring(queue)
+        return answers
+
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+        raise MisuseError("Redis is no SQL database: the outbox carries it")
+
+    def committed(self, queues: Sequence[str]) -> None:
+        return None
+
+    # on one server: one script
+
+    async def _insert_together(self, jobs: Sequence[NewJob], answers: list[Inserted]) -> None:
+        if all(map(is_plain, jobs)) and await self._insert_plain(jobs, answers):
+            return
+        queues = await self._queues_of_children(jobs)
+        numbers: dict[str, int] = {}
+        args: list[Arg] = []
+        for job in jobs:
+            args += (numbers.setdefault(job.queue, len(numbers) + 1), *_rich_job(job))
+        for job in jobs:
+            for edge in job.after:
+                above = queues.get(edge.child)
+                number = numbers.setdefault(above, len(numbers) + 1) if above else 0
+                args += (numbers[job.queue], job.id, number, edge.child, edge.policy[0])
+        keys = [self._root(queue) for queue in numbers]
+        found = await self._run(
+            "insert", keys, (b"rich", len(jobs), *args), wait=self._address.wait
+        )
+        _read_answers(found, answers)
+
+    async def _insert_plain(self, jobs: Sequence[NewJob], answers: list[Inserted]) -> bool:
+        """Most jobs need no looking up; False if a draining queue was met and nothing stored."""
+        numbers: dict[str, int] = {}
+        args: list[Arg] = []
+        for job in jobs:
+            number = numbers.setdefault(job.queue, len(numbers) + 1)
+            args += (number, job.id, band(job.priority), pack_job(job))
+        keys = [self._root(queue) for queue in numbers]
+        found = await self._run(
+            "insert", keys, (b"plain", len(jobs), *args), wait=self._address.wait
+        )
+        if found == [-1]:
+            return False
+        _read_answers(found, answers)
+        return True
+
+    # on a cluster: slot by slot
+
+    async def _insert_apart(self, jobs: Sequence[NewJob], answers: list[Inserted]) -> None:
+        await self._register({job.queue for job in jobs})
+        spread = _spread_bundles(jobs)
+        linked = [n for n, job in enumerate(jobs) if job.after or job.bundle in spread]
+        alone = [n for n, job in enumerate(jobs) if not (job.after or job.bundle in spread)]
+        await self._put([jobs[n] for n in alone], alone, answers)
+        if linked:
+            await self._insert_linked([jobs[n] for n in linked], linked, answers)
+
+    async def _insert_linked(
+        self, jobs: Sequence[NewJob], places: Sequence[int], answers: list[Inserted]
+    ) -> None:
+        if closed := await self._closed_bundles(jobs):
+            for job, place in zip(jobs, places, strict=True):
+                if job.bundle in closed:
+                    answers[place] = Inserted(job.id, Verdict.CLOSED)
+            open_ones = [n for n, job in enumerate(jobs) if job.bundle not in closed]
+            jobs, places = [jobs[n] for n in open_ones], [places[n] for n in open_ones]
+            if not jobs:
+                return
+        first, name = jobs[0].queue, await self._write_down(jobs)
+        await self._put(jobs, places, answers)
+        await self._tie(jobs, [answers[place] for place in places])
+        await self._take_off(first, name)
+
+    async def _write_down(self, jobs: Sequence[NewJob]) -> str:
+        """A note of jobs that are on their way to their places, for `rescue` if we die."""
+        name = new_id()
+        await self._run("bundle", [self._root(jobs[0].queue)], (name, _encode(jobs)))
+        return name
+
+    async def _take_off(self, first: str, name: str | bytes) -> None:
+        await self._run("bundle", [self._root(first)], (name, b""))
+
+    async def _closed_bundles(self, jobs: Sequence[NewJob]) -> set[str | None]:
+        """Bundles with a job that a draining queue would refuse."""
+        queues = list(dict.fromkeys(job.queue for job in jobs))
+        modes = await asyncio.gather(
+            *(self._wire.command(root, b"HGET", root, b"mode") for root in map(self._root, queues))
+        )
+        draining = {q for q, mode in zip(queues, modes, strict=True) if mode == b"draining"}
+        doubtful = [job for job in jobs if job.bundle is not None and job.queue in draining]
+        known = await self._queues_of([job.id for job in doubtful])
+        return {job.bundle for job in doubtful if job.id not in known}
+
+    async def _put(
+        self, jobs: Sequence[NewJob], places: Sequence[int], answers: list[Inserted]
+    ) -> None:
+        """Each job into its queue; those that wait are tied afterwards."""
+        by_queue: dict[str, list[int]] = {}
+        for n, job in enumerate(jobs):
+            by_queue.setdefault(job.queue, []).append(n)
+        runs = [self._put_into(queue, [jobs[n] for n in mine]) for queue, mine in by_queue.items()]
+        found = await asyncio.gather(*runs)
+        for mine, part in zip(by_queue.values(), found, strict=True):
+            for n, answer in zip(mine, part, strict=True):
+                answers[places[n]] = answer
+
+    async def _put_into(self, queue: str, jobs: Sequence[NewJob]) -> list[Inserted]:
+        answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
+        if all(map(is_plain, jobs)) and await self._insert_plain(jobs, answers):
+            return answers
+        args = [value for job in jobs for value in (1, *_rich_job(job))]
+        keys = [self._root(queue)]
+        found = await self._run(
+            "insert", keys, (b"rich", len(jobs), *args), wait=self._address.wait
+        )
+        _read_answers(found, answers)
+        return answers
+
+    async def _tie(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
+        """Tie parents to their children; a child that has ended counts at once."""
+        stands = {job.id: answer.id for job, answer in zip(jobs, answers, strict=True)}
+        parents = [
+            job
+            for job, answer in zip(jobs, answers, strict=True)
+            if job.after and _is_stored(job, answer)
+        ]
+        if not parents:
+            return
+        queues = await self._queues_of_children(jobs) | {job.id: job.queue for job in jobs}
+        edges = [
+            (stands[job.id], job.queue, stands.get(edge.child, edge.child), edge.policy[0])
+            for job in parents
+            for edge in job.after
+        ]
+        # A job that stands for a newcomer may have another queue's id, never another queue.
+        queues |= {stands[job.id]: job.queue for job in jobs}
+        await self._over("pend", [(above, (parent, child)) for parent, above, child, _ in edges])
+        ended: list[Release] = []
+        tied = [edge for edge in edges if edge[2] in queues]
+        items = [(queues[c], (c, policy, parent, above)) for parent, above, c, policy in tied]
+        for places, verdicts in await self._over("edges", items):
+            for place, verdict in zip(places, verdicts, strict=True):
+                if verdict:
+                    parent, above, child, policy = tied[place]
+                    found = verdict.decode()
+                    ended.append(Release(queues[child], child, found, policy, parent, above))
+        for parent, above, child, policy in edges:
+            if child not in queues:  # done, and not kept
+                ended.append(Release(above, child, "D", policy, parent, above))
+        for job in parents:
+            ended.append(Release(job.queue, "*", "D", "f", stands[job.id], job.queue))
+        await self._tell(await self._release(ended))
+
+    # carrying news of endings to other slots
+
+    async def _carry(self, rows: Iterable[Sequence[bytes]]) -> None:
+        """Tell parents on other slots what a script wrote down for them."""
+        await self._tell([Release(*(value.decode() for value in row)) for row in rows])
+
+    async def _tell(self, news: list[Release]) -> None:
+        while news:
+            further = await self._release(news)
+            told: dict[str, list[str]] = {}
+            for one in news:
+                told.setdefault(one.queue, []).append(f"{one.child} {one.parent}")
+            await asyncio.gather(*(self._strike(queue, fields) for queue, fields in told.items()))
+            news = further
+
+    async def _strike(self, queue: str, fields: Sequence[str]) -> None:
+        root = self._root(queue)
+        await self._wire.command(root, b"HDEL", root + b":out", *fields)
+
+    async def _release(self, news: Sequence[Release]) -> list[Release]:
+        """Tell parents; answers what their own endings now make known to theirs."""
+        items = [
+            (one.above, (one.parent, one.child, one.queue, one.verdict, one.policy)) for one in news
+        ]
+        outs = [out for _, out in await self._over("release", items)]
+        for queue in {one.above for one in news}:
+            self._bell.ring(queue)
+        return [Release(*(v.decode() for v in row)) for out in outs for row in out]
+
+    async def _finish(self, first: str, name: bytes, packed: bytes) -> None:
+        """Complete a bundle whose caller has died."""
+        jobs = _jobs.decode(packed)
+        answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
+        await self._put(jobs, range(len(jobs)), answers)
+        await self._tie(jobs, answers)
+        await self._take_off(first, name)
+
+    # where jobs are
+
+    async def _queues_of_children(self, jobs: Sequence[NewJob]) -> dict[str, str]:
+        """The queue of every child that is in this call or was stored before."""
+        wanted = {edge.child for job in jobs for edge in job.after}
+        if not wanted:
+            return {}
+        found = {job.id: job.queue for job in jobs if job.id in wanted}
+        return found | await self._queues_of([id for id in wanted if id not in found])
+
+    async def _queues_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """In which queue each stored job is. There is no index: every queue is asked."""
+        queues = await self._queues() if ids else []
+        if not queues:
+            return {}
+        found: dict[str, str] = {}
+        for rows in await self._each("where", queues, ids):
+            found |= {id.decode(): queue.decode() for queue, id in rows}
+        return found
+
+
+def _is_stored(job: NewJob, answer: Inserted) -> bool:
+    fresh = answer.verdict in (Verdict.NEW, Verdict.REOPENED)
+    return fresh or (answer.verdict is Verdict.IN_PROGRESS and answer.id == job.id)
+
+
+def _spread_bundles(jobs: Sequence[NewJob]) -> set[str]:
+    """Bundles over several queues, or with a flow in them."""
+    queues: dict[str, set[str]] = {}
+    flows: set[str] = set()
+    for job in jobs:
+        if job.bundle is not None:
+            queues.setdefault(job.bundle, set()).add(job.queue)
+            if job.after:
+                flows.add(job.bundle)
+    return {bundle for bundle, names in queues.items() if len(names) > 1} | flows
+
+
+def _rich_job(job: NewJob) -> tuple[Arg, ...]:
+    when = f"@{job.run_at}" if job.run_at is not None else f"+{job.delay}" if job.delay > 0 else ""
+    return (
+        job.id,
+        band(job.priority),
+        when,
+        digest(job.key) if job.key is not None else "",
+        job.unique[0],
+        digest(job.lane) if job.lane is not None else "",
+        job.bundle or "",
+        b"1" if job.after else b"",
+        pack_job(job),
+    )
+
+
+def _read_answers(found: Sequence[Any], answers: list[Inserted]) -> None:
+    for place, verdict, id in found:
+        answers[place] = Inserted(id.decode(), Verdict(verdict.decode()))

@@ -1,0 +1,134 @@
+"""Memory: notes, each kind in a hash of its own, and the workers that show they are alive."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from msgspec import structs
+from msgspec.json import Decoder, Encoder
+
+from relevo.store import Note, WorkerInfo
+from relevo.stores.redis.frame import timely
+from relevo.stores.redis.life import Life
+from relevo.stores.redis.record import digest, from_text, to_text
+from relevo.stores.redis.wire import Arg
+
+DAY = 86_400_000
+_PLAIN = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
+_encode = Encoder().encode
+_worker = Decoder(WorkerInfo)
+
+
+class Memory(Life):
+    """The verbs of small things remembered."""
+
+    @timely
+    async def recall(self, kind: str, names: Sequence[str]) -> list[Note | None]:
+        if not names:
+            return []
+        rows = await self._run("recall", [self._shelf(kind)], [to_text(name) for name in names])
+        return [
+            _read_note(kind, name, row) if row is not None else None
+            for name, row in zip(names, rows, strict=True)
+        ]
+
+    @timely
+    async def remember(self, notes: Sequence[Note]) -> list[bool]:
+        kinds: dict[str, list[int]] = {}
+        for place, note in enumerate(notes):
+            kinds.setdefault(note.kind, []).append(place)
+        await self._register_kinds(list(kinds))
+        answers = [False] * len(notes)
+        found = await asyncio.gather(
+            *(
+                self._run("remember", [self._shelf(kind)], _values([notes[n] for n in mine]))
+                for kind, mine in kinds.items()
+            )
+        )
+        for mine, written in zip(kinds.values(), found, strict=True):
+            for place, done in zip(mine, written, strict=True):
+                answers[place] = done == 1
+        return answers
+
+    @timely
+    async def forget(self, kind: str, names: Sequence[str]) -> int:
+        if not names:
+            return 0
+        return await self._run("forget", [self._shelf(kind)], [to_text(name) for name in names])
+
+    @timely
+    async def notes(self, kind: str, *, after: str = "", limit: int = 200) -> list[Note]:
+        rows = await self._run("notes", [self._shelf(kind)], (to_text(after), limit))
+        return [_read_note(kind, from_text(name), row) for name, row in rows]
+
+    @timely
+    async def beat(self, worker: WorkerInfo, ttl: int) -> None:
+        await self._run("beat", [self._people()], (to_text(worker.id), ttl, _encode(worker)))
+        await self._look_now_and_then()
+
+    @timely
+    async def leave(self, worker: str) -> None:
+        key = self._people()
+        await self._wire.command(key, b"HDEL", key, to_text(worker))
+
+    @timely
+    async def workers(self) -> list[WorkerInfo]:
+        now, rows = await self._run("workers", [self._people()])
+        found: list[WorkerInfo] = []
+        for row in rows:
+            beat, until, packed = row.split(b"|", 2)
+            if int(until) > now - DAY:
+                info = _worker.decode(packed)
+                found.append(structs.replace(info, beat_at=int(beat), silent=int(until) <= now))
+        return sorted(found, key=lambda info: info.id)
+
+    async def _tidy_memory(self, limit: int) -> int:
+        """Remove notes past their time and workers silent for a day."""
+        key = self._key("kinds")
+        removed = 0
+        for shelf in await self._wire.command(key, b"SMEMBERS", key):
+            if removed < limit:
+                removed += await self._run("tidy_notes", [shelf], (limit - removed,))
+        if removed < limit:
+            removed += await self._run("tidy_workers", [self._people()], (DAY, limit - removed))
+        return removed
+
+    def _shelf(self, kind: str) -> bytes:
+        return self._key(f"notes_{kind if _PLAIN.fullmatch(kind) else digest(kind)}", tag=True)
+
+    def _people(self) -> bytes:
+        return self._key("workers", tag=True)
+
+    async def _register_kinds(self, kinds: Sequence[str]) -> None:
+        fresh = [kind for kind in kinds if f"note {kind}" not in self._registered]
+        if fresh:
+            key = self._key("kinds")
+            await self._wire.command(key, b"SADD", key, *map(self._shelf, fresh))
+            self._registered.update(f"note {kind}" for kind in fresh)
+
+
+def _values(notes: Sequence[Note]) -> list[Arg]:
+    return [
+        value
+        for note in notes
+        for value in (
+            to_text(note.name),
+            note.version,
+            "" if note.ttl is None else max(note.ttl, 0),
+            note.value,
+        )
+    ]
+
+
+def _read_note(kind: str, name: str, row: bytes) -> Note:
+    version, expires, updated, value = row.split(b"|", 3)
+    return Note(
+        kind=kind,
+        name=name,
+        value=value,
+        version=int(version),
+        ttl=int(expires) - int(updated) if expires else None,
+        updated_at=int(updated),
+    )

@@ -1,0 +1,306 @@
+"""How a job is written: packed for the server, and read back as a Lease or a Job.
+
+A job is one line of JSON with what Lua needs in front of it and the payload, as it came, behind:
+`inserted|band|attempts|keep|key|unique|lane|{header}\\npayload`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, cast
+
+from msgspec import Struct, ValidationError
+from msgspec.json import Decoder, Encoder
+
+from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State
+
+HISTORY = 50
+BANDS = 2  # priorities past it share its band
+
+STATES = {
+    "Q": State.SCHEDULED,
+    "R": State.RUNNING,
+    "W": State.WAITING,
+    "P": State.PARKED,
+    "H": State.HELD,
+    "D": State.DONE,
+    "X": State.DEAD,
+    "C": State.CANCELLED,
+}
+LETTERS = {state: letter for letter, state in STATES.items()} | {State.READY: "Q"}
+ODD = "\x00"  # in front of text that is no Unicode: it travels as hex
+
+
+class Header(Struct, omit_defaults=True):
+    """What of a job only Python reads. Names are short: a million jobs carry them."""
+
+    k: str  # kind
+    p: int = 1  # priority, as it was asked for
+    y: str | None = None  # key
+    l: str | None = None  # lane  # noqa: E741 - one letter, like its neighbours
+    t: str | None = None  # thread
+    c: str | None = None  # cause
+    m: bytes | None = None  # meta
+    f: str | None = None  # flow
+    n: str | None = None  # node
+    d: int = 0  # delay
+    r: int | None = None  # run_at
+    a: tuple[After, ...] = ()
+
+
+class Line(Struct):
+    """One line of history, as Lua writes it."""
+
+    n: int
+    o: str
+    b: int
+    e: int
+    w: str = ""
+    f: Failure | None = None
+
+
+_encode = Encoder().encode
+_header = Decoder(Header)
+_line = Decoder(Line)
+
+
+class Unreadable(Exception):
+    """A packed job that somebody has edited by hand, and wrongly."""
+
+
+def digest(text: str) -> str:
+    """What stands for a key or a lane in names that outlive it."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def band(priority: int) -> int:
+    return min(max(priority, 0), BANDS)
+
+
+def to_text(text: str) -> bytes:
+    """Any text as bytes, also what is no Unicode."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def from_text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def is_plain(job: NewJob) -> bool:
+    """Ready at once, and nothing about it to look up or to wait for."""
+    return (
+        job.key is None
+        and job.lane is None
+        and job.run_at is None
+        and job.delay <= 0
+        and not job.after
+    )
+
+
+def pack_job(job: NewJob) -> bytes:
+    """The blob that Lua puts its moment in front of."""
+    key = digest(job.key) if job.key is not None else ""
+    lane = digest(job.lane) if job.lane is not None else ""
+    numbers = f"{band(job.priority)}|{max(job.attempts, 0)}|{max(job.keep, 0)}"
+    front = f"|{numbers}|{key}|{job.unique[0]}|{lane}|"
+    return front.encode() + encode_header(job) + b"\n" + job.payload
+
+
+def encode_header(job: NewJob) -> bytes:
+    header = Header(
+        job.kind,
+        job.priority,
+        job.key,
+        job.lane,
+        job.thread,
+        job.cause,
+        job.meta,
+        job.flow,
+        job.node,
+        max(job.delay, 0),
+        job.run_at,
+        job.after,
+    )
+    try:
+        return _encode(header)
+    except UnicodeEncodeError:
+        for name in ("k", "y", "l", "t", "c", "f", "n"):
+            setattr(header, name, _plain(getattr(header, name)))
+        return _encode(header)
+
+
+def _plain(text: str | None) -> str | None:
+    if text is None or text.isascii():
+        return text
+    return ODD + to_text(text).hex()
+
+
+def _whole(text: str | None) -> str | None:
+    if text is None or not text.startswith(ODD):
+        return text
+    try:
+        return from_text(bytes.fromhex(text[1:]))
+    except ValueError:  # it began with NUL by itself
+        return text
+
+
+def pack_failure(failure: Failure | None) -> bytes:
+    """A failure as a line of history holds it; what is no Unicode becomes '?'."""
+    if failure is None:
+        return b""
+    try:
+        return _encode(failure)
+    except UnicodeEncodeError:
+        fields = ("type", "message", "trace", "fingerprint")
+        readable = {name: _readable(getattr(failure, name)) for name in fields}
+        return _encode(Failure(**readable))
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def unpack_job(blob: bytes) -> tuple[list[bytes], Header, bytes]:
+    """The facts in front, the header, the payload; Unreadable if it is none of ours."""
+    parts = blob.split(b"|", 7)
+    try:
+        front, _, payload = parts[7].partition(b"\n")
+        return parts, _header.decode(front), payload
+    except (IndexError, ValidationError, ValueError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def repack(
+    blob: bytes, *, payload: bytes | None, priority: int | None, attempts: int | None
+) -> bytes:
+    """The blob with what a person changed; Unreadable if it is none of ours."""
+    parts, header, old = unpack_job(blob)
+    if priority is not None:
+        header.p = priority
+        parts[1] = str(band(priority)).encode()
+    if attempts is not None:
+        parts[2] = str(max(attempts, 0)).encode()
+    front = b"|".join([*parts[:7], _encode(header)])
+    return front + b"\n" + (old if payload is None else payload)
+
+
+def read_line(line: bytes) -> Line:
+    """One line of history."""
+    return _line.decode(line)
+
+
+def read_lease(
+    id: bytes, queue: str, blob: bytes, attempt: int, token: str, claimed_at: int
+) -> Lease:
+    parts, header, payload = unpack_job(blob)
+    key, lane = header.y, header.l
+    thread = header.t
+    if key is not None or lane is not None:
+        key, lane = _whole(key), _whole(lane)
+    name = id.decode()
+    return Lease(
+        id=name,
+        queue=queue,
+        kind=header.k,
+        payload=payload,
+        attempt=attempt,
+        attempts=int(parts[2]),
+        token=token,
+        key=key,
+        lane=lane,
+        thread=thread if thread is not None else name,
+        cause=header.c,
+        meta=header.m,
+        flow=header.f,
+        node=header.n,
+        keep=int(parts[3]),
+        inserted_at=int(parts[0]),
+        claimed_at=claimed_at,
+    )
+
+
+def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
+    """A row of read.lua or walk.lua as a person sees it."""
+    queue, id, blob, record, moment, lines, result, note, park, edges = row
+    name = cast(bytes, id).decode()
+    try:
+        parts, header, payload = unpack_job(blob)
+        inserted_at, attempts = int(parts[0]), int(parts[2])
+    except (Unreadable, ValueError):
+        # Somebody edited it by hand: it is shown as it is, for a person to put aside.
+        parts, header, payload = [b"u"] * 7, Header("?"), cast(bytes, blob)
+        inserted_at, attempts = 0, 0
+    letter, spent, began, ended, due, worker = _read_record(record)
+    past = [_line.decode(line) for line in lines.split(b"\n") if line]
+    asked = header.r if header.r is not None else inserted_at + header.d
+    run_at = int(float(due)) if due else asked
+    state = STATES[letter]
+    if state is State.SCHEDULED and moment:
+        run_at = int(float(moment))
+        state = State.READY if run_at <= now else State.SCHEDULED
+    failures = [line.f for line in past if line.f is not None]
+    runs: tuple[Attempt, ...] = ()
+    if history:
+        runs = tuple(_attempt(line) for line in past if line.o != "child")
+        if state is State.DONE and began:
+            runs += (_done(spent, began, ended, worker),)
+    return Job(
+        id=name,
+        queue=cast(bytes, queue).decode(),
+        kind=_whole(header.k) or "",
+        state=state,
+        payload=payload,
+        priority=header.p,
+        attempt=spent,
+        attempts=attempts,
+        inserted_at=inserted_at,
+        run_at=run_at,
+        ended_at=ended if state in (State.DONE, State.DEAD, State.CANCELLED) else None,
+        lease_until=int(float(moment)) if state is State.RUNNING and moment else None,
+        worker=worker if state is State.RUNNING else None,
+        key=_whole(header.y),
+        unique="forever" if parts[5] == b"f" else "unfinished",
+        lane=_whole(header.l),
+        park=from_text(park) if park is not None else None,
+        thread=_whole(header.t) or name,
+        cause=_whole(header.c),
+        meta=header.m,
+        flow=_whole(header.f),
+        node=_whole(header.n),
+        result=result,
+        failure=failures[-1] if failures and state is not State.DONE else None,
+        note=from_text(note),
+        history=runs[-HISTORY:],
+        after=header.a,
+        before=tuple(edge.split()[1].decode() for edge in edges.splitlines()),
+    )
+
+
+def _read_record(record: bytes) -> tuple[str, int, int, int, bytes, str]:
+    if not record:
+        return "Q", 0, 0, 0, b"", ""
+    letter, attempt, began, ended, due, _, worker = record.split(b"|", 6)
+    return (
+        letter.decode(),
+        int(attempt),
+        int(began or 0),
+        int(ended or 0),
+        due,
+        from_text(worker),
+    )
+
+
+def _attempt(line: Line) -> Attempt:
+    return Attempt(
+        number=line.n,
+        outcome=line.o,
+        began_at=line.b,
+        ended_at=line.e,
+        worker=line.w,
+        failure=line.f,
+    )
+
+
+def _done(number: int, began: int, ended: int, worker: str) -> Attempt:
+    return Attempt(number=number, outcome="done", began_at=began, ended_at=ended, worker=worker)

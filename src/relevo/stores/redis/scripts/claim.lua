@@ -1,0 +1,319 @@
+-- Takes due jobs, shared evenly over the queues.
+-- KEYS  the roots of the queues, the one to be served first in front
+-- ARGV  4 worker, 5 lease, 6 token, 7 how many, then for each queue '' or
+--       limit,lane limit,rate count,rate length,lane rate count,lane rate length,ordered
+-- Answers now, in how many milliseconds to look again (-1: when something happens), and for each
+-- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones).
+
+local worker, lease, token, count = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
+local due_by = '(' .. (now + 1)
+local soonest = math.huge
+
+local function sooner(moment)
+  soonest = math.min(soonest, tonumber(moment))
+end
+
+local queues = {}
+for n, root in ipairs(KEYS) do
+  local mode, laned, bell = unpack(call('HMGET', root, 'mode', 'laned', 'bell'))
+  if mode ~= 'paused' then
+    local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due' }
+    local asked = ARGV[7 + n]
+    if asked ~= '' then
+      local values = {}
+      for value in string.gmatch(asked, '([^,]*),?') do
+        values[#values + 1] = tonumber(value) or false
+      end
+      want.limit, want.lane_limit = values[1], values[2]
+      want.rate = values[3] and { values[3], values[4] }
+      want.lane_rate = values[5] and { values[5], values[6] }
+      want.ordered = values[7] == 1
+      want.special = want.ordered
+    end
+    want.special = want.special or laned
+    queues[#queues + 1] = want
+  end
+end
+
+-- How many a rate lets through now, and when the next (GCRA, a full burst allowed).
+local function allowance(rate, tat)
+  local gap = rate[2] / rate[1]
+  tat = math.max(tonumber(tat or 0) or 0, at)
+  -- A hair of tolerance: the clock is finer than what a sum of gaps keeps.
+  return math.floor((at + rate[2] - tat) / gap + 1e-6), tat, gap
+end
+
+local function spend(name, field, rate, used)
+  if rate and used > 0 then
+    local _, tat, gap = allowance(rate, call('HGET', name, field))
+    call('HSET', name, field, string.format('%.4f', tat + used * gap))
+  end
+end
+
+-- How many this queue may give at all.
+local function room(want, wanted)
+  if want.limit then
+    local free = want.limit - call('ZCARD', want.root .. ':leases') - #want.ids
+    if free < wanted then
+      wanted, want.short = math.max(free, 0), 'limit'
+    end
+  end
+  if want.rate then
+    local free, tat, gap = allowance(want.rate, call('HGET', want.root, 'tat'))
+    free = free - #want.ids
+    if free < wanted then
+      wanted = math.max(free, 0)
+      sooner(tat + (#want.ids + wanted + 1) * gap - want.rate[2])
+    end
+  end
+  return wanted
+end
+
+-- The plain way: the heads of the priority bands.
+local function take_plain(want, wanted)
+  local taken = 0
+  for band = 0, 2 do
+    if taken < wanted then
+      local key = want.root .. ':due:' .. band
+      local skip = want[key] or 0
+      local ids = call('ZRANGEBYSCORE', key, '-inf', due_by, 'LIMIT', skip, wanted - taken)
+      for n = 1, #ids do
+        want.ids[#want.ids + 1] = ids[n]
+      end
+      want[key] = skip + #ids
+      taken = taken + #ids
+    end
+  end
+  return taken
+end
+
+-- Jobs of a queue that is not laned, strictly one at a time in the order they came in.
+local function take_next(want)
+  local root = want.root
+  if want.next_taken then
+    return 0
+  end
+  local from = call('HGET', root, 'head') or '-inf'
+  local ids = call('ZRANGEBYSCORE', root .. ':all', from, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
+  for n = 1, #ids, 2 do
+    local id = ids[n]
+    local blob = call('HGET', root .. ':jobs', id)
+    local state = status(root, id).state
+    if facts_of(blob).lane == '' and not is_ended(state) then
+      call('HSET', root, 'head', ids[n + 1])
+      want.next_taken = true
+      local band = facts_of(blob).band
+      local moment = state == 'Q' and call('ZSCORE', root .. ':due:' .. band, id)
+      if not moment then
+        want.short = 'limit'
+        return 0
+      elseif tonumber(moment) >= now + 1 then
+        sooner(moment)
+        return 0
+      end
+      want.ids[#want.ids + 1] = id
+      want.pulled = want.pulled or {}
+      want.pulled[#want.pulled + 1] = { root .. ':due:' .. band, id }
+      return 1
+    end
+  end
+  if #ids == 2 * MOST then
+    call('HSET', root, 'head', ids[#ids])
+    sooner(now)
+  end
+  return 0
+end
+
+-- Lane by lane, the least recently served first; jobs without a lane take turns as one more.
+-- A rank is drawn before anything else is written: a full server refuses it, and nothing has moved.
+local function rank_of(root)
+  return call('HINCRBY', root, 'rank', 1)
+end
+
+local function wake_lanes(want)
+  for band = 0, 2 do
+    local rest = want.root .. ':rest:' .. band
+    for _, lane in ipairs(call('ZRANGEBYSCORE', rest, '-inf', due_by, 'LIMIT', 0, MOST)) do
+      call('ZADD', want.root .. ':turn:' .. band, 'NX', rank_of(want.root), lane)
+      call('ZREM', rest, lane)
+    end
+  end
+end
+
+-- The next job of a lane: its id, or nothing and when to look again (nil: when something moves).
+local function next_of(want, lane, band)
+  local root = want.root
+  local key = root .. ':lane:' .. lane .. ':' .. band
+  local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if want.ordered then
+    local first = call('ZRANGE', root .. ':line:' .. lane, 0, 0)[1]
+    local moment = first and call('ZSCORE', key, first)
+    head = moment and { first, moment } or {}
+  end
+  if not head[1] then
+    return nil, nil
+  elseif tonumber(head[2]) >= now + 1 then
+    return nil, head[2]
+  end
+  local running = tonumber(call('HGET', root .. ':lanes', lane) or 0)
+  local most = want.ordered and 1 or want.lane_limit
+  if most and running >= most then
+    return nil, nil
+  end
+  if want.lane_rate then
+    local free, tat, gap = allowance(want.lane_rate, call('HGET', root .. ':tats', lane))
+    if free < 1 then
+      return nil, tat + gap - want.lane_rate[2]
+    end
+  end
+  return head[1], nil
+end
+
+local function serve(want, lane, band)
+  local root = want.root
+  local id, later = next_of(want, lane, band)
+  if not id then
+    call('ZREM', root .. ':turn:' .. band, lane)
+    if later then
+      call('ZADD', root .. ':rest:' .. band, 'LT', later, lane)
+    else
+      want.short = 'limit'
+    end
+    return 0
+  end
+  call('ZADD', root .. ':turn:' .. band, rank_of(root), lane)
+  call('HINCRBY', root .. ':lanes', lane, 1)
+  call('ZREM', root .. ':lane:' .. lane .. ':' .. band, id)
+  call('ZREM', root .. ':laned', id)
+  spend(root .. ':tats', lane, want.lane_rate, 1)
+  want.ids[#want.ids + 1] = id
+  return 1
+end
+
+local function plain_turn(want, band)
+  if want.ordered then
+    return band == 1 and take_next(want) or 0
+  end
+  local key = want.root .. ':due:' .. band
+  local skip = want[key] or 0
+  local id = call('ZRANGEBYSCORE', key, '-inf', due_by, 'LIMIT', skip, 1)[1]
+  if not id then
+    return 0
+  end
+  want[key] = skip + 1
+  want.ids[#want.ids + 1] = id
+  return 1
+end
+
+local function take_lanes(want, wanted)
+  local root, taken = want.root, 0
+  if not want.woken then
+    wake_lanes(want)
+    want.woken = true
+  end
+  for band = 0, 2 do
+    local turn, mine = root .. ':turn:' .. band, 'plain:' .. band
+    local exhausted = false
+    while taken < wanted do
+      local head = call('ZRANGE', turn, 0, 0, 'WITHSCORES')
+      local rank = tonumber(call('HGET', root, mine) or 0)
+      if not exhausted and (not head[1] or rank <= tonumber(head[2])) then
+        if plain_turn(want, band) == 1 then
+          taken = taken + 1
+          call('HSET', root, mine, rank_of(root))
+        else
+          exhausted = true
+        end
+      elseif head[1] then
+        taken = taken + serve(want, head[1], band)
+      else
+        break
+      end
+    end
+  end
+  return taken
+end
+
+-- Even shares; what one queue leaves goes to the others.
+local left = count
+local giving = queues
+while left > 0 and giving[1] do
+  local more = {}
+  for n, want in ipairs(giving) do
+    local share = math.ceil(left / (#giving - n + 1))
+    local wanted = share > 0 and room(want, share) or 0
+    local taken = 0
+    if wanted > 0 then
+      taken = want.special and take_lanes(want, wanted) or take_plain(want, wanted)
+    end
+    left = left - taken
+    if taken == share and share > 0 then
+      more[#more + 1] = want
+    end
+  end
+  giving = more
+end
+
+local answer = {}
+for _, want in ipairs(queues) do
+  local root, ids = want.root, want.ids
+  if ids[1] then
+    local blobs = read('HMGET', root .. ':jobs', ids)
+    local records = read('HMGET', root .. ':state', ids)
+    local leases, states, attempts = {}, {}, {}
+    local first = record('R', 1, now, '', '', token, worker)
+    local until_then = string.format('%d', now + lease)
+    local again = false
+    for n, id in ipairs(ids) do
+      leases[2 * n - 1], leases[2 * n] = until_then, id
+      states[2 * n - 1], states[2 * n] = id, first
+      attempts[n] = 1
+      if records[n] then
+        local was = status_of(records[n])
+        again = true
+        attempts[n] = was.attempt + 1
+        states[2 * n] = record('R', was.attempt + 1, now, '', was.due, token, worker)
+      end
+    end
+    many('ZADD', root .. ':leases', leases)
+    many('HSET', root .. ':state', states)
+    for band = 0, 2 do
+      local key = root .. ':due:' .. band
+      if want[key] and want[key] > 0 then
+        call('ZREMRANGEBYRANK', key, 0, want[key] - 1)
+      end
+    end
+    for _, pulled in ipairs(want.pulled or {}) do
+      call('ZREM', pulled[1], pulled[2])
+    end
+    spend(root, 'tat', want.rate, #ids)
+    answer[#answer + 1] = { want.n, ids, blobs, again and attempts or {} }
+  end
+end
+
+-- Whoever got less than asked for will sleep: the next job in must ring.
+if left > 0 then
+  for _, want in ipairs(queues) do
+    local root = want.root
+    if want.bell ~= want.short and (want.bell ~= 'limit' or want.short == 'limit') then
+      call('HSET', root, 'bell', want.short)
+    end
+    for band = 0, 2 do
+      local head = call('ZRANGE', root .. ':due:' .. band, 0, 0, 'WITHSCORES')[2]
+      if head and tonumber(head) >= now + 1 then
+        sooner(head)
+      end
+      if want.laned then
+        local lane = call('ZRANGE', root .. ':rest:' .. band, 0, 0, 'WITHSCORES')[2]
+        if lane then
+          sooner(lane)
+        end
+      end
+    end
+  end
+end
+local look = -1
+if soonest < math.huge then
+  look = math.max(0, math.ceil(soonest - at))
+end
+return { now, look, answer }

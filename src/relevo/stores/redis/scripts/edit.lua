@@ -1,0 +1,37 @@
+-- Changes jobs that are neither running nor done.
+-- KEYS  the roots of the queues
+-- ARGV  4 who, 5 why, then for each: queue (number of its key), id, blob as it was read, blob as it
+--       is to be, '' or the moment it is due, hash before, hash after
+-- Answers for each 1, 0, or -1 if it has changed since it was read.
+
+local answer = {}
+
+local function edit(root, id, before, after, moment, was_hash, new_hash)
+  local blob = call('HGET', root .. ':jobs', id)
+  local was = status(root, id)
+  if not blob or was.state == 'R' or was.state == 'D' then
+    return 0
+  elseif blob ~= before then
+    return -1
+  end
+  local job, new = facts_of(blob), facts_of(after)
+  local due = tonumber(moment)
+  call('HSET', root .. ':jobs', id, after)
+  if was.state == 'Q' then
+    local key = job.lane == '' and root .. ':due:' .. job.band or root .. ':laned'
+    due = due or tonumber(call('ZSCORE', key, id) or at)
+    leave_due(root, id, job)
+    enter_due(root, id, new, due)
+  end
+  if due and (was.state ~= 'Q' or was.attempt > 0) then
+    call('HSET', root .. ':state', id, record(was.state, was.attempt, was.began, was.ended,
+      string.format('%.4f', due), was.token, was.worker))
+  end
+  audit(root, ARGV[4], ARGV[5], 'edit', id, was_hash, new_hash)
+  return 1
+end
+
+for n = 6, #ARGV, 7 do
+  answer[#answer + 1] = edit(KEYS[tonumber(ARGV[n])], unpack(ARGV, n + 1, n + 6))
+end
+return answer

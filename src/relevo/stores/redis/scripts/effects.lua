@@ -1,0 +1,57 @@
+-- The ledger, newest first.
+-- KEYS  the roots of the queues; beside each :effects and :effects:job
+-- ARGV  4 how many, 5 '' or a job, 6 '' or letters of states, 7 '1' if 8 must be found in key or
+--       result, then for each queue where to start
+-- Answers for each queue: some rows, rank and effect as intend.lua answers it, and the rank it got
+-- to, '' at the end.
+
+local most, job, letters = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local only, text = ARGV[7] == '1', ARGV[8]
+
+local function fits(kept)
+  if not kept or letters ~= '' and not string.find(letters, string.sub(kept, 1, 1), 1, true) then
+    return false
+  end
+  if not only then
+    return true
+  end
+  local length, start = string.match(kept, '^%u|[%d.]+|%d+|[^|]*|(%d+)|()')
+  return string.find(string.sub(kept, start, start + length - 1), text, 1, true)
+end
+
+local answer = {}
+for n, root in ipairs(KEYS) do
+  local found, reached = {}, ''
+  local from = ARGV[8 + n] == '' and '+inf' or ARGV[8 + n]
+  if job ~= '' then
+    local bound = from == '+inf' and math.huge or tonumber(string.match(from, '[%d.]+'))
+    local past = string.sub(from, 1, 1) == '('
+    for _, name in ipairs(call('HKEYS', root .. ':effects:' .. job)) do
+      local rank = call('ZSCORE', root .. ':effects', job .. ' ' .. name)
+      local kept = call('HGET', root .. ':effects:' .. job, name)
+      local score = tonumber(rank or math.huge)
+      if fits(kept) and (score < bound or score == bound and not past) then
+        found[#found + 1] = { rank, kept }
+      end
+    end
+    table.sort(found, function(a, b)
+      return tonumber(a[1]) > tonumber(b[1])
+    end)
+  else
+    local rows = call('ZREVRANGEBYSCORE', root .. ':effects', from, '-inf',
+      'WITHSCORES', 'LIMIT', 0, MOST)
+    for i = 1, #rows, 2 do
+      local id, name = string.match(rows[i], '^(%S+) (.*)$')
+      local kept = id and call('HGET', root .. ':effects:' .. id, name)
+      if fits(kept) then
+        found[#found + 1] = { rows[i + 1], kept }
+      end
+      if #found == most or i + 1 == 2 * MOST then
+        reached = i + 1 < #rows and rows[i + 1] or #rows == 2 * MOST and rows[i + 1] or ''
+        break
+      end
+    end
+  end
+  answer[n] = { found, reached }
+end
+return answer

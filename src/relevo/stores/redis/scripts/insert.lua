@@ -1,0 +1,215 @@
+-- Stores jobs, all in this one step.
+-- KEYS  the roots of the queues
+-- ARGV  4 'plain' or 'rich', 5 how many jobs, then for each
+--         plain: queue (number of its key), id, band, blob
+--         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
+--                waits for others, blob
+--       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy
+-- Answers {} when all are new; else position, verdict and id of each that is not. A plain call that
+-- meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
+
+local form, count = ARGV[4], tonumber(ARGV[5])
+local answer = {}
+
+local draining = {}
+local drains = false
+for n, root in ipairs(KEYS) do
+  draining[n] = call('HGET', root, 'mode') == 'draining'
+  drains = drains or draining[n]
+end
+
+local function known(root, id)
+  local state = call('HGET', root .. ':state', id)
+  return is_ended(state and string.sub(state, 1, 1)) and 'done' or 'in_progress'
+end
+
+local function register(root)
+  if together then
+    call('SADD', string.match(root, '^(.-):{') .. ':queues', name_of(root))
+  end
+end
+
+if form == 'plain' then
+  if drains then
+    return { -1 }
+  end
+  local ids = {}
+  for n = 1, #KEYS do
+    ids[n] = {}
+  end
+  for n = 0, count - 1 do
+    local mine = ids[tonumber(ARGV[6 + 4 * n])]
+    mine[#mine + 1] = ARGV[7 + 4 * n]
+  end
+  local there = {}
+  for n, root in ipairs(KEYS) do
+    there[n] = {}
+    local scores = read('ZMSCORE', root .. ':all', ids[n])
+    for i, id in ipairs(ids[n]) do
+      there[n][id] = scores[i] or nil
+    end
+  end
+  local jobs, due, all = {}, {}, {}
+  for n = 1, #KEYS do
+    jobs[n], due[n], all[n] = {}, { {}, {}, {} }, {}
+  end
+  for n = 0, count - 1 do
+    local queue, id = tonumber(ARGV[6 + 4 * n]), ARGV[7 + 4 * n]
+    if there[queue][id] then
+      answer[#answer + 1] = { n, known(KEYS[queue], id), id }
+    else
+      there[queue][id] = true
+      local moment = string.format('%.4f', at + n / 2048)
+      local mine = jobs[queue]
+      mine[#mine + 1] = id
+      mine[#mine + 1] = now .. ARGV[9 + 4 * n]
+      mine = due[queue][ARGV[8 + 4 * n] + 1]
+      mine[#mine + 1] = moment
+      mine[#mine + 1] = id
+      mine = all[queue]
+      mine[#mine + 1] = moment
+      mine[#mine + 1] = id
+    end
+  end
+  for n, root in ipairs(KEYS) do
+    if jobs[n][1] then
+      many('HSET', root .. ':jobs', jobs[n])
+      many('ZADD', root .. ':all', all[n])
+      for band = 0, 2 do
+        many('ZADD', root .. ':due:' .. band, due[n][band + 1])
+      end
+      register(root)
+      ring(root)
+    end
+  end
+  return answer
+end
+
+-- The rich form, job by job in the order they came.
+
+local base = 6
+local function field(n, name)
+  return ARGV[base + 10 * n + name]
+end
+
+-- A bundle is stored whole or not at all.
+local closed = {}
+if drains then
+  for n = 0, count - 1 do
+    local queue, bundle = tonumber(field(n, 0)), field(n, 7)
+    if bundle ~= '' and draining[queue]
+      and call('HEXISTS', KEYS[queue] .. ':jobs', field(n, 1)) == 0 then
+      closed[bundle] = true
+    end
+  end
+end
+
+local stands = {} -- id → the job that stands for it
+local fresh = {} -- parents stored by this call
+
+local function store(n, root, id, verdict)
+  local when, key, lane = field(n, 3), field(n, 4), field(n, 6)
+  local job = { band = field(n, 2), lane = lane }
+  local moment = at + n / 2048
+  local due = moment
+  if string.sub(when, 1, 1) == '+' then
+    due = moment + tonumber(string.sub(when, 2))
+  elseif when ~= '' then
+    due = tonumber(string.sub(when, 2)) + n / 2048
+  end
+  call('HSET', root .. ':jobs', id, now .. field(n, 9))
+  call('ZADD', root .. ':all', 'NX', moment, id)
+  if key ~= '' then
+    call('HSET', root .. ':keys', key, id)
+  end
+  if lane ~= '' then
+    call('HSET', root, 'laned', 1)
+    call('ZADD', root .. ':line:' .. lane, call('ZSCORE', root .. ':all', id), id)
+  end
+  if field(n, 8) == '1' then
+    fresh[id] = true
+    call('HSET', root .. ':state', id, record('W', 0, '', '', string.format('%.4f', due), '', ''))
+    call('ZADD', root .. ':waiting', moment, id)
+    call('SADD', root .. ':pending:' .. id, '*')
+  else
+    enter_due(root, id, job, due)
+  end
+  register(root)
+  if verdict ~= 'new' then
+    answer[#answer + 1] = { n, verdict, id }
+  end
+end
+
+local function reopen(n, root, id)
+  local job, was = facts(root, id), status(root, id)
+  call('HSET', root, 'at', now)
+  leave(root, id, job, was)
+  call('HDEL', root .. ':state', id)
+  call('HDEL', root .. ':results', id)
+  call('HDEL', root .. ':notes', id)
+  store(n, root, id, 'reopened')
+end
+
+local function admit(n)
+  local root, id, key = KEYS[tonumber(field(n, 0))], field(n, 1), field(n, 4)
+  if call('HEXISTS', root .. ':jobs', id) == 1 then
+    answer[#answer + 1] = { n, known(root, id), id }
+    return id
+  end
+  if closed[field(n, 7)] then
+    answer[#answer + 1] = { n, 'closed', id }
+    return id
+  end
+  local bad
+  if key ~= '' then
+    local holder = call('HGET', root .. ':keys', key)
+    if holder then
+      answer[#answer + 1] = { n, 'in_progress', holder }
+      return holder
+    end
+    local before = field(n, 5) == 'f' and call('HGET', root .. ':ever', key)
+    if before then
+      local first = string.sub(before, 2)
+      if string.sub(before, 1, 1) == 'D' then
+        answer[#answer + 1] = { n, 'done', first }
+        return first
+      end
+      bad = first
+    end
+  end
+  if draining[tonumber(field(n, 0))] then
+    answer[#answer + 1] = { n, 'closed', id }
+    return id
+  end
+  if bad and call('HEXISTS', root .. ':jobs', bad) == 1 then
+    reopen(n, root, bad)
+    return bad
+  end
+  store(n, root, id, bad and 'reopened' or 'new')
+  return id
+end
+
+for n = 0, count - 1 do
+  stands[field(n, 1)] = admit(n)
+end
+
+local parents = {}
+for n = base + 10 * count, #ARGV, 5 do
+  local above, parent = KEYS[tonumber(ARGV[n])], stands[ARGV[n + 1]]
+  local root, child, policy = KEYS[tonumber(ARGV[n + 2])], ARGV[n + 3], ARGV[n + 4]
+  if fresh[parent] then
+    parents[parent] = above
+    child = stands[child] or child
+    call('SADD', above .. ':pending:' .. parent, child)
+    local verdict = root and tie(root, child, policy, parent, name_of(above))
+    if verdict or not root then
+      climbing[#climbing + 1] =
+        { root or above, child, verdict or 'D', policy, parent, name_of(above) }
+    end
+  end
+end
+for parent, above in pairs(parents) do
+  climbing[#climbing + 1] = { above, '*', 'D', 'f', parent, name_of(above) }
+end
+climb_all()
+return answer

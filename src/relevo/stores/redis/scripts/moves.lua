@@ -1,0 +1,392 @@
+-- The moves a job makes, shared by every script and put in front of each.
+--
+-- A queue lives under one root, prefix:{queue}, on one slot:
+--   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat
+--   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header}\npayload
+--   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken
+--   root:all        ZSET  id → when it came in
+--   root:due:0…2    ZSET  id → when it is due: ready and scheduled jobs, by priority
+--   root:leases     ZSET  id → until when
+--   root:waiting, :parked, :held, :dead, :cancelled  ZSET  id → since when
+--   root:done       ZSET  id → until when it is kept
+--   root:park:…     ZSET  id → since when, one per breaker;  root:parks  HASH  id → its name
+--   root:keys       HASH  hash of a key → the live job that has it
+--   root:ever       HASH  hash of a key for good → D or X, and the job
+--   root:history    HASH  id → one line of JSON per run that did not simply succeed
+--   root:results, :notes  HASH  id → text
+--   root:before     HASH  id → one line of policy, parent, parent's queue per job that waits for it
+--   root:pending:…  SET   the children a waiting job still waits for; * while it is being tied
+--   root:out        HASH  releases on their way to parents on other slots
+--   root:bundles    HASH  bundles on their way to other slots
+--   root:groups     ZSET  fingerprint → dead letters;  root:group:…  ZSET;  root:prints  HASH
+--   root:laned, root:lane:…:0…2, root:line:…  ZSET  jobs with a lane: all, each lane's due ones,
+--                   and each lane's unfinished ones in the order they came in
+--   root:turn:0…2   ZSET  lane → rank, lanes that may have a due job, least recently served first
+--   root:rest:0…2   ZSET  lane → when to look at it again
+--   root:lanes      HASH  lane → how many run;  root:tats  HASH  lane → its rate's next moment
+--
+-- Every script starts with: ARGV 1 offset of the clock, 2 who calls, 3 '1' if all slots are here.
+-- A script that fails half way is not undone by Redis, so the first write of each is one that
+-- a full server refuses.
+
+local offset, caller, together = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
+local call = redis.call
+local time = call('TIME')
+local at = time[1] * 1000 + time[2] / 1000 + offset
+local now = math.floor(at)
+local MOST = 1000
+
+local function name_of(root)
+  return string.match(root, '{(.*)}$')
+end
+
+local function root_of(queue)
+  return string.match(KEYS[1], '^(.-:){') .. '{' .. queue .. '}'
+end
+
+-- Calls a command with many values, some at a time.
+local function many(command, key, values)
+  for first = 1, #values, 2 * MOST do
+    call(command, key, unpack(values, first, math.min(first + 2 * MOST - 1, #values)))
+  end
+end
+
+local function read(command, key, names)
+  local found = {}
+  for first = 1, #names, MOST do
+    local part = call(command, key, unpack(names, first, math.min(first + MOST - 1, #names)))
+    for n = 1, #part do
+      found[first + n - 1] = part[n]
+    end
+  end
+  return found
+end
+
+-- What a job was when it came in. One edited by hand is taken for a plain one.
+local function facts_of(blob)
+  local inserted, band, attempts, keep, key, unique, lane =
+    string.match(blob or '', '^(%d+)|([012])|(%d+)|(%d+)|(%x*)|([uf])|(%x*)|')
+  return {
+    inserted = inserted or '0',
+    band = band or '1',
+    attempts = tonumber(attempts or 1),
+    keep = tonumber(keep or 0),
+    key = key or '',
+    unique = unique or 'u',
+    lane = lane or '',
+  }
+end
+
+local function facts(root, id)
+  return facts_of(call('HGET', root .. ':jobs', id))
+end
+
+-- What is so now. A job that was never taken has no record: it is queued, with no attempt spent.
+local function status_of(record)
+  local state, attempt, began, ended, due, token, worker =
+    string.match(record or '', '^(%u)|(%d+)|(%d*)|(%d*)|([%d.]*)|(%x*)|(.*)$')
+  return {
+    state = state or 'Q',
+    attempt = tonumber(attempt or 0),
+    began = began or '',
+    ended = ended or '',
+    due = due or '',
+    token = token or '',
+    worker = worker or '',
+  }
+end
+
+local function status(root, id)
+  return status_of(call('HGET', root .. ':state', id))
+end
+
+local function record(state, attempt, began, ended, due, token, worker)
+  return table.concat({ state, attempt, began, ended, due, token, worker }, '|')
+end
+
+-- Wakes whoever sleeps on a queue, once per script.
+local rung = {}
+local function ring(root)
+  if not rung[root] and call('HDEL', root, 'bell') == 1 then
+    rung[root] = true
+    call('PUBLISH', string.match(root, '^(.-):{') .. ':bell', name_of(root) .. '|' .. caller)
+  end
+end
+
+-- The same, if what they wait for is a place and not a job.
+local function make_room(root)
+  if call('HGET', root, 'bell') == 'limit' then
+    ring(root)
+  end
+end
+
+-- Lanes.
+
+local function look_at(root, lane, band, moment)
+  if not call('ZSCORE', root .. ':turn:' .. band, lane) then
+    call('ZADD', root .. ':rest:' .. band, 'LT', moment, lane)
+  end
+end
+
+-- Something moved in a lane that may have been shut.
+local function touch(root, lane)
+  for band = 0, 2 do
+    if call('EXISTS', root .. ':lane:' .. lane .. ':' .. band) == 1 then
+      look_at(root, lane, band, now)
+    end
+  end
+  ring(root)
+end
+
+-- Into and out of each state.
+
+local function enter_due(root, id, job, moment)
+  if job.lane == '' then
+    call('ZADD', root .. ':due:' .. job.band, moment, id)
+    local head = call('HGET', root, 'head')
+    if head then
+      local came = call('ZSCORE', root .. ':all', id)
+      if came and tonumber(came) < tonumber(head) then
+        call('HSET', root, 'head', came)
+      end
+    end
+  else
+    call('ZADD', root .. ':lane:' .. job.lane .. ':' .. job.band, moment, id)
+    call('ZADD', root .. ':laned', moment, id)
+    look_at(root, job.lane, job.band, moment)
+  end
+  ring(root)
+end
+
+local function leave_due(root, id, job)
+  if job.lane == '' then
+    call('ZREM', root .. ':due:' .. job.band, id)
+  else
+    call('ZREM', root .. ':lane:' .. job.lane .. ':' .. job.band, id)
+    call('ZREM', root .. ':laned', id)
+  end
+end
+
+local function leave_running(root, id, job)
+  call('ZREM', root .. ':leases', id)
+  if job.lane ~= '' then
+    if call('HINCRBY', root .. ':lanes', job.lane, -1) <= 0 then
+      call('HDEL', root .. ':lanes', job.lane)
+    end
+    touch(root, job.lane)
+  else
+    make_room(root)
+  end
+end
+
+local function leave_group(root, id)
+  local print = call('HGET', root .. ':prints', id)
+  if print then
+    call('HDEL', root .. ':prints', id)
+    call('ZREM', root .. ':group:' .. redis.sha1hex(print), id)
+    if tonumber(call('ZINCRBY', root .. ':groups', -1, print)) <= 0 then
+      call('ZREM', root .. ':groups', print)
+    end
+  end
+end
+
+local function leave_park(root, id)
+  call('ZREM', root .. ':parked', id)
+  local park = call('HGET', root .. ':parks', id)
+  if park then
+    call('ZREM', root .. ':park:' .. redis.sha1hex(park), id)
+    call('HDEL', root .. ':parks', id)
+  end
+end
+
+local function leave(root, id, job, was)
+  if was.state == 'Q' then
+    leave_due(root, id, job)
+  elseif was.state == 'R' then
+    leave_running(root, id, job)
+  elseif was.state == 'W' then
+    call('ZREM', root .. ':waiting', id)
+    call('DEL', root .. ':pending:' .. id)
+  elseif was.state == 'P' then
+    leave_park(root, id)
+  elseif was.state == 'H' then
+    call('ZREM', root .. ':held', id)
+  elseif was.state == 'D' then
+    call('ZREM', root .. ':done', id)
+  elseif was.state == 'X' then
+    call('ZREM', root .. ':dead', id)
+    leave_group(root, id)
+  elseif was.state == 'C' then
+    call('ZREM', root .. ':cancelled', id)
+  end
+end
+
+local function is_ended(state)
+  return state == 'D' or state == 'X' or state == 'C'
+end
+
+-- One line of history; the last fifty stay.
+local function remember(root, id, was, outcome, failure)
+  local line = '{"n":' .. was.attempt .. ',"o":"' .. outcome .. '","b":'
+    .. (was.began == '' and now or was.began) .. ',"e":' .. now
+    .. ',"w":' .. cjson.encode(was.worker) .. (failure ~= '' and ',"f":' .. failure or '') .. '}'
+  local past = call('HGET', root .. ':history', id)
+  if past then
+    line = past .. '\n' .. line
+    local _, breaks = string.gsub(line, '\n', '\n')
+    for _ = 50, breaks do
+      line = string.sub(line, string.find(line, '\n', 1, true) + 1)
+    end
+  end
+  call('HSET', root .. ':history', id, line)
+end
+
+-- Flows: what an ending means for the jobs that wait for it is done after all the endings.
+local climbing = {}
+local function climb(root, id, verdict)
+  local edges = call('HGET', root .. ':before', id)
+  for policy, parent, queue in string.gmatch(edges or '', '(%a) (%x+) (%S+)\n') do
+    climbing[#climbing + 1] = { root, id, verdict, policy, parent, queue }
+  end
+end
+
+-- The job has ended: its key is free, its lane goes on, those that wait for it hear of it.
+local function conclude(root, id, job, verdict)
+  if job.key ~= '' then
+    if call('HGET', root .. ':keys', job.key) == id then
+      call('HDEL', root .. ':keys', job.key)
+    end
+    if job.unique == 'f' then
+      call('HSET', root .. ':ever', job.key, (verdict == 'D' and 'D' or 'X') .. id)
+    end
+  end
+  if job.lane ~= '' then
+    call('ZREM', root .. ':line:' .. job.lane, id)
+    touch(root, job.lane)
+  else
+    make_room(root)
+  end
+  climb(root, id, verdict)
+end
+
+local function bury(root, id, job, was, print)
+  call('HSET', root .. ':state', id,
+    record('X', was.attempt, was.began, now, was.due, was.token, was.worker))
+  call('ZADD', root .. ':dead', now, id)
+  call('HSET', root .. ':prints', id, print)
+  call('ZADD', root .. ':group:' .. redis.sha1hex(print), now, id)
+  call('ZINCRBY', root .. ':groups', 1, print)
+  conclude(root, id, job, 'X')
+end
+
+local function cancel(root, id, job, was)
+  call('HSET', root .. ':state', id,
+    record('C', was.attempt, was.began, now, was.due, '', was.worker))
+  call('ZADD', root .. ':cancelled', now, id)
+  if not is_ended(was.state) then
+    conclude(root, id, job, 'C')
+  end
+end
+
+local function requeue(root, id, job, was, attempt, moment)
+  call('HSET', root .. ':state', id,
+    record('Q', attempt, '', '', string.format('%.4f', moment), '', ''))
+  enter_due(root, id, job, moment)
+end
+
+-- A child of a waiting parent has ended. Counted once, by its id.
+local function release(root, parent, child, queue, verdict, policy)
+  if call('SREM', root .. ':pending:' .. parent, child) == 0 then
+    return
+  end
+  local was = status(root, parent)
+  if was.state ~= 'W' then
+    return
+  end
+  local job = facts(root, parent)
+  if verdict ~= 'D' and policy == 'f' then
+    leave(root, parent, job, was)
+    local word = verdict == 'X' and 'died' or 'was cancelled'
+    remember(root, parent, was, 'child', '{"type":"ChildFailed","message":"its child ' .. child
+      .. ' of ' .. queue .. ' ' .. word .. '","fingerprint":"ChildFailed"}')
+    bury(root, parent, job, was, 'ChildFailed')
+  elseif call('SCARD', root .. ':pending:' .. parent) == 0 then
+    leave(root, parent, job, was)
+    local due = tonumber(was.due) or 0
+    if was.attempt == 0 then
+      call('HDEL', root .. ':state', parent)
+      enter_due(root, parent, job, math.max(at, due))
+    else
+      requeue(root, parent, job, was, was.attempt, math.max(at, due))
+    end
+  end
+end
+
+-- Carries endings to the parents, and on to theirs. Parents on other slots cannot be reached from
+-- here: those releases are written down and answered, for the caller to carry.
+local function climb_all()
+  local out = {}
+  local n = 1
+  while climbing[n] do
+    local root, child, verdict, policy, parent, queue = unpack(climbing[n])
+    local above = root_of(queue)
+    if together or above == root then
+      release(above, parent, child, name_of(root), verdict, policy)
+    else
+      call('HSET', root .. ':out', child .. ' ' .. parent,
+        verdict .. ' ' .. policy .. ' ' .. queue)
+      out[#out + 1] = { name_of(root), child, verdict, policy, parent, queue }
+    end
+    n = n + 1
+  end
+  return out
+end
+
+-- Ties a child to a parent that waits for it; answers how the child ended, if it has. A child that
+-- is not there has been done and not kept.
+local function tie(root, child, policy, parent, queue)
+  if call('HEXISTS', root .. ':jobs', child) == 0 then
+    return 'D'
+  end
+  local edges = call('HGET', root .. ':before', child) or ''
+  if not string.find(edges, ' ' .. parent .. ' ', 1, true) then
+    call('HSET', root .. ':before', child, edges .. policy .. ' ' .. parent .. ' ' .. queue .. '\n')
+  end
+  local state = status(root, child).state
+  return is_ended(state) and state or nil
+end
+
+-- One line of the audit, in the slot of what was changed.
+local function audit(root, who, note, verb, target, before, after)
+  call('XADD', root .. ':audit', '*', 'at', now, 'who', who, 'verb', verb, 'target', target,
+    'note', note, 'before', before, 'after', after)
+end
+
+-- A job as `find` and `page` show it.
+local function row(root, id, blob, whole)
+  local kept = call('HGET', root .. ':state', id)
+  local state = kept and string.sub(kept, 1, 1) or 'Q'
+  local moment = ''
+  if state == 'Q' then
+    local job = facts_of(blob)
+    moment = call('ZSCORE', job.lane == '' and root .. ':due:' .. job.band or root .. ':laned', id)
+  elseif state == 'R' then
+    moment = call('ZSCORE', root .. ':leases', id)
+  end
+  local history = call('HGET', root .. ':history', id) or ''
+  if not whole then
+    history = string.match(history, '[^\n]*$')
+  end
+  return {
+    name_of(root),
+    id,
+    blob,
+    kept or '',
+    moment or '',
+    history,
+    call('HGET', root .. ':results', id),
+    call('HGET', root .. ':notes', id) or '',
+    call('HGET', root .. ':parks', id),
+    whole and call('HGET', root .. ':before', id) or '',
+  }
+end

@@ -1,0 +1,50 @@
+-- Removes what has been kept long enough. Keys for good stay, as hashes.
+-- KEYS  the roots of the queues
+-- ARGV  4 how long dead and cancelled jobs and concluded effects are kept, 5 how many at most
+-- Answers how many.
+
+local long_ago, left = now - ARGV[4], tonumber(ARGV[5])
+local removed = 0
+
+local function remove(root, set, before)
+  if left <= 0 then
+    return
+  end
+  local ids = call('ZRANGEBYSCORE', root .. set, '-inf', before, 'LIMIT', 0, left)
+  if not ids[1] then
+    return
+  end
+  if set == ':dead' then
+    for _, id in ipairs(ids) do
+      leave_group(root, id)
+    end
+  end
+  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
+    many('HDEL', root .. part, ids)
+  end
+  many('ZREM', root .. ':all', ids)
+  many('ZREM', root .. set, ids)
+  left, removed = left - #ids, removed + #ids
+end
+
+local function remove_effects(root)
+  if left <= 0 then
+    return
+  end
+  local rows = call('ZRANGEBYSCORE', root .. ':concluded', '-inf', long_ago, 'LIMIT', 0, left)
+  for _, member in ipairs(rows) do
+    local job, name = string.match(member, '^(%S+) (.*)$')
+    call('HDEL', root .. ':effects:' .. job, name)
+    call('ZREM', root .. ':effects', member)
+    call('ZREM', root .. ':concluded', member)
+  end
+  left, removed = left - #rows, removed + #rows
+end
+
+for _, root in ipairs(KEYS) do
+  remove(root, ':done', now)
+  remove(root, ':dead', long_ago)
+  remove(root, ':cancelled', long_ago)
+  remove_effects(root)
+end
+return removed

@@ -1,0 +1,50 @@
+-- Makes jobs ready again, with fresh attempts.
+-- KEYS  the roots of the queues
+-- ARGV  4 who, 5 why, then for each: queue (number of its key), id, delay, '1' if it has children
+--       to wait for, who are tied afterwards
+-- Answers 1 or 0 for each.
+
+local names = { Q = 'scheduled', P = 'parked', H = 'held', X = 'dead', C = 'cancelled' }
+local answer = {}
+
+local function retry(root, id, delay, waits)
+  local blob = call('HGET', root .. ':jobs', id)
+  local job, was = facts_of(blob), status(root, id)
+  if not blob or not names[was.state] then
+    return 0
+  end
+  if was.state == 'Q' then
+    local due = call('ZSCORE', job.lane == '' and root .. ':due:' .. job.band or root .. ':laned', id)
+    if not due or tonumber(due) < now + 1 then
+      return 0
+    end
+  end
+  if job.key ~= '' then
+    local holder = call('HGET', root .. ':keys', job.key)
+    if holder and holder ~= id then
+      return 0
+    end
+    call('HSET', root .. ':keys', job.key, id)
+  end
+  call('HSET', root, 'at', now)
+  leave(root, id, job, was)
+  if job.lane ~= '' and is_ended(was.state) then
+    call('ZADD', root .. ':line:' .. job.lane, call('ZSCORE', root .. ':all', id) or at, id)
+  end
+  call('HDEL', root .. ':notes', id)
+  if waits then
+    call('HSET', root .. ':state', id, record('W', 0, '', '', now, '', ''))
+    call('ZADD', root .. ':waiting', at, id)
+    call('SADD', root .. ':pending:' .. id, '*')
+  else
+    requeue(root, id, job, was, 0, at + delay)
+  end
+  audit(root, ARGV[4], ARGV[5], 'retry', id, names[was.state], waits and 'waiting' or 'ready')
+  return 1
+end
+
+for n = 6, #ARGV, 4 do
+  answer[#answer + 1] =
+    retry(KEYS[tonumber(ARGV[n])], ARGV[n + 1], tonumber(ARGV[n + 2]), ARGV[n + 3] == '1')
+end
+return answer

@@ -1,0 +1,307 @@
+"""RedisStore: jobs in, jobs out, and upkeep. One script run per call, whatever the batch."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from relevo.clock import Clock
+from relevo.errors import MisuseError
+from relevo.job import Ending, Failure, Lease, State
+from relevo.store import BATCH, Claim, Rescued, Store, Want
+from relevo.stores.redis.frame import timely
+from relevo.stores.redis.ledger import Ledger
+from relevo.stores.redis.memory import Memory
+from relevo.stores.redis.people import People
+from relevo.stores.redis.record import (
+    LETTERS,
+    Unreadable,
+    pack_failure,
+    read_lease,
+    to_text,
+)
+from relevo.stores.redis.wire import Arg
+
+ORPHANED = 10_000  # a bundle this old has lost its caller
+
+
+class RedisStore(People, Ledger, Memory):
+    """A store on Redis or Valkey: one server, one named by sentinels, or a cluster."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        super().__init__(url, clock=clock)
+        self._turn = 0
+
+    def spawn(self) -> Store:
+        return RedisStore(self.dsn, clock=self._clock)
+
+    # out
+
+    @timely
+    async def claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
+        if count <= 0 or not wants:
+            return Claim([])
+        self._turn += 1
+        start = self._turn % len(wants)
+        turned = [*wants[start:], *wants[:start]]
+        marks = self._bell.marks(want.queue for want in turned)
+        who = worker.encode("utf-8", "replace")
+        if self._wire.is_cluster:
+            claim = await self._claim_apart(turned, count, who, lease)
+        else:
+            claim = await self._claim_from(turned, count, who, lease)
+        if len(claim.leases) < count:
+            self._bell.trust(marks)
+        return claim
+
+    @timely
+    async def extend(self, leases: Sequence[Lease], lease: int) -> list[bool]:
+        answers = [False] * len(leases)
+        items = [(held.queue, (held.id, str(held.token))) for held in leases]
+        for places, kept in await self._over("extend", items, lease):
+            for place, ours in zip(places, kept, strict=True):
+                answers[place] = ours == 1
+        return answers
+
+    @timely
+    async def settle(self, endings: Sequence[Ending]) -> list[bool]:
+        answers = [True] * len(endings)
+        found = await asyncio.gather(*map(self._settle, self._endings(endings)))
+        for lost, _ in found:
+            for place in lost:
+                answers[place] = False
+        await self._carry([release for _, out in found for release in out])
+        return answers
+
+    async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
+        raise MisuseError("Redis is no SQL database: the outbox carries it")
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return _at_once()
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> None:
+        if queues:
+            await self._bell.wait(list(queues), timeout, self._has_work)
+
+    # upkeep
+
+    @timely
+    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> list[Rescued]:
+        gone = (worker or "").encode("utf-8", "replace")
+        rescued: list[Rescued] = []
+        queues = await self._queues()
+        groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
+        for group in groups if queues else []:
+            keys = [self._root(queue) for queue in group]
+            left = min(limit - len(rescued), BATCH)
+            found, out, bundles = await self._run("rescue", keys, (left, gone, ORPHANED))
+            rescued += [_read_rescued(row) for row in found]
+            await self._carry(out)
+            for queue, name, jobs in bundles:
+                await self._finish(queue.decode(), name, jobs)
+        return rescued
+
+    @timely
+    async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
+        freed = 0
+        queues = await self._queues()
+        groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
+        most = 2**31 if limit is None else limit
+        for group in groups if queues else []:
+            keys = [self._root(queue) for queue in group]
+            before, all_of_it = 0, ""
+            while freed < most:
+                args = (to_text(park), most - freed, spread, before, all_of_it)
+                gone, all_of_it = await self._run("unpark", keys, args)
+                before, freed = before + gone, freed + gone
+                if gone < min(BATCH, most):
+                    break
+        return freed
+
+    @timely
+    async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        removed = 0
+        queues = await self._queues()
+        groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
+        for group in groups if queues else []:
+            if removed < limit:
+                keys = [self._root(queue) for queue in group]
+                removed += await self._run("prune", keys, (dead_keep, limit - removed))
+        if removed < limit:
+            removed += await self._tidy_memory(limit - removed)
+        return removed
+
+    # how a claim is made
+
+    async def _claim_from(
+        self, wants: Sequence[Want], count: int, worker: bytes, lease: int
+    ) -> Claim:
+        token = secrets.token_hex(8)
+        keys = [self._root(want.queue) for want in wants]
+        asked = [_limits(want) for want in wants]
+        now, look, given = await self._run(
+            "claim", keys, (worker, lease, token, min(count, BATCH), *asked)
+        )
+        leases: list[Lease] = []
+        damaged: list[Lease] = []
+        for number, ids, blobs, attempts in given:
+            queue = wants[int(number) - 1].queue
+            for id, blob, attempt in zip(ids, blobs, attempts or [1] * len(ids), strict=True):
+                try:
+                    leases.append(read_lease(id, queue, blob or b"", attempt, token, now))
+                except (Unreadable, ValueError):
+                    damaged.append(_unreadable(id, queue, attempt, token, now))
+        if damaged:
+            await self._bury(damaged)
+        return Claim(leases, None if look < 0 else look)
+
+    async def _claim_apart(
+        self, wants: Sequence[Want], count: int, worker: bytes, lease: int
+    ) -> Claim:
+        """The same from a cluster: queue by queue, side by side, until all have been asked."""
+        leases: list[Lease] = []
+        looks: list[int] = []
+        unasked, giving = list(wants), list[Want]()
+        while len(leases) < count and (unasked or giving):
+            left = count - len(leases)
+            asked, unasked = unasked[:left], unasked[left:]
+            if not asked:
+                asked, giving = giving[:left], giving[left:]
+            shares = [left // len(asked) + (n < left % len(asked)) for n in range(len(asked))]
+            claims = await asyncio.gather(
+                *(
+                    self._claim_from([want], share, worker, lease)
+                    for want, share in zip(asked, shares, strict=True)
+                )
+            )
+            for want, share, claim in zip(asked, shares, claims, strict=True):
+                leases += claim.leases
+                if len(claim.leases) == min(share, BATCH):
+                    giving.append(want)
+                elif claim.next_due is not None:
+                    looks.append(claim.next_due)
+        return Claim(leases, min(looks, default=None))
+
+    async def _bury(self, leases: Sequence[Lease]) -> None:
+        # Edited by hand, and wrongly: it ends among the dead letters, the others go on.
+        failure = Failure(
+            type="Unreadable",
+            message="its row in Redis is not one of ours any more",
+            fingerprint="Unreadable",
+        )
+        endings = [Ending(lease=held, state=State.DEAD, failure=failure) for held in leases]
+        for run in self._endings(endings):
+            _, out = await self._settle(run)
+            await self._carry(out)
+
+    async def _has_work(self, queues: Sequence[str]) -> bool:
+        return any(await self._arm(queues))
+
+    @timely
+    async def _arm(self, queues: Sequence[str]) -> list[int]:
+        return await self._each("arm", queues)
+
+    def _endings(self, endings: Sequence[Ending]) -> list[Endings]:
+        """The endings as script runs: one, or on a cluster one for each queue."""
+        # The second ending of one lease must find the first one's: those go one after the other.
+        once = len({ending.lease.id for ending in endings}) == len(endings)
+        runs: dict[str, Endings] = {}
+        for place, ending in enumerate(endings):
+            queue = ending.lease.queue
+            run = runs.setdefault(queue if self._wire.is_cluster else "", Endings())
+            number = run.queues.setdefault(queue, len(run.queues) + 1)
+            if once and _is_plain(ending):
+                lease = ending.lease
+                run.plain += (number, lease.id, str(lease.token), lease.keep)
+                run.plain_places.append(place)
+            else:
+                run.rich += (number, *_rich_ending(ending))
+                run.rich_places.append(place)
+        return list(runs.values())
+
+    async def _settle(self, run: Endings) -> tuple[list[int], list[Any]]:
+        """The places of endings whose lease was lost, and releases to carry."""
+        keys = [self._root(queue) for queue in run.queues]
+        args = (len(run.plain_places), *run.plain, *run.rich)
+        lost, out = await self._run("settle", keys, args)
+        places = run.plain_places + run.rich_places
+        return [places[at] for at in lost], out
+
+
+class Endings:
+    """Some endings, as settle.lua takes them."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, int] = {}
+        self.plain: list[Arg] = []
+        self.plain_places: list[int] = []
+        self.rich: list[Arg] = []
+        self.rich_places: list[int] = []
+
+
+def _is_plain(ending: Ending) -> bool:
+    lease = ending.lease
+    return (
+        ending.state is State.DONE
+        and ending.result is None
+        and ending.failure is None
+        and lease.key is None
+        and lease.lane is None
+    )
+
+
+def _rich_ending(ending: Ending) -> tuple[Arg, ...]:
+    failure = ending.failure
+    return (
+        ending.lease.id,
+        str(ending.lease.token),
+        LETTERS[ending.state],
+        max(ending.delay, 0),
+        b"1" if ending.spend else b"0",
+        pack_failure(failure),
+        to_text(failure.fingerprint) if failure else b"",
+        b"1" if ending.result is not None else b"0",
+        ending.result or b"",
+        to_text(ending.park or ""),
+    )
+
+
+def _limits(want: Want) -> str:
+    if (
+        want.limit is None
+        and want.lane_limit is None
+        and want.rate is None
+        and want.lane_rate is None
+        and not want.ordered
+    ):
+        return ""
+    values: list[int | None] = [want.limit, want.lane_limit]
+    values += [*(want.rate or (None, None)), *(want.lane_rate or (None, None))]
+    values.append(1 if want.ordered else 0)
+    return ",".join("" if value is None else str(value) for value in values)
+
+
+def _unreadable(id: bytes, queue: str, attempt: int, token: str, now: int) -> Lease:
+    return Lease(
+        id=id.decode("utf-8", "replace"),
+        queue=queue,
+        kind="?",
+        payload=b"",
+        attempt=attempt,
+        attempts=0,
+        token=token,
+        claimed_at=now,
+    )
+
+
+def _read_rescued(row: Sequence[bytes]) -> Rescued:
+    id, queue, worker, letter = (value.decode("utf-8", "replace") for value in row)
+    return Rescued(id, queue, worker, State.DEAD if letter == "X" else State.READY)
+
+
+@asynccontextmanager
+async def _at_once() -> AsyncGenerator[None]:
+    yield
