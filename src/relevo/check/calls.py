@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from relevo.check.names import Function, Outside, Project, Scope, dotted, words
+from relevo.check.names import Function, Module, Outside, Project, Scope, branches, dotted, words
 from relevo.check.outside import Kind, Touch, hands_over, is_context, named, touch
 
 _WITHS = words("transaction begin begin_nested atomic")
@@ -38,14 +38,28 @@ class Call:
     touch: Touch | None
 
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_SPECIAL = (
+    *_DEFINITIONS,
+    *(ast.With, ast.AsyncWith, ast.AsyncFor, ast.Await, ast.Call),
+    *(ast.Starred, ast.GeneratorExp, ast.ListComp),
+)
+
+
 def walk(project: Project, function: Function) -> Iterator[tuple[ast.AST, Place]]:
-    """The nodes of a function in their order, without those of functions inside it."""
+    """The nodes of a function in their order, without those of functions inside it.
+
+    Names and constants are left out.
+    """
     pending: list[tuple[ast.AST, Place]] = [(each, Place()) for each in function.node.body[::-1]]
     while pending:
         node, place = pending.pop()
         yield node, place
         plain = replace(place, is_awaited=False) if place.is_awaited else place
         inside: list[tuple[ast.AST, Place]]
+        if not isinstance(node, _SPECIAL):
+            pending += [(each, plain) for each in reversed(branches(node))]
+            continue
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 continue
@@ -72,10 +86,8 @@ def walk(project: Project, function: Function) -> Iterator[tuple[ast.AST, Place]
                 for each in (*node.args, *(keyword.value for keyword in node.keywords)):
                     is_late = word in _THREADS and isinstance(each, ast.Lambda)
                     inside.append((each, replace(given, in_thread=True) if is_late else given))
-            case ast.Starred() | ast.GeneratorExp() | ast.ListComp():
-                inside = [(each, place) for each in ast.iter_child_nodes(node)]
             case _:
-                inside = [(each, plain) for each in ast.iter_child_nodes(node)]
+                inside = [(each, place) for each in branches(node)]  # gather(*(f(x) for x in y))
         pending.extend(reversed(inside))
 
 
@@ -102,6 +114,7 @@ class Calls:
         self.project = project
         self._of: dict[Function, list[Call]] = {}
         self._hands_over: dict[Function, bool] = {}
+        self._depends: dict[Module, bool] = {}
 
     def of(self, function: Function) -> list[Call]:
         if function not in self._of:
@@ -109,7 +122,7 @@ class Calls:
         return self._of[function]
 
     def _read(self, function: Function) -> Iterator[Call]:
-        for node in _dependencies(function):
+        for node in _dependencies(function) if self._has_dependencies(function.module) else ():
             yield from self._reference(node, node.args[0], Place(), function.module)
         for node, place in walk(self.project, function):
             if not isinstance(node, ast.Call):
@@ -119,6 +132,11 @@ class Calls:
                 late = replace(place, in_thread=True)
                 for each in node.args[:2]:
                     yield from self._reference(node, each, late, function)
+
+    def _has_dependencies(self, module: Module) -> bool:
+        if module not in self._depends:
+            self._depends[module] = any("Depends(" in line for line in module.source.lines)
+        return self._depends[module]
 
     def _call(self, node: ast.Call, place: Place, scope: Scope) -> Call:
         target = self.project.called(self.project.value(node.func, scope))
@@ -202,6 +220,7 @@ class Reach:
         self._wants = wants
         self._follows = follows
         self._next: dict[Function, Function | str] = {}
+        self._end: dict[Function, list[str]] = {}  # the last two names of the way
         callers: dict[Function, list[tuple[Function, Function | str]]] = {}
         sure: list[tuple[Function, Function | str]] = []
         guesses: list[tuple[Function, Function | str]] = []
@@ -218,10 +237,15 @@ class Reach:
                 function, step = pending.popleft()
                 if function not in self._next:
                     self._next[function] = step
+                    is_last = isinstance(step, str)
+                    self._end[function] = [function.name, step] if is_last else self._end[step]
                     pending.extend(callers.get(function, ()))
 
     def way(self, call: Call) -> list[str] | None:
-        """The names from a call to what it leads to: ["notify", "httpx.post"]; None if nowhere."""
+        """The names from a call to what it leads to: ["notify", "httpx.post"]; None if nowhere.
+
+        The middle of a long way is left out.
+        """
         touched = call.touch if self._wants(call) else None
         if touched and touched.is_sure:
             return [touched.label]
@@ -230,18 +254,17 @@ class Reach:
         return [touched.label] if touched else None
 
     def _path(self, function: Function) -> list[str]:
-        names = [function.name]
-        step = self._next[function]
-        while isinstance(step, Function):
+        names: list[str] = []
+        step: Function | str = function
+        while isinstance(step, Function) and len(names) < 6:
             names.append(step.name)
             step = self._next[step]
-        return [*names, step]
+        return [*names, step] if isinstance(step, str) else [*names[:3], "…", *self._end[step]]
 
 
 def chain(names: list[str]) -> str:
-    """`a → b → httpx.post`, the middle left out where it is long."""
-    shown = names if len(names) <= 7 else [*names[:4], "…", *names[-2:]]
-    return " → ".join(shown)
+    """`a → b → httpx.post`."""
+    return " → ".join(names)
 
 
 def _dependencies(function: Function) -> Iterator[ast.Call]:

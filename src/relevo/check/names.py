@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from relevo.check.source import Source
 
@@ -109,10 +109,36 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Fields that hold no expression or statement; names and constants are leaves altogether.
+_LEAVES = (ast.Name, ast.Constant)
+_PLAIN = words("ctx op ops id attr arg name names kind type_comment module level conversion")
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+
+
+def branches(node: ast.AST) -> list[ast.AST]:
+    """The nodes inside one, in their order, without names and constants, of which most are."""
+    kind = type(node)
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
+    found: list[ast.AST] = []
+    for name in _FIELDS[kind]:
+        value: object = getattr(node, name, None)
+        if isinstance(value, list):
+            items = cast("list[object]", value)
+            found += [
+                each
+                for each in items
+                if isinstance(each, ast.AST) and not isinstance(each, _LEAVES)
+            ]
+        elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+            found.append(value)
+    return found
+
+
 def dotted(node: ast.AST) -> list[str]:
     """The words of `self.gateway().book`: ["self", "gateway", "book"]; empty if it has none."""
     found: list[str] = []
-    while True:
+    for _ in range(DEPTH):
         match node:
             case ast.Attribute():
                 found.append(node.attr)
@@ -124,7 +150,8 @@ def dotted(node: ast.AST) -> list[str]:
             case ast.Name():
                 return [*found, node.id][::-1]
             case _:
-                return ["", *found[::-1]] if found else []
+                break
+    return ["", *found[::-1]] if found else []
 
 
 # Reading one file's names
@@ -137,7 +164,7 @@ def outline(source: Source, name: str, folder: Path) -> Module:
     pending: list[tuple[ast.AST, Scope, Class | None]] = [(source.tree, module, None)]
     while pending:
         node, scope, owner = pending.pop()
-        inside: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        inside = branches(node)
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 outer = scope if isinstance(scope, Function) else None
@@ -150,7 +177,7 @@ def outline(source: Source, name: str, folder: Path) -> Module:
                 _bind_parameters(function)
                 around = [*node.decorator_list, node.args]
                 pending.extend((each, scope, owner) for each in reversed(around))
-                inside, scope, owner = node.body, function, None
+                inside, scope, owner = list[ast.AST](node.body), function, None
             case ast.ClassDef():
                 cls = Class(node.name, node, module, scope)
                 module.classes.append(cls)
@@ -167,7 +194,8 @@ def outline(source: Source, name: str, folder: Path) -> Module:
                 module.calls.append((node, scope))
             case _:
                 _bind_statement(node, module, scope, owner)
-        pending.extend((each, scope, owner) for each in reversed(list(inside)))
+        inside.reverse()
+        pending += [(each, scope, owner) for each in inside]
     return module
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from relevo.check.application import Application
 from relevo.check.calls import chain, transaction
-from relevo.check.names import Function, dotted, words
+from relevo.check.names import Function, branches, dotted, words
 from relevo.check.outside import Kind, is_context, is_enqueue
 from relevo.check.report import Finding
 
@@ -70,9 +70,9 @@ class _Story:
         self._found: list[Finding] = []
 
     def tell(self) -> list[Finding]:
-        node = self._function.node
-        if any(isinstance(each, ast.Attribute) and _hands(each.attr) for each in ast.walk(node)):
-            self._block(node.body, "", "")
+        calls = self._app.calls.of(self._function)
+        if any(is_enqueue(self._app.project, call.node, self._function) for call in calls):
+            self._block(self._function.node.body, "", "")
         return self._found
 
     def _block(self, statements: Sequence[ast.stmt], state: State, beside: str) -> State:
@@ -163,10 +163,6 @@ class _Story:
         self._found.append(Finding(self._function.module, call, message))
 
 
-def _hands(attr: str) -> bool:
-    return attr in ("enqueue", "enqueue_many", "publish")
-
-
 def _either(*states: State) -> State:
     """What lies behind us when several ways meet: the commit of any of them."""
     alive = [state for state in states if state is not None]
@@ -181,7 +177,7 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
         if isinstance(node, ast.Call):
             yield node
         if not isinstance(node, ast.Lambda):
-            pending.extend(reversed(list(ast.iter_child_nodes(node))))
+            pending.extend(reversed(branches(node)))
 
 
 def _has_tx(call: ast.Call) -> bool:

@@ -1,0 +1,958 @@
+"""Source for the tests of `relevo check`: for every rule, what is bad and what is good.
+
+In a bad snippet each line that must be reported, and no other, ends with `# <-`.
+"""
+
+from __future__ import annotations
+
+BAD: dict[str, list[str]] = {}
+GOOD: dict[str, list[str]] = {}
+
+# RV000: a file that cannot be read
+
+BAD["RV000"] = ["def broken(:  # <-\n    pass\n", "x = 1\ny = 2 +  # <-\n"]
+GOOD["RV000"] = ["", "# -*- coding: latin-1 -*-\nx = 'plain'\n"]
+
+# RV001: slow work in a handler
+
+BAD["RV001"] = [
+    """
+import httpx
+from fastapi import APIRouter
+
+router = APIRouter()
+
+@router.post("/orders")
+async def create(order: dict):
+    async with httpx.AsyncClient() as client:
+        await client.post("/notify", json=order)  # <-
+""",
+    """
+from relevo import App
+from shop.mail import send_email
+
+app = App("shop")
+
+@app.webhook("/hooks/stripe", verify=None)
+async def stripe_hook(delivery, tx):
+    await send_email(delivery.json["email"])  # <-
+""",
+    """
+import asyncio
+import time
+
+@app.get("/slow")
+async def slow():
+    await asyncio.sleep(5)  # <-
+
+@app.delete("/slower")
+def slower():
+    time.sleep(5)  # <-
+""",
+    """
+from openai import AsyncOpenAI
+
+client = AsyncOpenAI()
+
+@api.put("/summaries/{id}")
+async def summarise(id: str):
+    answer = await client.chat.completions.create(model="m", messages=[])  # <-
+    return answer.choices[0].message.content
+""",
+    """
+from starlette.routing import Route
+from weasyprint import HTML
+
+async def invoice(request):
+    pdf = HTML(string="<p>").write_pdf()  # <-
+    return pdf
+
+async def other(request):
+    return await gateway.book(request)  # <-
+
+routes = [Route("/invoice", invoice), Route("/other", endpoint=other)]
+""",
+    """
+from starlette.endpoints import HTTPEndpoint
+import aiohttp
+
+class Orders(HTTPEndpoint):
+    async def post(self, request):
+        async with aiohttp.ClientSession() as session:
+            async with session.get("x") as answer:  # <-
+                return await answer.json()
+""",
+    """
+import requests
+
+@app.patch("/a")
+def handler():
+    return fetch()  # <-
+
+def fetch():
+    return again()
+
+def again():
+    return deeper() or fetch()
+
+def deeper():
+    return requests.get("x").headers.get("y")
+""",
+    """
+import httpx
+
+class Mailer:
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+
+    async def send(self, text):
+        return await self._post(text)
+
+    async def _post(self, text):
+        return await self.client.post("x", json=text)
+
+mailer = Mailer(httpx.AsyncClient())
+
+@app.post("/m")
+async def handler(text: str):
+    await mailer.send(text)  # <-
+""",
+    """
+import asyncio
+import smtplib
+import requests
+
+@app.post("/threads")
+async def handler(text: str):
+    await asyncio.to_thread(requests.post, "x")  # <-
+    await asyncio.gather(*(deliver(each) for each in text))  # <-
+    asyncio.create_task(deliver(text))  # <-
+
+async def deliver(text):
+    with smtplib.SMTP("localhost") as server:
+        server.send_message(text)
+""",
+    """
+from fastapi import Depends
+import httpx
+
+async def user(token: str):
+    return httpx.get("https://login.example/me")
+
+@app.get("/me")
+async def me(who=Depends(user)):  # <-
+    return who
+""",
+    """
+import stripe
+
+@app.webhook("/hooks/stripe")
+async def hook(delivery, ctx):
+    event = stripe.Webhook.construct_event(delivery.body, "", "")
+    await stripe.PaymentIntent.capture_async(event.id)  # <-
+    await ctx.once("x", lambda key: None)  # <-
+""",
+    """
+def build_pdf(order):
+    return b""
+
+@app.get("/pdf")
+def handler(order: int):
+    return build_pdf(order)  # <-
+""",
+    """
+@app.get("/x")
+async def handler(http, client):
+    await http.get("/y")  # <-
+    await client.post("/y")  # <-
+    await client.get("https://example.org")  # <-
+""",
+]
+GOOD["RV001"] = [
+    """
+from relevo import Relevo
+from shop.queues import SendEmail
+
+@app.post("/orders", status_code=202)
+async def create(order: dict, relevo: Relevo, session):
+    session.add(order)
+    await relevo.enqueue(SendEmail(order["id"]), tx=session)
+    await session.commit()
+""",
+    """
+import stripe
+
+@app.webhook("/hooks/stripe")
+async def hook(delivery, tx):
+    event = stripe.Webhook.construct_event(delivery.body, "", "")
+    await relevo.enqueue(Pay(event["id"]), tx=tx)
+""",
+    """
+import httpx
+
+async def worker_like(order):
+    await httpx.AsyncClient().post("x")
+
+@app.get("/x")
+async def handler(redis, session, client):
+    await redis.get("x")
+    await client.get("key")
+    await session.get(dict, 1)
+    return {"answer": worker_like.__name__}
+""",
+    '''
+async def send_email(relevo, to):
+    """A producer: it only enqueues."""
+    await relevo.enqueue(SendEmail(to))
+
+@app.post("/x")
+async def handler(relevo):
+    await send_email(relevo, "a")
+    await queues.send_email("a")
+''',
+    """
+import unittest.mock as mock
+import httpx
+import asyncio
+
+@mock.patch("shop.mail.send")
+async def test_it(send):
+    await httpx.AsyncClient().get("x")
+
+@cache.get("x")
+async def cached():
+    await asyncio.sleep(1)
+
+@app.get("/yield")
+async def handler(requests: list):
+    await asyncio.sleep(0)
+    requests.append(1)
+    requests.get(1)
+""",
+    """
+import httpx
+
+async def client():
+    async with httpx.AsyncClient(timeout=httpx.Timeout(5)) as made:
+        yield made
+
+@app.get("/x")
+async def handler(made=Depends(client)):
+    return isinstance(made, httpx.AsyncClient)
+""",
+    """
+def ping(n):
+    return pong(n)
+
+def pong(n):
+    return ping(n)
+
+@app.get("/circle")
+def handler():
+    return ping(1)
+""",
+]
+
+# RV002: blocking calls where others wait
+
+BAD["RV002"] = [
+    """
+import time
+from relevo import Command, Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    time.sleep(1)  # <-
+""",
+    """
+import requests
+import subprocess
+
+@app.listener
+async def hear(fact: Paid, ctx) -> None:
+    subprocess.run(["true"])  # <-
+    pause()  # <-
+
+def pause():
+    return requests.get("x")
+""",
+    """
+from smtplib import SMTP
+import urllib.request
+
+@app.poller("hotel:{id}")
+async def poll(ctx):
+    with SMTP("localhost") as server:
+        server.sendmail("a", "b", "c")  # <-
+
+@app.get("/x")
+async def handler():
+    urllib.request.urlopen("x")  # <-
+""",
+    """
+import openai
+
+client = openai.OpenAI()
+
+@app.worker
+async def ask(order: Ask, ctx) -> None:
+    await ctx.once("ask", lambda key: client.responses.create(input="x"))  # <-
+""",
+]
+GOOD["RV002"] = [
+    """
+import asyncio
+import requests
+import time
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    await asyncio.to_thread(requests.get, "x")
+    await asyncio.to_thread(lambda: time.sleep(1))
+    await asyncio.sleep(1)
+""",
+    """
+import time
+
+@app.worker
+def book(order: Book) -> None:
+    time.sleep(1)
+""",
+    """
+import subprocess
+import httpx
+
+async def a_script():
+    subprocess.run(["true"])
+
+@app.worker
+async def book(order: Book, ctx) -> None:
+    async with httpx.AsyncClient() as client:
+        await client.get("x")
+        async with client.stream("GET", "x"):
+            pass
+""",
+]
+
+# RV003: queue names
+
+BAD["RV003"] = [
+    """
+from relevo import Command
+
+class A(Command, queue="orders"):  # <-
+    id: str
+
+class B(Command, queue="Shop:Orders:Send"):  # <-
+    id: str
+
+class C(Command):  # <-
+    id: str
+""",
+    """
+from relevo import Command, App, listener
+
+QUEUE = "shop:send email"
+
+class A(Command, queue=QUEUE):  # <-
+    id: str
+
+@app.listener(queue="shop.orders.send")  # <-
+async def hear(fact: Paid) -> None: ...
+
+app = App("shop", listeners=[listener(hear, queue="a:b:c:d")])  # <-
+""",
+]
+GOOD["RV003"] = [
+    """
+from relevo import Command
+
+QUEUE = "razworks:auth:welcome-email"
+OPTIONS = {"queue": "what we cannot see"}
+
+class A(Command, queue=QUEUE):
+    id: str
+
+class B(Command, queue=f"shop:{x}:send"):
+    id: str
+
+class C(Command, **OPTIONS):
+    id: str
+""",
+    """
+from cmd import Command
+
+class A(Command):
+    id: str
+
+@app.listener(queue="shop:orders:hear")
+async def hear(fact: Paid) -> None: ...
+""",
+]
+
+# RV004: event names
+
+BAD["RV004"] = [
+    """
+from relevo import Event
+
+class A(Event, name="registered"):  # <-
+    id: str
+
+class B(Event, name="User.Registered"):  # <-
+    id: str
+""",
+    """
+import relevo
+
+class A(relevo.Event, name="user.register"):  # <-
+    id: str
+
+class B(relevo.Event, name="data.feed"):  # <-
+    id: str
+
+class C(relevo.Event):  # <-
+    id: str
+""",
+]
+GOOD["RV004"] = [
+    """
+from relevo import Event
+
+class A(Event, name="user.registered"):
+    id: str
+
+class B(Event, name="payment.succeeded.v2"):
+    id: str
+
+class C(Event, name="reservation.paid-in-full"):
+    id: str
+""",
+    """
+from threading import Event
+from relevo import Event as Fact
+
+class A(Event):
+    id: str
+
+class B(Fact, name="message.sent"):
+    id: str
+""",
+]
+
+# RV005: secrets
+
+BAD["RV005"] = [
+    """
+from relevo import Command, Event
+
+class A(Command, queue="a:b:c"):
+    user_id: str
+    password: str  # <-
+
+class B(Event, name="user.registered"):
+    api_key: str | None = None  # <-
+""",
+    """
+from dataclasses import dataclass
+from relevo import Command
+
+@dataclass
+class Card:
+    holder: str
+    cvv: str
+
+class Pay(Command, queue="a:b:c"):
+    cards: list[Card]  # <-
+""",
+]
+GOOD["RV005"] = [
+    """
+from relevo import Command
+
+class A(Command, queue="a:b:c"):
+    password_reset_id: str
+    has_password: bool
+    secret: bool
+""",
+    """
+class Login:
+    password: str
+
+def f(password: str) -> None:
+    token: str = password
+""",
+]
+
+# RV006: what cannot travel
+
+BAD["RV006"] = [
+    """
+from decimal import Decimal
+from typing import BinaryIO, Optional
+from fastapi import UploadFile
+from relevo import Command, Event
+
+class A(Command, queue="a:b:c"):
+    picture: bytes  # <-
+    pictures: list[bytearray] | None  # <-
+    amount: Decimal  # <-
+    file: "BinaryIO"  # <-
+    upload: Optional[UploadFile]  # <-
+    tags: set[str]  # <-
+    prices: dict[int, str]  # <-
+
+class B(Event, name="a.done"):
+    body: dict[str, bytes]  # <-
+""",
+    """
+from dataclasses import dataclass
+from relevo import Command
+
+@dataclass
+class Line:
+    parent: "Line | None"
+    picture: memoryview
+
+class A(Command, queue="a:b:c"):
+    lines: tuple[Line, ...]  # <-
+""",
+]
+GOOD["RV006"] = [
+    """
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+from relevo import Command
+
+class A(Command, queue="a:b:c"):
+    id: int
+    at: datetime
+    kind: Literal["bytes", "set"]
+    note: Annotated[str, bytes]
+    names: dict[str, list[str]]
+    cache: ClassVar[set[str]] = set()
+""",
+    """
+from relevo import Command
+
+class Path:
+    steps: list[str]
+
+class A(Command, queue="a:b:c"):
+    way: Path
+
+class Plain:
+    data: bytes
+""",
+]
+
+# RV007, RV008, RV009: what a command should say of itself
+
+_FULL = """
+from relevo import Command, exponential
+
+class A(
+    Command,
+    queue="a:b:c",
+    attempts=3,
+    backoff=exponential("1s"),
+    timeout="45s",
+):
+    id: str
+"""
+_OPEN = """
+from relevo import Command
+
+OPTIONS = dict(attempts=3)
+
+class A(Command, queue="a:b:c", **OPTIONS):
+    id: str
+"""
+_BARE = """
+from relevo import Command
+
+class A(Command, queue="a:b:c"):  # <-
+    id: str
+"""
+for _code, _option in (("RV007", "attempts=3"), ("RV008", "backoff=B"), ("RV009", 'timeout="5s"')):
+    _others = [each for each in ("attempts=3", "backoff=B", 'timeout="5s"') if each != _option]
+    BAD[_code] = [
+        _BARE,
+        f"""
+import relevo
+from relevo import Command as Order
+
+class Base(Order, queue="a:b:c", {", ".join(_others)}):  # <-
+    id: str
+
+class A(Base, queue="a:b:d", {", ".join(_others)}):  # <-
+    id: str
+
+class B(relevo.Command, queue="a:b:e", {_option}):
+    id: str
+""",
+    ]
+    GOOD[_code] = [_FULL, _OPEN]
+
+# RV010: effects outside once
+
+BAD["RV010"] = [
+    """
+import httpx
+from relevo import Context
+from shop.queues import Book
+
+async def book(order: Book, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        await client.post("x")  # <-
+""",
+    """
+from relevo import App, Command, Context
+from shop import gateways
+
+class Book(Command, queue="a:b:c"):
+    id: str
+
+async def book(order: Book, ctx: Context) -> None:
+    gateway = gateways.pick(1)
+    await gateway.book(order)  # <-
+    await notify(order)  # <-
+
+async def notify(order):
+    await tell(order)
+
+async def tell(order):
+    await send_email("guest")
+
+app = App("shop", workers=[book])
+""",
+    """
+import asyncio
+import requests
+import stripe
+
+@app.worker
+def charge(order: Charge) -> None:
+    stripe.Charge.create(amount=1)  # <-
+
+@app.listener
+async def hear(fact: Paid, ctx) -> None:
+    await asyncio.to_thread(requests.put, "x")  # <-
+    requests.request("POST", "x")  # <-
+""",
+]
+GOOD["RV010"] = [
+    """
+import httpx
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    code = await ctx.once("book", lambda key: gateway.book(order, key), find=gateway.find)
+
+    async def call(key: str) -> str:
+        async with httpx.AsyncClient() as client:
+            return (await client.post("x")).text
+
+    await ctx.once("mail", call)
+    await helper(order, ctx)
+
+async def helper(order, ctx):
+    return await ctx.once("tell", lambda key: send_email("guest", key))
+""",
+    """
+import httpx
+import requests
+
+@app.worker
+async def look(order: Look, ctx) -> None:
+    await httpx.AsyncClient().get("x")
+    await gateway.find_booking(order.id)
+    requests.request("GET", "x")
+
+async def not_a_worker(order) -> None:
+    await httpx.AsyncClient().post("x")
+""",
+    """
+from relevo import Context
+
+@app.listener
+async def hear(fact: Paid, ctx: Context) -> None:
+    await ctx.enqueue(SendEmail(fact.id))
+    await ctx.publish(EmailAsked(fact.id))
+""",
+]
+
+# RV011: once inside a transaction
+
+BAD["RV011"] = [
+    """
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with ctx.transaction() as tx:
+        await ctx.once("book", lambda key: gateway.book(order, key))  # <-
+""",
+    """
+@app.worker
+async def book(order: Book, ctx) -> None:
+    async with ctx.transaction() as tx:
+        tx.add(order)
+        if order.id:
+            await helper(ctx)  # <-
+
+async def helper(ctx):
+    return await ctx.once("book", gateway.book)
+""",
+]
+GOOD["RV011"] = [
+    """
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    code = await ctx.once("book", lambda key: gateway.book(order, key))
+    async with ctx.transaction() as tx:
+        tx.add(code)
+""",
+    """
+async def test(timer, ctx):
+    async with ctx.transaction():
+        timer.once("tick", print)
+        ctx.give(1)
+""",
+]
+
+# RV012: calls outside while a transaction is open
+
+BAD["RV012"] = [
+    """
+import httpx
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with ctx.transaction() as tx, httpx.AsyncClient() as client:
+        await client.get("x")  # <-
+        await gateway.find(order.id)  # <-
+""",
+    """
+import asyncio
+import requests
+
+async def anything(session, engine, ctx):
+    async with session.begin():
+        await asyncio.sleep(3)  # <-
+        await helper()  # <-
+    async with engine.begin() as conn:
+        await ctx.once("x", print)  # <-
+
+async def helper():
+    return requests.get("x")
+
+def plain(Session):
+    with Session.begin() as session:
+        requests.post("x")  # <-
+""",
+]
+GOOD["RV012"] = [
+    """
+import httpx
+
+@app.worker
+async def book(order: Book, ctx) -> None:
+    async with httpx.AsyncClient() as client:
+        answer = await client.get("x")
+    async with ctx.transaction() as tx:
+        tx.add(answer.json())
+        await ctx.enqueue(SendEmail(order.id))
+""",
+    """
+import sentry_sdk
+import httpx
+
+async def traced(session):
+    with sentry_sdk.transaction():
+        await httpx.AsyncClient().get("x")
+    async with session.begin():
+        async def later():
+            await httpx.AsyncClient().get("x")
+        session.add(later)
+""",
+]
+
+# RV013: enqueued outside the transaction it belongs to
+
+BAD["RV013"] = [
+    """
+@app.post("/orders")
+async def create(relevo, session):
+    session.add(Order())
+    await session.commit()
+    await relevo.enqueue(SendEmail(1))  # <-
+""",
+    """
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with ctx.transaction() as tx:
+        tx.add(order)
+    await ctx.enqueue(SendEmail(1))  # <-
+""",
+    """
+from sqlalchemy import insert
+
+async def create(self, sessions):
+    async with sessions() as session, session.begin():
+        await session.execute(insert(Order))
+    if self.is_paid:
+        await self.relevo.publish(Paid(1))  # <-
+
+async def beside(relevo, session):
+    async with relevo.transaction() as tx:
+        tx.add(Order())
+        await relevo.enqueue(SendEmail(1))  # <-
+""",
+    """
+async def ways(relevo, session):
+    try:
+        await session.commit()
+    except ValueError:
+        return
+    for each in range(3):
+        await relevo.enqueue(SendEmail(each), tx=None)  # <-
+""",
+]
+GOOD["RV013"] = [
+    """
+async def create(relevo, session):
+    session.add(Order())
+    await relevo.enqueue(SendEmail(1), tx=session)
+    await session.commit()
+""",
+    """
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with ctx.transaction() as tx:
+        tx.add(order)
+        await ctx.enqueue(SendEmail(1))
+""",
+    """
+async def ways(relevo, session, repo, queue):
+    if session.is_dirty:
+        await session.commit()
+        return
+    await relevo.enqueue(SendEmail(1))
+    repo.index.commit("message")
+    await relevo.enqueue(SendEmail(1))
+    await session.commit()
+    queue.enqueue(print)
+
+async def reads(relevo, session):
+    async with session.begin():
+        rows = await session.execute(select(Order))
+    await relevo.enqueue(SendEmail(rows.one()))
+
+async def joined(relevo):
+    async with relevo.transaction() as tx:
+        tx.add(Order())
+        await relevo.enqueue(SendEmail(1), tx=tx)
+""",
+]
+
+# RV014: rows that a second run makes again
+
+BAD["RV014"] = [
+    """
+from relevo import Command, Context
+from sqlalchemy.ext.asyncio import AsyncSession
+
+class Save(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+async def save(order: Save, ctx: Context) -> None:
+    async with AsyncSession() as session:
+        session.add(order)  # <-
+        await session.commit()
+""",
+    """
+from relevo import Command
+from sqlalchemy import insert
+
+class Save(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+async def save(order: Save, ctx) -> None:
+    async with db.begin() as tx:
+        await tx.execute(insert(Row).values(id=order.id))  # <-
+""",
+]
+GOOD["RV014"] = [
+    """
+from relevo import Command, Context
+
+class Save(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+async def save(order: Save, ctx: Context) -> None:
+    seen: set[str] = set()
+    seen.add(order.id)
+    async with ctx.transaction() as tx:
+        tx.add(order)
+""",
+    """
+from relevo import Command
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import select
+
+class Save(Command, queue="a:b:c", key="save:{id}"):
+    id: str
+
+class Upsert(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+async def save(order: Save, ctx) -> None:
+    session.add(order)
+
+@app.worker
+async def upsert(order: Upsert, ctx) -> None:
+    await session.execute(insert(Row).values(id=1).on_conflict_do_nothing())
+    await session.execute(select(Row))
+""",
+]
+
+# RV015: comments that say too little
+
+BAD["RV015"] = [
+    """
+x = 1  # relevo: allow RV001
+y = 1  # relevo: allow because I say so
+z = 1  # relevo: allow
+""",
+    """
+# relevo: allow RV999 no such rule
+x = 1
+y = 1  # relevo: allow RV015 quis custodiet
+z = 1  # relevo: allow RV001,RV002 two at once
+""",
+]
+GOOD["RV015"] = [
+    """
+x = 1  # relevo: allow RV001 the provider wants its answer in the response
+text = "# relevo: allow"
+""",
+    """
+# relevo: allow RV002 - a reason
+# relevo: allow RV010: another reason
+x = 1
+""",
+]
