@@ -44,7 +44,8 @@ _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
-_SAFE = re.compile(r"Expected |Object missing required field|Invalid [\w ]* encoded |Invalid UUID")
+_SAFE = re.compile(r"Expected |Invalid [\w ]* encoded |Invalid UUID")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
 def _error(owner: str, path: str, reason: str) -> PayloadError:
@@ -147,7 +148,8 @@ class Codec(Generic[T]):
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
+    # Of one name alone, attrgetter would give the bare value.
+    return (lambda message: (getattr(message, names[0]),)) if names else lambda message: ()
 
 
 def _unfit(error: msgspec.ValidationError) -> tuple[str, str]:
@@ -156,8 +158,10 @@ def _unfit(error: msgspec.ValidationError) -> tuple[str, str]:
     text, path = (text, path) if at else (path, "")
     path = path.rstrip("`").removeprefix(".").replace("[...]", "[…]")
     match error.__cause__:
+        case None if missing := _MISSING.fullmatch(text):
+            return "is missing", f"{path}.{missing[1]}".removeprefix(".")
         case None if _SAFE.match(text):
-            return text.replace("`", ""), path
+            return text.replace("`", "").replace("Expected", "expects"), path
         case None:
             return "is not one of the values it may have", path
         case Unfit() as cause:

@@ -193,8 +193,11 @@ def _float(value: Any, walk: Walk, depth: int) -> None:
 def _moment(value: Any, walk: Walk, depth: int) -> None:
     if type(value) is not datetime:
         raise _wrong("datetime", value)
-    if value.utcoffset() is None:
+    offset = value.utcoffset()
+    if offset is None:
         raise Refused("a moment without time zone; send datetime.now(UTC), or .astimezone()")
+    if offset.seconds % 60 or offset.microseconds:
+        raise Refused("a time zone with odd seconds, which JSON's moments lack; send UTC")
 
 
 def _text(value: str, walk: Walk, depth: int) -> None:
@@ -462,6 +465,7 @@ class Reader:
                 self._keys(key, path)
                 return _dict(self._plan(value, path))
             case inspect.TypedDictType():
+                self.bounded = True  # keys may be missing
                 return self._class(info, path, _typed_dict)
             case inspect.DataclassType() | inspect.StructType() | inspect.NamedTupleType():
                 return self._class(info, path, _object)
