@@ -27,6 +27,7 @@ from tests.conformance.steps import (
     outcomes,
     put,
     state,
+    states,
     take,
     take_id,
     take_one,
@@ -244,22 +245,42 @@ async def test_settling_what_never_was_answers_false(store: Store) -> None:
 
 
 async def test_answers_come_in_the_order_of_the_endings(store: Store, clock: ManualClock) -> None:
-    await put(store, *[job() for _ in range(2)])
+    await put(store, job(), job())
     stale = await take(store, 2)
     clock.advance("2m")
     await store.rescue()
+    again = await take(store, 2)
     await put(store, *[job(keep=0 if n % 2 else HOUR) for n in range(6)])
-    mine = await take(store, 8)
+    mine = await take(store, 6)
     kinds = [State.DONE, State.DONE, State.SCHEDULED, State.DEAD, State.PARKED, State.HELD]
-    endings = [Ending(lease=stale[0], state=State.DONE)]
-    endings += [
-        Ending(lease=lease, state=kind, park="b") for lease, kind in zip(mine, kinds, strict=False)
+    told = [(stale[0], State.DONE), *zip(mine, kinds, strict=True), (stale[1], State.DEAD)]
+    told += [(again[0], State.DONE), (again[1], State.DEAD)]
+
+    answers = await store.settle(
+        [Ending(lease=lease, state=kind, park="b") for lease, kind in told]
+    )
+
+    assert answers == [False, *[True] * 6, False, True, True]
+    assert await states(store, again[0].id, again[1].id) == [State.DONE, State.DEAD]
+    assert [await outcomes(store, lease.id) for lease in again] == [
+        ["rescued", "done"],
+        ["rescued", "dead"],
     ]
-    endings += [Ending(lease=stale[1], state=State.DEAD), endings[1]]
 
-    answers = await store.settle(endings)
 
-    assert answers == [False] + [True] * 6 + [False, False]
+async def test_a_stale_and_a_live_lease_of_one_job_are_told_apart(
+    store: Store, clock: ManualClock
+) -> None:
+    """A process may meet again, in one batch, the job it lost."""
+    id = await add(store)
+    stale = await take_id(store, id)
+    clock.advance("2m")
+    await store.rescue()
+    live = await take_id(store, id)
+
+    assert await store.extend([stale, live, stale], HOUR) == [False, True, False]
+    endings = [Ending(lease=lease, state=State.DONE) for lease in (stale, live, stale)]
+    assert await store.settle(endings) == [False, True, False]
 
 
 async def test_two_settles_of_one_lease_at_once_one_wins(store: Store, handles: Handles) -> None:
@@ -275,15 +296,16 @@ async def test_two_settles_of_one_lease_at_once_one_wins(store: Store, handles: 
         assert len(await outcomes(store, lease.id)) == 1
 
 
-async def test_two_endings_of_one_lease_in_one_call_the_first_wins(store: Store) -> None:
-    lease = await take_id(store, await add(store))
+async def test_two_endings_of_one_lease_in_one_call_one_wins(store: Store) -> None:
+    kinds = [State.HELD, State.DONE]
+    for _ in range(2):
+        lease = await take_id(store, await add(store))
 
-    answers = await store.settle(
-        [Ending(lease=lease, state=State.HELD), Ending(lease=lease, state=State.DONE)]
-    )
+        answers = await store.settle([Ending(lease=lease, state=kind) for kind in kinds])
 
-    assert answers == [True, False]
-    assert await state(store, lease.id) is State.HELD
+        assert sorted(answers) == [False, True]
+        assert await state(store, lease.id) is kinds[answers.index(True)]
+        kinds.reverse()
 
 
 async def test_a_settle_races_a_cancel_and_one_wins(store: Store, handles: Handles) -> None:
