@@ -1,0 +1,293 @@
+"""Lines to the server: connections that break, are replaced, and never keep a caller waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from relevo.errors import (
+    MisuseError,
+    RelevoError,
+    SchemaMismatch,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
+from relevo.store import DEADLINE
+from relevo.stores.postgres.address import Address
+
+Record: TypeAlias = asyncpg.Record
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection  # generic only to the type checker
+
+PATIENCE = DEADLINE - 0.3
+"""How long a call may take in all, so that its error too is in time."""
+
+HOST_PATIENCE = 2.0
+LONGEST_BACKOFF = 2.0
+
+# The server gives up before we do, so that a blocked statement ends with an answer.
+SETTINGS = {
+    "application_name": "relevo",
+    "search_path": "pg_catalog",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "4400",
+    "lock_timeout": "4000",
+    "idle_in_transaction_session_timeout": "10000",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "3",
+    "tcp_keepalives_count": "3",
+    "client_min_messages": "error",
+    "jit": "off",
+}
+
+
+class ConnectionLost(StoreUnavailable):
+    """The connection broke while an answer was awaited: it may have happened, or not."""
+
+
+class _Connection(Connection):
+    """A connection that notices within 15 seconds that the other side has gone without a word."""
+
+    def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
+        super().__init__(protocol, transport, *rest)
+        descriptor = transport.get_extra_info("socket")
+        if descriptor is None or descriptor.family == getattr(socket, "AF_UNIX", None):
+            return
+        # A duplicate, because the loop's own object does not let options be set everywhere.
+        with socket.fromfd(descriptor.fileno(), descriptor.family, socket.SOCK_STREAM) as duplicate:
+            duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in (
+                ("TCP_KEEPIDLE", 5),
+                ("TCP_KEEPINTVL", 2),
+                ("TCP_KEEPCNT", 3),
+                ("TCP_USER_TIMEOUT", 10_000),
+            ):
+                if option := getattr(socket, name, None):
+                    duplicate.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def translated(error: BaseException) -> RelevoError:
+    """What a driver's error means to a caller."""
+    text = str(error) or type(error).__name__
+    match error:
+        case RelevoError():
+            return error
+        case pg.UndefinedTableError() | pg.UndefinedFunctionError() | pg.UndefinedColumnError():
+            return SchemaMismatch(f"the store's tables are not of this version: {text}")
+        case pg.InvalidSchemaNameError():
+            return SchemaMismatch(f"the store has no tables yet: run 'relevo migrate' ({text})")
+        case pg.DataCorruptedError() | pg.IndexCorruptedError():
+            return StoreDamaged(f"PostgreSQL reports damage: {text}")
+        case pg.DataError() | pg.ProgramLimitExceededError() | UnicodeError():
+            return MisuseError(f"PostgreSQL cannot store this: {text}")
+        case pg.InsufficientPrivilegeError():
+            return StoreError(f"the role lacks a right: {text}")
+        case (
+            OSError()
+            | TimeoutError()
+            | pg.PostgresConnectionError()
+            | pg.OperatorInterventionError()
+            | pg.InsufficientResourcesError()
+            | pg.PostgresSystemError()
+            | pg.InvalidAuthorizationSpecificationError()
+            | pg.InvalidCatalogNameError()
+            | pg.LockNotAvailableError()
+            | pg.TransactionRollbackError()
+            | pg.ReadOnlySQLTransactionError()
+            | pg.IdleInTransactionSessionTimeoutError()
+            | pg.TargetServerAttributeNotMatched()
+            | pg.InterfaceError()
+            | pg.InternalClientError()
+        ):
+            return StoreUnavailable(f"PostgreSQL does not answer: {text}")
+        case _:
+            return StoreError(f"PostgreSQL said no: {text}")
+
+
+class Door:
+    """Opens connections; after failures, not at once."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._hosts = list(address.hosts)
+        self._failures = 0
+        self._not_before = 0.0
+
+    async def open(self, **settings: str) -> Connection:
+        """A fresh connection to a host that takes writes; StoreUnavailable if none does."""
+        loop = asyncio.get_running_loop()
+        if (wait := self._not_before - loop.time()) > 0:
+            await asyncio.sleep(wait)
+        error: Exception = StoreUnavailable("no host was asked")
+        for host in tuple(self._hosts):
+            try:
+                connection = await self._open(host, settings)
+            except asyncio.CancelledError:
+                self._prefer_others(host)
+                raise
+            except Exception as problem:  # noqa: BLE001 - the next host may do; else it is raised
+                error = problem
+                self._prefer_others(host)
+            else:
+                self._failures = 0
+                return connection
+        pause = min(LONGEST_BACKOFF, 0.05 * 2 ** min(self._failures, 10))
+        self._failures += 1
+        self._not_before = loop.time() + pause * random.uniform(0.5, 1)
+        raise translated(error) from error
+
+    async def _open(self, host: tuple[str, int] | None, settings: dict[str, str]) -> Connection:
+        return await asyncpg.connect(
+            self.address.dsn,
+            host=host[0] if host else None,
+            port=host[1] if host else None,
+            timeout=HOST_PATIENCE if len(self._hosts) > 1 else PATIENCE,
+            connection_class=_Connection,
+            # A pooler lends us another session for each statement, and knows few settings.
+            server_settings=None if self.address.pooler else SETTINGS | settings,
+            statement_cache_size=0 if self.address.pooler else 100,
+            max_cached_statement_lifetime=0,
+            target_session_attrs=self.address.session,  # pyright: ignore[reportArgumentType] - the stubs want the enum, the driver takes its values
+        )
+
+    def _prefer_others(self, host: tuple[str, int] | None) -> None:
+        # Who failed is asked last the next time: a dead primary must not eat every deadline.
+        if len(self._hosts) > 1 and host in self._hosts:
+            self._hosts.remove(host)
+            self._hosts.append(host)
+
+
+class Line:
+    """One connection for one caller at a time, made when first needed."""
+
+    def __init__(self, door: Door, **settings: str) -> None:
+        self._door = door
+        self._settings = settings
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def busy(self) -> bool:
+        return self._turn.locked()
+
+    @property
+    def up(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def fetch(self, sql: str, *values: object, repeat: bool = False) -> list[Record]:
+        """The statement's rows, or StoreUnavailable in time.
+
+        Deadlocks and serialisation failures are tried again: nothing has happened then. With
+        `repeat`, so is a statement whose connection broke, because it does no harm twice.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE), self._turn:
+                tries = 0
+                while True:
+                    connection = await self._connected()
+                    try:
+                        return await self._fetch(connection, sql, values)
+                    except (pg.DeadlockDetectedError, pg.SerializationError):
+                        tries += 1
+                        if tries > 8:
+                            raise
+                        await asyncio.sleep(random.uniform(0, 0.01 * 2**tries))
+                    except ConnectionLost:
+                        if not repeat:
+                            raise
+        except TimeoutError as error:
+            raise StoreUnavailable(f"PostgreSQL did not answer within {PATIENCE:g} s") from error
+        except (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError) as error:
+            raise translated(error) from error
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = None
+            self._connection = await self._door.open(**self._settings)
+        return self._connection
+
+    async def _fetch(
+        self, connection: Connection, sql: str, values: Sequence[object]
+    ) -> list[Record]:
+        try:
+            return await connection.fetch(sql, *values)
+        except pg.ReadOnlySQLTransactionError:
+            # The primary has become a replica under us: the next call looks for the new one.
+            self._drop()
+            raise
+        except (
+            OSError,
+            pg.PostgresConnectionError,
+            pg.AdminShutdownError,
+            pg.CrashShutdownError,
+            pg.CannotConnectNowError,
+            pg.IdleSessionTimeoutError,
+            pg.InterfaceError,
+            pg.InternalClientError,
+        ) as error:
+            if isinstance(error, pg.DataError):
+                raise
+            self._drop()
+            raise ConnectionLost(f"the connection to PostgreSQL broke: {error}") from error
+        except BaseException as error:
+            if not isinstance(error, pg.PostgresError):
+                # Cancelled half way: what comes next on this connection would be its answer.
+                self._drop()
+            raise
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                await self._connection.close(timeout=1)
+            self._drop()
+
+
+class Lines:
+    """A few lines for those who need no line of their own."""
+
+    def __init__(self, door: Door, size: int, **settings: str) -> None:
+        self._lines = [Line(door, **settings) for _ in range(size)]
+        self._next = 0
+
+    async def fetch(self, sql: str, *values: object, repeat: bool = False) -> list[Record]:
+        """The statement's rows, over whichever line is free."""
+        return await self._pick().fetch(sql, *values, repeat=repeat)
+
+    def _pick(self) -> Line:
+        free = [line for line in self._lines if not line.busy]
+        if free:
+            return next((line for line in free if line.up), free[0])
+        self._next = (self._next + 1) % len(self._lines)
+        return self._lines[self._next]
+
+    async def close(self) -> None:
+        for line in self._lines:
+            await line.close()
+
+
+@contextlib.asynccontextmanager
+async def lent(connection: Any) -> AsyncGenerator[Connection]:
+    """A caller's own connection, whose errors are translated and which is never closed here."""
+    if not isinstance(connection, asyncpg.Connection):
+        raise MisuseError(
+            f"this store writes through an asyncpg connection, not {type(connection).__name__}"
+        )
+    try:
+        yield connection
+    except (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError) as error:
+        raise translated(error) from error

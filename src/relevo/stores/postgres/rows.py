@@ -1,0 +1,219 @@
+"""Rows as jobs, and jobs as columns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from relevo.ids import parse_id
+from relevo.job import After, Attempt, Ending, Failure, Job, Lease, NewJob, State
+from relevo.stores.postgres.lines import Record
+from relevo.stores.postgres.text import clean, restore
+
+CODES = {
+    State.SCHEDULED: 0,
+    State.READY: 0,
+    State.RUNNING: 1,
+    State.WAITING: 2,
+    State.PARKED: 3,
+    State.HELD: 4,
+    State.DONE: 5,
+    State.DEAD: 6,
+    State.CANCELLED: 7,
+}
+_STATES = {code: state for state, code in CODES.items()}
+
+
+def hashed(*texts: str) -> UUID:
+    """Texts of any length as one short value; what is remembered of a key, never its text."""
+    whole = "\0\1".join(texts).encode("utf-8", "surrogatepass")
+    return UUID(bytes=hashlib.blake2b(whole, digest_size=16).digest())
+
+
+def state_of(code: int, run_at: int, now: int) -> State:
+    """A stored job's state; whether it is ready depends on the time."""
+    if code == 0 and run_at <= now:
+        return State.READY
+    return State.SCHEDULED if code == 0 else _STATES.get(code, State.HELD)
+
+
+def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
+    """The arguments of `insert_jobs` after the skew; a column of nulls travels as an empty one."""
+    edges = [(job.id, edge) for job in jobs for edge in job.after]
+    keyed = any(job.key is not None for job in jobs)
+    laned = any(job.lane is not None for job in jobs)
+    return [
+        [job.id for job in jobs],
+        [job.queue for job in jobs],
+        [clean(job.kind) for job in jobs],
+        [job.payload for job in jobs],
+        [job.delay for job in jobs] if any(job.delay for job in jobs) else [],
+        [job.run_at for job in jobs] if any(job.run_at is not None for job in jobs) else [],
+        [min(max(job.priority, 0), 2) for job in jobs],
+        [job.attempts for job in jobs],
+        [job.keep for job in jobs],
+        [None if job.key is None else hashed(job.key) for job in jobs] if keyed else [],
+        [clean(job.key) for job in jobs] if keyed else [],
+        [job.key is not None and job.unique == "forever" for job in jobs] if keyed else [],
+        [None if job.lane is None else hashed(job.lane) for job in jobs] if laned else [],
+        [clean(job.lane) for job in jobs] if laned else [],
+        [clean(job.thread) for job in jobs] if any(job.thread for job in jobs) else [],
+        [clean(job.cause) for job in jobs] if any(job.cause for job in jobs) else [],
+        [job.meta for job in jobs] if any(job.meta is not None for job in jobs) else [],
+        [clean(job.flow) for job in jobs] if any(job.flow for job in jobs) else [],
+        [clean(job.node) for job in jobs] if any(job.node for job in jobs) else [],
+        [clean(job.bundle) for job in jobs] if any(job.bundle for job in jobs) else [],
+        [parent for parent, _ in edges],
+        [edge.child for _, edge in edges],
+        [edge.policy == "fail" for _, edge in edges],
+    ]
+
+
+def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
+    """The arguments of `settle_jobs` after the skew."""
+    results = (
+        [ending.result for ending in endings]
+        if any(ending.result is not None for ending in endings)
+        else []
+    )
+    columns: list[Any] = [
+        [ending.lease.id for ending in endings],
+        [ending.lease.token for ending in endings],
+        results,
+    ]
+    if all(ending.state is State.DONE for ending in endings):
+        return [*columns, *([] for _ in range(8))]
+    failures = [ending.failure for ending in endings]
+    return [
+        *columns,
+        [CODES[ending.state] for ending in endings],
+        [ending.delay for ending in endings],
+        [ending.spend for ending in endings],
+        [failure and clean(failure.type) for failure in failures],
+        [failure and clean(failure.message) for failure in failures],
+        [failure and clean(failure.trace) for failure in failures],
+        [failure and clean(failure.fingerprint) for failure in failures],
+        [clean(ending.park) for ending in endings],
+    ]
+
+
+def lease_of(row: Record, token: int) -> Lease:
+    """A row that `claim_jobs` answered."""
+    (
+        uuid, queue, kind, payload, attempt, attempts, key, lane, thread, cause, meta, flow, node,
+        keep, inserted_at, claimed_at,
+    ) = row  # fmt: skip
+    identity = uuid.hex
+    return Lease(
+        id=identity,
+        queue=queue,
+        kind=restore(kind),
+        payload=payload,
+        attempt=attempt,
+        attempts=attempts,
+        token=token,
+        key=restore(key),
+        lane=restore(lane),
+        thread=restore(thread) or identity,
+        cause=restore(cause),
+        meta=meta,
+        flow=restore(flow),
+        node=restore(node),
+        keep=keep,
+        inserted_at=inserted_at,
+        claimed_at=claimed_at,
+    )
+
+
+def job_of(row: Record, now: int, *, history: bool = False) -> Job:
+    """A row of `everything`, with its history and edges if the row has them and they are asked."""
+    identity = row["id"].hex
+    failure = None
+    if row["error_type"] is not None:
+        failure = Failure(
+            type=restore(row["error_type"]),
+            message=restore(row["error_message"] or ""),
+            trace=restore(row["error_trace"] or ""),
+            fingerprint=restore(row["fingerprint"] or ""),
+        )
+    job = Job(
+        id=identity,
+        queue=row["queue"],
+        kind=restore(row["kind"]),
+        state=state_of(row["state"], row["run_at"], now),
+        payload=row["payload"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        attempts=row["attempts"],
+        inserted_at=row["inserted_at"],
+        run_at=row["run_at"],
+        ended_at=row["ended_at"],
+        lease_until=row["lease_until"],
+        worker=restore(row["worker"]),
+        key=restore(row["key"]),
+        unique="forever" if row["forever"] else "unfinished",
+        lane=restore(row["lane"]),
+        park=restore(row["park"]),
+        thread=restore(row["thread"]) or identity,
+        cause=restore(row["cause"]),
+        meta=row["meta"],
+        flow=restore(row["flow"]),
+        node=restore(row["node"]),
+        result=row["result"],
+        failure=failure,
+        note=restore(row["note"] or ""),
+    )
+    if history:
+        job.history = _history_of(row, job)
+        job.after = tuple(
+            After(child.hex, "fail" if fatal else "continue")
+            for child, fatal in zip(row["children"], row["fatals"], strict=True)
+        )
+        job.before = tuple(parent.hex for parent in row["parents"])
+    return job
+
+
+def _history_of(row: Record, job: Job) -> tuple[Attempt, ...]:
+    lines = [_attempt_of(line) for line in row["history"] or ()]
+    if job.state is State.DONE and job.ended_at is not None:
+        # The run that ended well cost no line: the row itself tells.
+        lines.append(
+            Attempt(
+                number=job.attempt,
+                outcome="done",
+                began_at=row["claimed_at"] or job.ended_at,
+                ended_at=job.ended_at,
+                worker=job.worker or "",
+            )
+        )
+    return tuple(lines[-50:])
+
+
+def _attempt_of(line: str) -> Attempt:
+    number, outcome, began_at, ended_at, worker, failure = _LINES.decode(line)
+    return Attempt(
+        number=number,
+        outcome=outcome,
+        began_at=began_at,
+        ended_at=ended_at,
+        worker=restore(worker),
+        failure=failure
+        and Failure(
+            type=restore(failure.type),
+            message=restore(failure.message),
+            trace=restore(failure.trace),
+            fingerprint=restore(failure.fingerprint),
+        ),
+    )
+
+
+_LINES = msgspec.json.Decoder(tuple[int, str, int, int, str, Failure | None])
+
+
+def known_ids(texts: Sequence[str]) -> list[str]:
+    """Those texts that are ids, in one spelling."""
+    return [identity for text in texts if (identity := parse_id(text))]
