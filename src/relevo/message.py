@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
@@ -142,6 +142,7 @@ class Message:
 
     __relevo__: ClassVar[Spec]
     __codec__: ClassVar[Codec[Any] | None]
+    __allow__: ClassVar[frozenset[str]]  # paths that may carry what looks like a secret
 
 
 class Command(Message):
@@ -164,10 +165,11 @@ class Command(Message):
         ordered: str | None = None,
         fair: str | None = None,
         keep: Duration = timedelta(days=7),
+        allow: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
-        _freeze(cls)
+        _freeze(cls, allow)
         owner = cls.__name__
         if priority not in PRIORITIES:
             raise DefinitionError(f"{owner}: priority is 'high', 'normal' or 'low'")
@@ -215,9 +217,11 @@ class Command(Message):
 class Event(Message):
     """A fact in the past tense; every listener gets a job of its own."""
 
-    def __init_subclass__(cls, *, name: str, key: str | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, *, name: str, key: str | None = None, allow: Iterable[str] = (), **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
-        _freeze(cls)
+        _freeze(cls, allow)
         if not _EVENT.fullmatch(name) or len(name) > 128:
             raise DefinitionError(
                 f"{name!r:.60} is not an event name: write a fact in lower case with dots, "
@@ -232,13 +236,14 @@ M = TypeVar("M", bound=Message)
 def codec(cls: type[M]) -> Codec[M]:
     """The codec of a message's class, made on first use: its types may be defined after it."""
     if cls.__codec__ is None:
-        cls.__codec__ = Codec(cls)
+        cls.__codec__ = Codec(cls, cls.__allow__)
     return cls.__codec__
 
 
-def _freeze(cls: type[Message]) -> None:
+def _freeze(cls: type[Message], allow: Iterable[str]) -> None:
     dataclass(frozen=True)(cls)
     cls.__codec__ = None
+    cls.__allow__ = frozenset(allow)
 
 
 def _template(text: str | None, cls: type) -> Template | None:

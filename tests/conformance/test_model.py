@@ -2,7 +2,7 @@
 
 Steps of time are whole hours and lengths end at half past, so that the moments that pass while a
 test runs never decide anything. Exact milliseconds are read from the store once they were found
-to lie where they must. The seed is in the failure's notes: RELEVO_SEED=… runs the same stories.
+to lie where they must. The seed is in the failure's notes: RELEVO_TEST_SEED=… runs the same stories.
 """
 
 from __future__ import annotations
@@ -632,7 +632,7 @@ class Story(RuleBasedStateMachine):
 
 def tell(store_name: str, folder: Path, examples: int, steps: int) -> None:
     """Run so many stories of so many steps against a store."""
-    number = int(os.environ.get("RELEVO_SEED", "1"))
+    number = int(os.environ.get("RELEVO_TEST_SEED", "1"))
     with start_blocking_portal() as portal:
 
         class OfThisStore(Story):
@@ -653,7 +653,7 @@ def tell(store_name: str, folder: Path, examples: int, steps: int) -> None:
         try:
             test()
         except BaseException as problem:
-            problem.add_note(f"RELEVO_SEED={number} runs the same stories")
+            problem.add_note(f"RELEVO_TEST_SEED={number} runs the same stories")
             raise
 
 
