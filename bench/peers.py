@@ -1,1 +1,118 @@
-"""Other queues, drained beside us."""
+"""Other queues beside us: the same number of no-op jobs, one worker process, at least once.
+
+Each peer has a virtual environment of its own, made on demand in the user's cache from peers.txt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.measure import Aim, Row, apart, in_turns
+from bench.throughput import by_callers
+from bench.work import Kept, drain, fill, rate
+
+if TYPE_CHECKING:
+    from bench.places import Place
+
+SECTION = "peers"
+HERE = Path(__file__).parent
+MOST = 10_000
+PATIENCE = 240.0
+THREEFOLD = Aim("ratio", ">=", 3.0)
+
+
+def known(store: str) -> dict[str, list[str]]:
+    """The peers of a store and what each needs."""
+    found: dict[str, list[str]] = {}
+    section = ""
+    for line in (HERE / "peers.txt").read_text().splitlines():
+        if line.startswith("#"):
+            section = line.removeprefix("#").strip()
+        elif line and section == store:
+            found[re.split(r"[\[=]", line)[0]] = line.split()
+    return found
+
+
+def environment(name: str, packages: list[str]) -> Path:
+    """The Python that has these packages; made if it is not there yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relevo-bench"
+    mark = hashlib.blake2s(" ".join(packages).encode(), digest_size=4).hexdigest()
+    folder = cache / f"{name}-{mark}"
+    if not (folder / "ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        uv = [sys.executable, "-m", "uv"]
+        _quietly([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+        python = str(folder / "bin" / "python")
+        _quietly([*uv, "pip", "install", "--quiet", "--python", python, *packages])
+        (folder / "ready").touch()
+    return folder / "bin" / "python"
+
+
+def _quietly(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"ended with {done.returncode}")
+    return done.stdout
+
+
+def peer(place: Place, name: str, packages: list[str], jobs: int) -> dict[str, float]:
+    """Its figures."""
+    python = environment(name, packages)
+    with place.bare() as url:
+        said = _quietly([str(python), str(HERE / "peer" / f"on_{name}.py"), url, str(jobs)])
+    return json.loads(said.strip().splitlines()[-1])
+
+
+def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) -> Iterator[Row]:
+    """Rows of the table: ours beside each peer, best first, and who could not run and why."""
+    jobs = min(jobs, MOST)
+
+    def ours_in() -> float:
+        with place.fresh() as url:
+            return apart(by_callers, url, jobs)
+
+    def ours_out() -> float:
+        with place.fresh() as url:
+            apart(fill, url, Kept, jobs)
+            return rate(drain(url, jobs)[0])
+
+    figures: dict[str, dict[str, float]] = {}
+    absent: dict[str, str] = {}
+    enqueue: list[float] = []
+    drained: list[float] = []
+    for name, packages in known(place.name).items():
+        say(f"relevo and {name}")
+        ours = in_turns(1, ours_in, ours_out)
+        enqueue += ours[0]
+        drained += ours[1]
+        try:
+            figures[name] = peer(place, name, packages, jobs)
+        except (RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
+            absent[name] = str(error)
+    for verb, ours, what in (
+        ("drain", drained, f"drain of {jobs:,}, history on"),
+        ("enqueue", enqueue, "enqueue, 100 callers"),
+    ):
+        best = sorted(figures, key=lambda name: -figures[name][verb])
+        for name in best:
+            yield Row(
+                section=SECTION,
+                name=what,
+                unit="jobs/s",
+                ours=ours,
+                other=[figures[name][verb]],
+                against=known(place.name)[name][0].replace("==", " "),
+                aim=THREEFOLD if name == best[0] else None,
+            )
+    for name, reason in absent.items():
+        yield Row(section=SECTION, name=f"{name} could not run", unit="", ours=[0.0], note=reason)

@@ -43,6 +43,10 @@ class Place(ABC):
     def empty(self) -> Any:
         """The same without tables, as a context manager."""
 
+    def bare(self) -> Any:
+        """The address of an empty server, for who brings tables of its own."""
+        return self.empty()
+
     @abstractmethod
     def versions(self) -> dict[str, str]: ...
 
@@ -108,9 +112,14 @@ class Postgres(Place):
             self._server.sql("drop schema if exists raw cascade")
             self._server.sql("checkpoint")  # its cost belongs to this sample, not to the next
 
-    @property
-    def url(self) -> str:
-        return self._server.url
+    @contextmanager
+    def bare(self) -> Iterator[str]:
+        name = f"peer_{next(self._numbers)}"
+        self._server.sql(f"create database {name} owner relevo", database="postgres")
+        try:
+            yield self._server.url.removesuffix("relevo") + name
+        finally:
+            self._server.sql(f"drop database {name} with (force)", database="postgres")
 
     def versions(self) -> dict[str, str]:
         import asyncpg

@@ -28,7 +28,7 @@ async def _one_by_one(pipe: Pipe, url: str, jobs: int) -> float:
         return jobs / taken()
 
 
-async def _by_callers(pipe: Pipe, url: str, jobs: int) -> float:
+async def by_callers(pipe: Pipe, url: str, jobs: int) -> float:
     """Each caller waits for its job to be safe before it brings the next."""
     async with Relevo(url, apps=[app()]) as relevo:
         await relevo.enqueue(Kept(0))
@@ -106,7 +106,7 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
         rounds,
         raw_in(CALLERS, jobs),
         raw_in(BATCH, jobs),
-        ours_in(_by_callers, jobs),
+        ours_in(by_callers, jobs),
         ours_in(_in_bulk, jobs),
     )
     yield row(f"enqueue, {CALLERS} callers", ours, alike, None, f"raw, {CALLERS} rows a commit")

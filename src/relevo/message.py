@@ -236,7 +236,7 @@ M = TypeVar("M", bound=Message)
 def codec(cls: type[M]) -> Codec[M]:
     """The codec of a message's class, made on first use: its types may be defined after it."""
     if cls.__codec__ is None:
-        cls.__codec__ = Codec(cls, cls.__allow__)
+        cls.__codec__ = Codec(cls, allow=cls.__allow__)
     return cls.__codec__
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -95,6 +96,7 @@ class Box:
             [sys.executable, "-m", "relevo.cli", *args],
             cwd=self.folder,
             env=self.environment,
+            preexec_fn=_heed_interrupts,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
 
@@ -113,6 +115,11 @@ class Box:
         from relevo.stores import open_store
 
         return asyncio.run(whole())
+
+
+def _heed_interrupts() -> None:
+    # Tests that run in the background are deaf to them, and so would be what they start.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -583,40 +590,50 @@ def test_dead_letters_are_discarded_with_a_note(box: Box) -> None:
     assert box("jobs", "show", two, "--json").json["job"]["note"] == "old supplier"
 
 
+def at_terminal(box: Box, *args: str, until: str, typed: str = "") -> tuple[int, str]:
+    """Run the program on a terminal; once `until` is seen, type something or else interrupt."""
+    ours, theirs = pty.openpty()
+    process = box.start(*args, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen, is_answered = "", False
+    while select.select([ours], [], [], 30)[0]:
+        try:
+            some = os.read(ours, 65_536)
+        except OSError:  # how Linux says that the other side has closed
+            break
+        seen += some.decode(errors="replace")
+        if until in seen and not is_answered:
+            is_answered = True
+            if typed:
+                os.write(ours, typed.encode())
+            else:
+                process.send_signal(signal.SIGINT)
+    os.close(ours)
+    process.kill()  # nothing to kill unless the wait above was in vain
+    return process.wait(30), seen
+
+
 def test_a_person_at_a_terminal_is_asked(box: Box) -> None:
     ids = [made(box, State.DEAD) for _ in range(2)]
+    args = ("dead", "discard", "--all", "--note", "old")
 
-    def at_terminal(typed: bytes) -> tuple[int, str]:
-        ours, theirs = pty.openpty()
-        process = box.start(
-            *("dead", "discard", "--all", "--note", "old"),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        )
-        os.close(theirs)
-        os.write(ours, typed)
-        seen = b""
-        while True:
-            try:
-                some = os.read(ours, 65_536)
-            except OSError:  # Linux tells so that the other side has closed
-                some = b""
-            if not some:
-                break
-            seen += some
-        os.close(ours)
-        return process.wait(30), seen.decode()
-
-    code, seen = at_terminal(b"n\n")
+    code, seen = at_terminal(box, *args, until="[y/N]", typed="n\n")
     assert code == 1
     assert "Discard 2 dead letters?" in seen
     assert "nothing was changed" in seen
     assert {state_of(box, id) for id in ids} == {State.DEAD}
-    code, seen = at_terminal(b"y\n")
+    code, seen = at_terminal(box, *args, until="[y/N]", typed="y\n")
     assert code == 0
     assert "2 of 2 discarded" in seen
     assert {state_of(box, id) for id in ids} == {State.CANCELLED}
+
+
+def test_top_is_live_on_a_terminal_until_ctrl_c(box: Box) -> None:
+    added(box)
+    code, seen = at_terminal(box, "top", "--every", "200ms", until=WORK)
+    assert code == 0
+    assert "Traceback" not in seen
+    assert "\x1b[" in seen
 
 
 # effects
@@ -704,9 +721,9 @@ def test_doctor_is_content_with_a_healthy_store(box: Box) -> None:
     assert box("doctor").code == 0
 
 
-def test_doctor_finds_what_is_wrong(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    added(box)
+def test_doctor_finds_what_is_wrong(box: Box) -> None:
     held(box)
+    added(box)
     box("queues", "pause", OTHER)
     found = {(row["level"], row["subject"]) for row in box("doctor", "--json").json}
     assert ("warning", WORK) in found
@@ -718,6 +735,18 @@ def test_doctor_finds_what_is_wrong(box: Box, monkeypatch: pytest.MonkeyPatch) -
     away = box("doctor", "--store", "sqlite:////nowhere/at/all.db", "--json")
     assert away.code == 3
     assert ("error", "store") in {(row["level"], row["subject"]) for row in away.json}
+
+
+def test_wrong_settings_are_named_all_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B64"""
+    monkeypatch.setenv("RELEVO_STOER_URL", f"postgresql://root:{CANARY}@host/db")
+    monkeypatch.setenv("RELEVO_CONCURRENCY", CANARY)
+    for args in (("jobs", "ls"), ("work", "--app", "shop:app"), ("doctor",), ("settings",)):
+        answer = box(*args)
+        assert answer.code == (1 if args[0] in ("doctor", "settings") else 2)
+        for name in ("RELEVO_STOER_URL", "RELEVO_CONCURRENCY"):
+            assert name in answer.out + answer.err
+        assert CANARY not in answer.out + answer.err
 
 
 def test_a_backup_is_a_store_of_its_own(box: Box) -> None:

@@ -131,7 +131,9 @@ async def test_pages_follow_one_another_without_gaps(desk: Desk, store: Store) -
     assert seen == ids[::-1]
 
 
-@pytest.mark.parametrize("cursor", ["abc", "-1", "10e18", "';drop table relevo_jobs", "\x00", "\ud800"])
+@pytest.mark.parametrize(
+    "cursor", ["abc", "-1", "10e18", "';drop table relevo_jobs", "\x00", "\ud800"]
+)
 async def test_a_tampered_cursor_is_refused(desk: Desk, cursor: str) -> None:
     """B60"""
     with pytest.raises(DefinitionError, match="cursor"):
@@ -557,7 +559,7 @@ async def test_a_rate_spreads_what_is_retried(desk: Desk, store: Store) -> None:
     sweep = await desk.retry_where(Filter(), ANN, rate="10/s")
 
     assert sweep.changed == 4
-    due = sorted((await look(store, id)).run_at for id in ids)
+    due = sorted([(await look(store, id)).run_at for id in ids])
     assert due[-1] - due[0] >= 250
     assert loop.time() - began < 5
 

@@ -114,3 +114,18 @@ def test_two_workers_for_one_command_are_refused() -> None:
 
     with pytest.raises(DefinitionError, match="a command has one worker"):
         Relevo("sqlite:///never-opened.db", apps=[App("test", workers=[one, two])])
+
+
+def test_a_field_that_looks_like_a_secret_travels_only_if_allowed() -> None:
+    from relevo.errors import DefinitionError as Refused
+    from relevo.message import codec
+
+    class Plain(Command, queue="test:a:b"):
+        password: str
+
+    class Allowed(Command, queue="test:a:c", allow=["password"]):
+        password: str
+
+    with pytest.raises(Refused):
+        codec(Plain)
+    assert codec(Allowed).encode(Allowed("a reference")) == b'{"password":"a reference"}'

@@ -103,11 +103,11 @@ def _ready_output() -> None:
 
 
 def _usage(error: Any) -> None:
-    from relevo.cli.terminal import clean, say
+    from relevo.cli.terminal import say
 
     ctx = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and ctx is not None:
         sys.stderr.write(ctx.get_help() + "\n")
         return
     hint = f" (see `{ctx.command_path} --help`)" if ctx is not None else ""
-    say(clean(error.format_message()).rstrip(".") + hint)
+    say(error.format_message().rstrip(".") + hint)

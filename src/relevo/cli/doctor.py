@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from relevo.cli.tables import span, table
-from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, clean
+from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.desk import Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.job import LIVE, State
@@ -98,4 +98,4 @@ def _warning(subject: str, message: str) -> Finding:
 
 
 def _error(subject: str, error: Exception) -> Finding:
-    return Finding(level="error", subject=subject, message=clean(str(error)))
+    return Finding(level="error", subject=subject, message=discreet(str(error)))

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from relevo.cli.jobs import Id, effects_table
-from relevo.cli.tables import at, fields
+from relevo.cli.tables import at, data, fields
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -66,7 +66,7 @@ async def show(terminal: Terminal, id: Id, name: Name, reveal: Reveal = False) -
                 ("state", shown.state),
                 ("key", shown.key),
                 ("attempt", shown.attempt),
-                ("result", shown.result and shown.result.decode(errors="replace")),
+                ("result", data(shown.result)),
                 ("error", shown.error),
                 ("intended", at(shown.created_at)),
                 ("updated", at(shown.updated_at)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.tables import ago, at, cell, fields, short, table
+from relevo.cli.tables import ago, at, cell, data, fields, short, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -220,8 +220,8 @@ def job_text(job: Job, effects: list[Effect]) -> RenderableType:
                 ("waits for", " ".join(edge.child for edge in job.after)),
                 ("waited for by", " ".join(job.before)),
                 ("note", job.note),
-                ("payload", job.payload.decode(errors="replace")),
-                ("result", job.result and job.result.decode(errors="replace")),
+                ("payload", data(job.payload)),
+                ("result", data(job.result)),
                 ("error", failure and f"{failure.type}: {failure.message}"),
                 ("group", failure and failure.fingerprint),
             )
@@ -263,7 +263,7 @@ def effects_table(effects: list[Effect]) -> RenderableType:
                 effect.state,
                 ago(effect.updated_at or effect.created_at),
                 effect.key,
-                effect.result and short(effect.result.decode(errors="replace")),
+                short(data(effect.result)),
                 short(effect.error),
                 effect.decided_by,
             )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from relevo.cli.tables import at, cell, short, span, table
+from relevo.cli.tables import at, cell, data, short, span, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
     AppOption,
+    AsIs,
     Cursor,
     Limit,
     Reveal,
@@ -20,7 +22,9 @@ from relevo.cli.terminal import (
 )
 from relevo.desk import Story
 from relevo.errors import SettingsError
+from relevo.job import Job
 from relevo.settings import PREFIX, describe
+from relevo.store import Effect
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,34 +93,27 @@ async def trace(
 
 def story_text(story: Story) -> RenderableType:
     from rich.console import Group
+    from rich.padding import Padding
 
     lines: list[Any] = [cell(f"found by {' and '.join(story.found)}"), ""]
     for depth, job in story.tree():
-        indent = "  " * depth
-        lines.append(cell(f"{indent}{at(job.inserted_at)}  {job.queue}  {job.kind}  {job.state}"))
-        lines.append(cell(f"{indent}  {job.id}" + (f"  key {job.key}" if job.key else "")))
-        lines += [
-            cell(
-                f"{indent}  run {run.number}: {run.outcome} in {run.ended_at - run.began_at} ms"
-                + (
-                    f", {short(f'{run.failure.type}: {run.failure.message}', 100)}"
-                    if run.failure
-                    else ""
-                )
-            )
-            for run in job.history
-        ]
-        lines += [
-            cell(
-                f"{indent}  effect {effect.name}: {effect.state}"
-                + (f" → {short(effect.result.decode(errors='replace'))}" if effect.result else "")
-            )
-            for effect in story.effects
-            if effect.job == job.id
-        ]
+        effects = [effect for effect in story.effects if effect.job == job.id]
+        lines += [Padding(cell(line), (0, 0, 0, 4 * depth)) for line in _told(job, effects)]
     if story.is_cut:
-        lines.append(cell("… and more than a story holds"))
+        lines.append("… and more than a story holds")
     return Group(*lines)
+
+
+def _told(job: Job, effects: list[Effect]) -> Iterator[str]:
+    yield f"{at(job.inserted_at)}  {job.queue}  {job.kind}  {job.state}"
+    yield f"  {job.id}" + (f"  key {job.key}" if job.key else "")
+    for run in job.history:
+        failure = run.failure
+        why = f", {short(f'{failure.type}: {failure.message}', 100)}" if failure else ""
+        yield f"  run {run.number}: {run.outcome} in {run.ended_at - run.began_at} ms{why}"
+    for effect in effects:
+        result = short(data(effect.result))
+        yield AsIs(f"  effect {effect.name}: {effect.state}" + (f" → {result}" if result else ""))
 
 
 async def settings(terminal: Terminal) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from relevo.cli.terminal import clean
+from relevo.cli.terminal import AsIs, clean
 from relevo.clock import moment
 from relevo.job import State
 
@@ -57,7 +57,9 @@ def cell(value: Any) -> Text:
 
     if value is None:
         return Text("·", style="dim")
-    text = f"{value:,}" if type(value) is int else clean(str(value))
+    text = (
+        f"{value:,}" if type(value) is int else clean(value if type(value) is AsIs else str(value))
+    )
     return Text(text, style=COLOURS.get(text, ""))
 
 
@@ -103,9 +105,14 @@ def at(ms: int | None) -> str | None:
     return moment(ms).astimezone().strftime("%Y-%m-%d %H:%M:%S %z") if ms else None
 
 
+def data(value: bytes | None) -> str | None:
+    """A payload or result, which is masked unless the person asked for it as it is."""
+    return None if value is None else AsIs(value.decode(errors="replace"))
+
+
 def short(text: str | None, most: int = 60) -> str | None:
     """The first line, cut."""
     if text is None:
         return None
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return type(text)(line if len(line) <= most else line[: most - 1] + "…")

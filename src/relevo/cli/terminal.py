@@ -27,6 +27,7 @@ import typer
 from relevo.desk import Desk, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, SettingsError
 from relevo.outcome import scrub
+from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class Terminal:
         except ValueError as error:
             raise SettingsError(f"the store's address cannot be read: {error}") from error
         except ImportError as error:
-            raise SettingsError(f"this store needs a driver that is missing: {error}") from error
+            extra = "postgres" if self.url.startswith("postgres") else "redis"
+            raise SettingsError(f"{error}: pip install 'relevo[{extra}]'") from error
 
     @asynccontextmanager
     async def desk(self) -> AsyncGenerator[Desk]:
@@ -187,16 +189,29 @@ def hide_password(url: str) -> None:
             _hidden.add(secret)
 
 
-def clean(text: str) -> str:
-    """Text that is safe on a terminal: no secrets, no control characters."""
+def discreet(text: str) -> str:
+    """What an error says, without the password of the store's address."""
     for secret in sorted(_hidden, key=len, reverse=True):
-        text = text.replace(secret, "***")
+        text = text.replace(secret, HIDDEN)
+    return scrub(text)
+
+
+class AsIs(str):
+    """Text to print with its secrets, because they are masked already or the person asked."""
+
+    __slots__ = ()
+
+
+def clean(text: str) -> str:
+    """Text that is safe on a terminal: no control characters, and no secrets unless AsIs."""
+    if isinstance(text, AsIs):
+        return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
     return scrub(text)
 
 
 def say(text: str) -> None:
     """One line on standard error."""
-    line = " ".join(clean(text).split())
+    line = " ".join(discreet(text).split())
     # A closed standard error is no reason to fail differently.
     try:
         sys.stderr.write(f"relevo: {line}\n")

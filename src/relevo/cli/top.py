@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -73,7 +74,10 @@ async def top(
             return
         from rich.live import Live
 
-        with Live(screen(sample.rows(None), sample.workers), console=terminal.console) as live:
+        with (
+            Live(screen(sample.rows(None), sample.workers), console=terminal.console) as live,
+            suppress(asyncio.CancelledError),  # Ctrl-C is how a person leaves
+        ):
             while True:
                 await asyncio.sleep(pause)
                 before, sample = sample, await _sample(desk)
