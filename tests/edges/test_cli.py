@@ -596,21 +596,25 @@ def at_terminal(box: Box, *args: str, until: str, typed: str = "") -> tuple[int,
     process = box.start(*args, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen, is_answered = "", False
-    while select.select([ours], [], [], 30)[0]:
-        try:
-            some = os.read(ours, 65_536)
-        except OSError:  # how Linux says that the other side has closed
-            break
-        seen += some.decode(errors="replace")
-        if until in seen and not is_answered:
-            is_answered = True
-            if typed:
-                os.write(ours, typed.encode())
-            else:
-                process.send_signal(signal.SIGINT)
-    os.close(ours)
-    process.kill()  # nothing to kill unless the wait above was in vain
-    return process.wait(30), seen
+    deadline = time.monotonic() + 30
+    try:
+        while time.monotonic() < deadline and select.select([ours], [], [], 30)[0]:
+            try:
+                seen += os.read(ours, 65_536).decode(errors="replace")
+            except OSError:  # how Linux says that the other side has closed
+                break
+            if until in seen and not is_answered:
+                is_answered = True
+                if typed:
+                    os.write(ours, typed.encode())
+                else:
+                    process.send_signal(signal.SIGINT)
+        assert is_answered, seen
+        return process.wait(30), seen
+    finally:
+        os.close(ours)
+        process.kill()
+        process.wait()
 
 
 def test_a_person_at_a_terminal_is_asked(box: Box) -> None:

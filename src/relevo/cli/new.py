@@ -116,7 +116,7 @@ app = App(
 '''
 
 _PART_OF_APP = '''\
-"""$name, its table of contents. The app $app lists it:
+"""$name, its table of contents. Its app lists it:
 
 App(
     "$app",

@@ -35,17 +35,19 @@ COLOURS = {
 }
 STATES = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING, State.PARKED, State.HELD)
 """The live states in the order in which people ask for them."""
+WHOLE = ("id", "job", "queue", "group", "state")
+"""Columns to copy from: a narrow terminal folds the others."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A plain table: words to the left, numbers to the right, ids in one piece."""
+    """A plain table: words to the left, numbers to the right."""
     from rich.table import Table
 
     every = list(rows)
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for place, name in enumerate(columns):
         is_number = bool(every) and all(isinstance(row[place], int) for row in every)
-        made.add_column(name, justify="right" if is_number else "left", no_wrap=name == "id")
+        made.add_column(name, justify="right" if is_number else "left", no_wrap=name in WHOLE)
     for row in every:
         made.add_row(*map(cell, row))
     return made

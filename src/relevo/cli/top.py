@@ -93,7 +93,7 @@ def screen(rows: list[dict[str, Any]], workers: list[WorkerInfo]) -> RenderableT
 
     columns = ("ready", "running", "scheduled", "parked", "held", "dead", "done")
     queues = table(
-        ("queue", "mode", "per second", *columns, "oldest"),
+        ("queue", "mode", "per s", *columns, "oldest"),
         (
             (
                 row["queue"],
