@@ -153,6 +153,22 @@ async def hook(delivery, ctx):
     await ctx.once("x", lambda key: None)  # <-
 """,
     """
+import subprocess
+
+@app.post("/whatever")
+async def handler(mailer):
+    await mailer.send("x")  # <-
+    await send_whatsapp_message("x")  # <-
+    await sendEmail("x")  # <-
+    await ask_llm("x")  # <-
+    await payment_gateway.charge(1)  # <-
+
+def create_app():
+    @app.get("/inside")
+    async def inner():
+        subprocess.run(["wkhtmltopdf"])  # <-
+""",
+    """
 def build_pdf(order):
     return b""
 
@@ -388,6 +404,14 @@ class A(Command):
 
 @app.listener(queue="shop:orders:hear")
 async def hear(fact: Paid) -> None: ...
+""",
+    """
+from sanic import Sanic
+
+app = Sanic("x")
+
+@app.listener(queue="before_server_start")
+async def start(app) -> None: ...
 """,
 ]
 

@@ -151,6 +151,35 @@ def test_a_library_is_not_mistaken_for_a_file_of_its_name(tmp_path: Path) -> Non
     assert report.message.endswith("handler → pay → stripe.Charge.create_async")
 
 
+def test_what_a_gateway_package_holds_is_a_gateway_under_any_name(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "shop/__init__.py": "",
+        "shop/gateways/__init__.py": "from typing import Protocol\n\n"
+        "class Supplier(Protocol):\n    async def book(self, order): ...\n\n"
+        "def pick(id: int) -> Supplier: ...\n",
+        "shop/workers.py": "from shop import gateways\n\n@app.worker\n"
+        "async def work(order: Book, ctx):\n    rental = gateways.pick(28)\n"
+        '    await rental.book(order)\n    await ctx.once("x", rental.book)\n',
+    }
+    [report] = check([write(tmp_path, files)])
+    assert (report.code, report.line) == ("RV010", 6)
+
+
+def test_of_two_modules_of_one_name_the_nearer_is_meant(tmp_path: Path) -> None:
+    api = 'from app.mail import tell\n\n@app.get("/x")\ndef handler():\n    tell()\n'
+    slow = "import time\n\ndef tell():\n    time.sleep(1)\n"
+    files: dict[str, str | bytes] = {
+        "a/app/__init__.py": "",
+        "a/app/api.py": api,
+        "a/app/mail.py": slow,
+        "b/app/__init__.py": "",
+        "b/app/api.py": api,
+        "b/app/mail.py": "def tell(): ...\n",
+    }
+    [report] = check([write(tmp_path, files)])
+    assert report.file.endswith("/a/app/api.py")
+
+
 def test_wiring_in_lists_gives_functions_their_roles(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "shop/__init__.py": "from relevo import App, listener\n"
@@ -399,6 +428,12 @@ def test_long_ways_are_followed_in_one_walk(tmp_path: Path) -> None:
     reports = of(check([tmp_path]), "RV001")
     assert len(reports) == 4_000
     assert reports[0].message.endswith("… → f8000 → requests.get")
+
+
+def test_a_name_as_long_as_a_file_is_cut_short(tmp_path: Path) -> None:
+    name = "x" * 100_000
+    write(tmp_path, {"a.py": f"from relevo import Command\nclass {name}(Command): ...\n"})
+    assert all(len(report.message) < 500 for report in check([tmp_path]))
 
 
 def test_a_huge_file_is_reported_and_not_read(tmp_path: Path) -> None:

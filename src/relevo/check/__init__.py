@@ -15,6 +15,9 @@ from relevo.check.source import Allow, Source, Unread, find, read
 
 __all__ = ["RULES", "Report", "Rule", "check"]
 
+MESSAGE_MAX = 400
+"""Names come from the source, which may be anyone's, and a name may be as long as a file."""
+
 
 def check(
     paths: Iterable[str | Path],
@@ -48,7 +51,7 @@ def _told(rule: Rule, findings: Iterable[Finding]) -> Iterator[Report]:
     for finding in findings:
         source = finding.module.source
         line = getattr(finding.node, "lineno", 1)
-        if not any(each.silences == line and each.code == rule.code for each in source.allows):
+        if (line, rule.code) not in source.silenced:
             col = _column(source, line, getattr(finding.node, "col_offset", 0))
             yield _report(rule.code, source.file, line, col, finding.message)
 
@@ -69,7 +72,8 @@ def _problem(allow: Allow) -> str:
 
 
 def _report(code: str, file: str, line: int, col: int, message: str) -> Report:
-    return Report(file, line, col, code, message, RULES[code].mending)
+    short = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
+    return Report(file, line, col, code, short, RULES[code].mending)
 
 
 def _column(source: Source, line: int, offset: int) -> int:

@@ -501,10 +501,14 @@ class Project:
     def _module(self, origin: Import, importer: Module) -> Module | None:
         if origin.level:
             return self._by_path.get(_relative(origin, importer))
-        for module in self._by_name.get(origin.module.rpartition(".")[2], ()):
-            if module is not importer and _answers_to(module, origin.module, importer):
-                return module
-        return None
+        named = self._by_name.get(origin.module.rpartition(".")[2], ())
+        answers = [
+            module
+            for module in named
+            if module is not importer and _answers_to(module, origin.module, importer)
+        ]
+        # Where two projects under one roof have an `app.main`, the nearer one is meant.
+        return max(answers, key=lambda module: _nearness(module, importer), default=None)
 
 
 def parts(annotation: ast.expr) -> Iterator[ast.expr]:
@@ -553,6 +557,11 @@ def _relative(origin: Import, importer: Module) -> Path:
     for _ in range(origin.level - 1):
         folder = folder.parent
     return folder.joinpath(*origin.module.split(".")) if origin.module else folder
+
+
+def _nearness(module: Module, importer: Module) -> int:
+    shared = zip(module.source.path.parts, importer.source.path.parts, strict=False)
+    return next((place for place, (ours, theirs) in enumerate(shared) if ours != theirs), 0)
 
 
 def _module_name(path: Path, packages: dict[Path, bool]) -> tuple[str, Path]:

@@ -123,7 +123,12 @@ _PROCESSES = words(
 
 # Known by their name alone.
 
-_SENDS = re.compile(r"_*(?:send|deliver|dispatch)_?(?:\w+_)?(?:e?mails?|sms|whatsapp)(?:_now)?")
+_SENDS = re.compile(
+    r"_*(?:send|deliver|dispatch)_?(?:\w+_)?(?:e?mails?|sms|whatsapp|telegram|slack|push)"
+    r"(?:_(?:messages?|notifications?|now|async))?"
+)
+_MAILERS = words("mailer mail smtp emailer mailgun sendgrid ses twilio")
+_MAILS = words("send deliver send_message sendmail send_mail")
 _MAKES_PDF = re.compile(
     r"_*(?:generate|render|make|create|build|write|print|export|html_to|to)_?(?:\w+_)?pdfs?"
 )
@@ -154,10 +159,14 @@ def touch(project: Project, call: ast.Call, scope: Scope, is_awaited: bool) -> T
     """What a call touches outside or waits for, if anything."""
     value = project.value(call.func, scope)
     if isinstance(value, Outside):
+        steps = value.dotted.strip(".").split(".")
         known = named(value.dotted, call.args, is_awaited)
-        if known or not value.dotted.startswith("."):
-            return known or _guessed(project, call, scope, is_awaited, value.dotted)
-    return _guessed(project, call, scope, is_awaited, "")
+        return known or _guessed(project, call, scope, is_awaited, steps)
+    steps = dotted(call.func)
+    if isinstance(value, Function) and _GATEWAY.search(value.module.name):
+        # shop.gateways.hertz.book, under whatever name it is held here
+        steps = [*value.module.name.split("."), *steps[-1:]]
+    return _guessed(project, call, scope, is_awaited, steps)
 
 
 def named(name: str, args: Iterable[ast.expr], is_awaited: bool) -> Touch | None:
@@ -193,10 +202,9 @@ def _changes(kind: Kind, verb: str, args: list[ast.expr]) -> bool:
 
 
 def _guessed(
-    project: Project, call: ast.Call, scope: Scope, is_awaited: bool, name: str
+    project: Project, call: ast.Call, scope: Scope, is_awaited: bool, steps: list[str]
 ) -> Touch | None:
     """What the names themselves tell, where no library is known."""
-    steps = name.strip(".").split(".") if name else dotted(call.func)
     if not steps or steps[-1][:1].isupper():
         return None  # a class: SendEmail(…) is an order, not the sending
     *before, last = steps
@@ -211,7 +219,7 @@ def _guessed(
         reads = _READS_FIRST.fullmatch(plain) is not None
         is_call = is_awaited or not _picks(plain, before)
         return Touch(label, Kind.GATEWAY, not reads, is_sure=False) if is_call else None
-    if _SENDS.fullmatch(plain):
+    if _SENDS.fullmatch(plain) or (plain in _MAILS and _MAILERS.intersection(before[-1:])):
         return Touch(label, Kind.MAIL, is_effect=True, is_sure=False)
     if _MAKES_PDF.fullmatch(plain):
         return Touch(label, Kind.PDF, is_sure=False)

@@ -158,7 +158,15 @@ class Roles:
         return [value for value in values if isinstance(value, Function)]
 
     def _is_decorated(self, function: Function, word: str) -> bool:
-        return any(dotted(each)[-1:] == [word] for each in function.node.decorator_list)
+        scope = function.outer or function.module
+        return any(self.is_ours(each, word, scope) for each in function.node.decorator_list)
+
+    def is_ours(self, node: ast.expr, word: str, scope: Scope) -> bool:
+        """Whether something is called by a word of relevo's, and is not known to be another's."""
+        if dotted(node)[-1:] != [word]:
+            return False
+        value = self.project.value(node, scope)
+        return not isinstance(value, Outside) or value.dotted.startswith("relevo.")
 
     def _is_handler(self, function: Function) -> bool:
         if any(self._is_route(each) for each in function.node.decorator_list):

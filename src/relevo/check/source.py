@@ -11,7 +11,7 @@ import sys
 import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SIZE_MAX = 2 * 1024 * 1024
@@ -60,6 +60,10 @@ class Source:
     tree: ast.Module
     lines: list[str]
     allows: list[Allow]
+    silenced: set[tuple[int, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.silenced = {(allow.silences, allow.code) for allow in self.allows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def queue_names(app: Application) -> Iterator[Finding]:
             yield from _queue(app, command.options["queue"], command.cls.scope)
     for module in app.project.modules:
         for call, scope in module.calls:
-            if dotted(call.func)[-1:] == ["listener"]:
+            if app.roles.is_ours(call.func, "listener", scope):
                 for keyword in call.keywords:
                     if keyword.arg == "queue":
                         yield from _queue(app, keyword.value, scope)
