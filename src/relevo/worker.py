@@ -89,6 +89,7 @@ class Worker:
         self._settle_now = asyncio.Event()
         self._slot_free = asyncio.Event()
         self._stop = asyncio.Event()
+        self._nudged = asyncio.Event()
         self._is_closing = False
         self._pace = (0.0, 0)  # when, and how many had finished
         self._ahead = 0
@@ -96,6 +97,11 @@ class Worker:
     def stop(self) -> None:
         """Stop politely: give back what has not begun, let the rest end within the grace."""
         self._stop.set()
+        self._nudged.set()
+
+    def nudge(self) -> None:
+        """Look for jobs now, whatever it was waiting for."""
+        self._nudged.set()
 
     @property
     def running(self) -> int:
@@ -127,7 +133,8 @@ class Worker:
         finally:
             lifeline.stop()
             self.runner.close()
-            await asyncio.to_thread(lifeline.join, 5)
+            if lifeline.is_alive():  # not if it was never started, or what went wrong is hidden
+                await asyncio.to_thread(lifeline.join, 5)
 
     async def _forgive_unknown(self) -> None:
         """Let go of what was parked because nobody knew it, now that somebody may."""
@@ -169,15 +176,15 @@ class Worker:
             await asyncio.sleep(1)
 
     async def _first(self, something: Coroutine[Any, Any, object]) -> None:
-        """Wait for something, or for stop()."""
-        work = asyncio.create_task(something)
-        stop = asyncio.create_task(self._stop.wait())
+        """Wait for something, or for stop() or nudge()."""
+        tasks = {asyncio.create_task(something), asyncio.create_task(self._nudged.wait())}
         try:
-            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (work, stop):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(work, stop, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._nudged.clear()
 
     def _free(self) -> int:
         """How many jobs to claim: the free slots, and a little ahead when jobs are quick."""

@@ -1,0 +1,33 @@
+"""A fresh store of every kind that processes reach by its address, and a ledger beside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from relevo.store import Store
+from relevo.testing import ManualClock
+from tests.conformance.fresh import STORES, fresh
+from tests.faults.ledger import Ledger
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=STORES)
+async def store(
+    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
+) -> AsyncIterator[Store]:
+    async with fresh(request.param, clock, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    kept = Ledger(tmp_path / "ledger")
+    yield kept
+    kept.close()

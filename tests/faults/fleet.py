@@ -1,0 +1,204 @@
+"""A fleet of worker processes that are killed, stopped, paused and replaced.
+
+`python -m tests.faults.fleet` is one of them: it reads FAULT_ORDERS from its environment, works
+until SIGTERM, and writes its log to standard error, which the fleet keeps in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.faults.ledger import Ledger
+
+HOME = Path(__file__).parents[2]
+
+
+class Member:
+    """One process of the fleet."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self.log = log
+        self.killed_at: float | None = None
+        with log.open("ab") as lines:
+            self.process = subprocess.Popen(
+                command, cwd=HOME, env=environment, stdin=subprocess.DEVNULL,
+                stdout=lines, stderr=lines, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> float:
+        """kill -9; answers when."""
+        self.killed_at = time.monotonic()
+        self.process.kill()
+        self.process.wait()
+        return self.killed_at
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout: float) -> int:
+        return self.process.wait(timeout)
+
+    def said(self) -> str:
+        """Its log."""
+        return self.log.read_text(errors="replace")
+
+
+class Fleet:
+    """Workers on one store; leaving the block stops them politely and sees that none had died."""
+
+    def __init__(self, store: str, ledger: Ledger, folder: Path, **orders: Any) -> None:
+        self.ledger = ledger
+        self._folder = folder
+        self._orders: dict[str, Any] = {"store": store, "ledger": str(ledger.path), **orders}
+        self.members: list[Member] = []
+        self.killed: list[Member] = []
+
+    def hire(self, count: int = 1, **orders: Any) -> list[Member]:
+        """Start workers; `orders` differ from the fleet's."""
+        text = json.dumps(self._orders | orders)
+        environment = os.environ | {"FAULT_ORDERS": text}
+        command = [sys.executable, "-m", "tests.faults.fleet"]
+        new = [self._start(command, environment) for _ in range(count)]
+        self.members += new
+        return new
+
+    def hire_program(self, *words: str, **environment: str) -> Member:
+        """Start `relevo` itself with these words."""
+        settings = {
+            "RELEVO_STORE_URL": self._orders["store"],
+            "RELEVO_LOG_FORMAT": "json",
+            "FAULT_LEDGER": self._orders["ledger"],
+        }
+        if self._orders.get("database"):
+            settings["RELEVO_DATABASE_URL"] = self._orders["database"]
+        command = [sys.executable, "-m", "relevo.cli", *words]
+        member = self._start(command, os.environ | settings | environment)
+        self.members.append(member)
+        return member
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> Member:
+        number = len(self.members) + len(self.killed)
+        return Member(command, environment, self._folder / f"worker-{number}.log")
+
+    def kill(self, member: Member) -> float:
+        """kill -9 one and strike it off; answers when."""
+        self.members.remove(member)
+        self.killed.append(member)
+        return member.kill()
+
+    def said(self) -> str:
+        return "\n".join(member.said() for member in (*self.killed, *self.members))
+
+    def wait_for(self, count: int = 1, timeout: float = 20) -> None:
+        """Wait until so many have said that they are working."""
+        deadline = time.monotonic() + timeout
+        while sum("working" in member.said() for member in self.members) < count:
+            self.check()
+            assert time.monotonic() < deadline, f"no worker came up:\n{self.said()}"
+            time.sleep(0.02)
+
+    def check(self) -> None:
+        """No process is dead that was not killed."""
+        for member in self.members:
+            assert member.is_alive, f"{member.pid} died by itself:\n{member.said()[-4_000:]}"
+
+    def stop(self, timeout: float = 15) -> None:
+        """Stop the rest politely; every one of them ends well."""
+        for member in self.members:
+            member.terminate()
+        for member in self.members:
+            code = member.wait(timeout)
+            # One that had not even begun to listen for signals may end by this one.
+            is_fine = code == 0 or "working" not in member.said()
+            assert is_fine, f"{member.pid} ended with {code}:\n{member.said()[-4_000:]}"
+        self.members.clear()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.check()
+                self.stop()
+        finally:
+            for member in self.members:
+                if member.is_alive:
+                    member.kill()
+
+
+def _main() -> None:
+    orders = json.loads(os.environ["FAULT_ORDERS"])
+    if shift := orders.get("clock"):
+        _shift_clock(shift)
+    if limits := orders.get("limits"):
+        _limit(limits)
+    import asyncio
+
+    asyncio.run(_work(orders))
+
+
+def _shift_clock(seconds: float) -> None:
+    """A wall clock that is wrong; what counts lengths of time, the kernel's own, stays right."""
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() + seconds
+    time.time_ns = lambda: now_ns() + round(seconds * 1e9)
+
+
+def _limit(limits: dict[str, int]) -> None:
+    import resource
+
+    for name, value in limits.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+
+
+async def _work(orders: dict[str, Any]) -> None:
+    import asyncio
+
+    from relevo.engine import Relevo
+    from relevo.stores import open_store
+    from relevo.telemetry import log, start_logging
+    from relevo.testing import FaultyStore
+    from tests.faults import apps
+
+    start_logging("info", "json")
+    store: Any = open_store(orders["store"])
+    if fault := orders.get("fault"):
+        store = FaultyStore(store, die=True, **fault)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    app = apps.app(Ledger(orders["ledger"]))
+    async with Relevo(store, apps=[app], database=orders.get("database")) as relevo:
+        log.info("working")
+        await relevo.work(
+            queues=orders.get("queues"),
+            concurrency=orders.get("concurrency", 20),
+            lease=orders.get("lease", "2s"),
+            grace=orders.get("grace", "2s"),
+            stop=stop,
+        )
+
+
+if __name__ == "__main__":
+    _main()
