@@ -131,6 +131,7 @@ async def drain(
                         return
                 else:
                     await _skip_to_next(relevo)
+                    worker.nudge()
             if time.monotonic() > deadline:
                 raise AssertionError(f"still {busy} jobs to do after {timeout}")
             await asyncio.sleep(0.01)
@@ -152,7 +153,6 @@ async def _skip_to_next(relevo: Relevo) -> None:
     if page.jobs:
         wait = min(job.run_at for job in page.jobs) - await relevo.store.now()
         clock.advance(timedelta(milliseconds=max(1, wait + 1)))
-        relevo.store.committed(sorted({job.queue for job in page.jobs}))
 
 
 async def enqueued(relevo: Relevo, kind: type[M], **fields: Any) -> list[M]:

@@ -217,9 +217,9 @@ class Worker:
             self._idle.pop().set_result(None)
 
     async def _run_jobs(self) -> None:
-        local = self._local
+        local, time, run = self._local, self._loop.time, self.runner.run
         task = asyncio.current_task()
-        yielded = self._loop.time()
+        yielded = time()
         while True:
             while not local:
                 if self._stop.is_set():
@@ -228,16 +228,20 @@ class Worker:
                 self._idle.append(turn)
                 await turn
                 self._is_waking = False
-                yielded = self._loop.time()
+                yielded = time()
+            now = time()
+            if now - yielded > YIELD_AFTER:
+                await asyncio.sleep(0)
+                yielded = time()
+                continue
             flight = local.popleft()
-            if local:
+            if local and not self._is_waking:
                 self._wake_one()
-            lease = flight.lease
             flight.task = task
-            flight.since = self._loop.time()
+            flight.since = now
             self._running += 1
             try:
-                outcome = await self.runner.run(lease, flight.expires)
+                outcome = await run(flight.lease, flight.expires)
             except asyncio.CancelledError:
                 if not flight.why or task is None:
                     raise
@@ -250,9 +254,6 @@ class Worker:
                 flight.task = None
             self.finished += 1
             self._finish(flight, outcome)
-            if self._loop.time() - yielded > YIELD_AFTER:
-                await asyncio.sleep(0)
-                yielded = self._loop.time()
 
     def _finish(self, flight: Flight, outcome: Outcome | None) -> None:
         lease = flight.lease
@@ -260,11 +261,13 @@ class Worker:
             if not flight.why:
                 self.flights.pop(lease.id, None)
         else:
-            if not isinstance(outcome, Done | Again):
+            if not isinstance(outcome, _QUIET):
                 self.telemetry.ended(lease, outcome)
             self._endings.append(ending(lease, outcome))
-            self._settle_now.set()
-        self._slot_free.set()
+            if len(self._endings) == 1:
+                self._settle_now.set()
+        if not self._local or self._free() >= self._enough():
+            self._slot_free.set()
 
     # settling
 

@@ -77,16 +77,16 @@ async def test_down_for_two_hours_no_booking_dies_and_all_are_made_once(
     suppliers = Suppliers(28)
     relevo = start(suppliers.app())
     await relevo.enqueue_many(Book(28, n) for n in range(200))
-    async with working(relevo, concurrency=10):
+    async with working(relevo, concurrency=10) as worker:
         for _ in range(8):
             await until(lambda: _is_state(relevo, "open"))
             await until(lambda: _all_parked_or_scheduled(relevo))
             clock.advance("15m")
-            relevo.store.committed(["test:cars:book"])
+            worker.nudge()
         while_down = suppliers.calls[28]
         suppliers.down.clear()
         clock.advance("15m")
-        relevo.store.committed(["test:cars:book"])
+        worker.nudge()
         await until(lambda: _is_state(relevo, "closed"), timeout="20s")
 
         now = await relevo.store.now()
@@ -95,7 +95,7 @@ async def test_down_for_two_hours_no_booking_dies_and_all_are_made_once(
         assert max(seconds.values(), default=0) <= 20
         for _ in range(40):
             clock.advance("1s")
-            relevo.store.committed(["test:cars:book"])
+            worker.nudge()
             if len(suppliers.booked) == 200:
                 break
             await until(lambda: _nothing_ready(relevo))

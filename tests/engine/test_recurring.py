@@ -131,17 +131,17 @@ async def test_one_job_a_tick_over_many_processes(start: Start, clock: ManualClo
     engines = [start(app()) for _ in range(5)]
     relevo = engines[0]
     async with (
+        working(engines[0]) as worker,
         working(engines[1]),
         working(engines[2]),
         working(engines[3]),
         working(engines[4]),
-        working(relevo),
     ):
         await until(lambda: _has_tick(relevo))
         for _ in range(3):
             before = len(await enqueued(relevo, Report))
             clock.advance("24h")
-            relevo.store.committed(["test:schedules:daily"])
+            worker.nudge()
             await until(lambda before=before: _more(relevo, before))
 
     days = [report.day for report in await enqueued(relevo, Report)]

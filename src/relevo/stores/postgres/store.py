@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from asyncpg import exceptions as pg
@@ -68,6 +69,13 @@ class PostgresStore(People, Memory, Doctor):
     @property
     def url(self) -> str:
         return self._address.public
+
+    @property
+    def dsn(self) -> str:
+        return self._given
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()  # it has many writers
 
     # life
 
