@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from relevo.ids import new_id
@@ -29,6 +31,16 @@ WORK = "app:module:work"
 OTHER = "app:module:other"
 ANN = By("ann", "because")
 BOOM = Failure(type="Boom", message="it went boom", trace="line 1", fingerprint="boom-1")
+
+
+@contextmanager
+def about(what: object) -> Iterator[None]:
+    """Say in a failure what it was about."""
+    try:
+        yield
+    except BaseException as problem:
+        problem.add_note(f"about {str(what)[:60]!a}")
+        raise
 
 
 def job(queue: str = WORK, **fields: Any) -> NewJob:

@@ -2,7 +2,7 @@
 
 Steps of time are whole hours and lengths end at half past, so that the moments that pass while a
 test runs never decide anything. Exact milliseconds are read from the store once they were found
-to lie where they must. The seed is in the failure's notes: RELEVO_TEST_SEED=… runs the same stories.
+to lie where they must. The seed is in the failure's notes: RELEVO_TEST_SEED=… tells the same.
 """
 
 from __future__ import annotations
@@ -653,7 +653,7 @@ def tell(store_name: str, folder: Path, examples: int, steps: int) -> None:
         try:
             test()
         except BaseException as problem:
-            problem.add_note(f"RELEVO_TEST_SEED={number} runs the same stories")
+            problem.add_note(f"RELEVO_TEST_SEED={number} tells the same stories")
             raise
 
 
