@@ -18,7 +18,7 @@ from relevo.ids import new_id
 from relevo.job import Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
 from relevo.testing import ManualClock
-from tests.conformance.fresh import fresh
+from tests.conformance.fresh import STORES, fresh
 from tests.conformance.steps import (
     BOOM,
     OTHER,
@@ -46,14 +46,19 @@ CARS = "cars:suppliers:book"
 HOTEL = "hotel:messages:save"
 
 
+every_store = pytest.mark.parametrize("store", STORES, indirect=True)
+"""For what the desk makes of a store's answers; what it refuses by itself is tested on one."""
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with fresh("sqlite", ManualClock(), tmp_path) as opened:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    name = getattr(request, "param", "sqlite")
+    async with fresh(name, ManualClock(), tmp_path) as opened:
         yield opened
 
 
@@ -117,6 +122,7 @@ async def test_a_limit_is_brought_into_bounds(desk: Desk, store: Store) -> None:
     assert len((await desk.jobs(Filter(), limit=-1)).jobs) == 1
 
 
+@every_store
 async def test_pages_follow_one_another_without_gaps(desk: Desk, store: Store) -> None:
     ids = await put(store, *(new_job() for _ in range(25)))
 
@@ -167,6 +173,7 @@ async def test_search_is_literal(desk: Desk, store: Store, text: str) -> None:
     assert (await desk.jobs(Filter(text=text))).jobs == []
 
 
+@every_store
 async def test_payloads_and_results_are_masked_for_a_viewer(desk: Desk, store: Store) -> None:
     """C15"""
     id = await add(store, payload=json.dumps({"email": HIDDEN, "n": 1}).encode())
@@ -244,6 +251,7 @@ async def test_bulk_changes_ask_for_the_same_role(desk: Desk, store: Store) -> N
     assert await desk.count(Filter(states=frozenset({State.DEAD}))) == 1
 
 
+@every_store
 async def test_every_action_leaves_one_row_for_each_thing_changed(desk: Desk, store: Store) -> None:
     """C37"""
     tries = await _try_everything(desk, store)
@@ -259,6 +267,7 @@ async def test_every_action_leaves_one_row_for_each_thing_changed(desk: Desk, st
 # one app's desk
 
 
+@every_store
 async def test_a_desk_of_one_app_knows_nothing_of_another(store: Store) -> None:
     """C16"""
     theirs, mine = await dead(store, HOTEL), await dead(store, CARS)
@@ -296,6 +305,7 @@ async def test_a_desk_of_one_app_knows_nothing_of_another(store: Store) -> None:
 # tracing
 
 
+@every_store
 async def test_a_story_is_found_by_anything_that_belongs_to_it(desk: Desk, store: Store) -> None:
     first = await add(store, payload=b'{"reservation":"RES-7K2M"}', key="book:RES-7K2M")
     lease = await take_id(store, first)
@@ -330,6 +340,7 @@ async def test_a_story_is_found_by_anything_that_belongs_to_it(desk: Desk, store
         assert stranger not in str(view(story))
 
 
+@every_store
 async def test_a_story_may_span_threads(desk: Desk, store: Store) -> None:
     ids = [await add(store, queue, payload=b'{"code":"RES-9"}') for queue in (WORK, OTHER)]
 
@@ -339,6 +350,7 @@ async def test_a_story_may_span_threads(desk: Desk, store: Store) -> None:
     assert [job.id for job in story.jobs] == ids
 
 
+@every_store
 async def test_a_thread_that_is_no_job_is_found(desk: Desk, store: Store) -> None:
     delivery = new_id()
     id = await add(store, thread=delivery, cause=delivery)
@@ -360,6 +372,7 @@ async def test_nothing_to_tell_is_said(desk: Desk) -> None:
 # changing jobs
 
 
+@every_store
 async def test_retry_makes_dead_letters_ready_and_answers_for_each(
     desk: Desk, store: Store
 ) -> None:
@@ -387,6 +400,7 @@ async def test_a_discard_needs_its_reason(desk: Desk, store: Store) -> None:
     assert await state(store, id) is State.CANCELLED
 
 
+@every_store
 async def test_an_edit_changes_the_payload_and_nothing_else(desk: Desk, store: Store) -> None:
     """C17"""
     id = await dead(store)
@@ -492,6 +506,7 @@ async def test_a_running_or_done_job_is_not_edited(desk: Desk, store: Store, wan
 # changing many
 
 
+@every_store
 async def test_a_group_is_retried_and_the_rest_stays(desk: Desk, store: Store) -> None:
     other = Failure(type="Other", message="no", fingerprint="other-1")
     ours = [await dead(store) for _ in range(3)]
@@ -519,6 +534,7 @@ async def test_many_pages_are_retried_once_each(desk: Desk, store: Store) -> Non
     assert await audit_of(store, ids[0]) == ["retry"]
 
 
+@every_store
 async def test_what_dies_again_meanwhile_is_not_retried_twice(desk: Desk, store: Store) -> None:
     await put(store, *(new_job() for _ in range(450)))
     for lease in await take(store, 450):
@@ -532,6 +548,7 @@ async def test_what_dies_again_meanwhile_is_not_retried_twice(desk: Desk, store:
     assert sweep.changed == 450
 
 
+@every_store
 async def test_a_canary_that_dies_again_stops_the_rest(desk: Desk, store: Store) -> None:
     ids = [await dead(store) for _ in range(5)]
     server = asyncio.create_task(serve(store, State.DEAD))
@@ -545,6 +562,7 @@ async def test_a_canary_that_dies_again_stops_the_rest(desk: Desk, store: Store)
     assert [await audit_of(store, id) for id in ids[:3]] == [[], [], []]
 
 
+@every_store
 async def test_canaries_that_end_well_let_the_rest_follow(desk: Desk, store: Store) -> None:
     ids = [await dead(store, keep=0) for _ in range(3)] + [await dead(store) for _ in range(3)]
     server = asyncio.create_task(serve(store, State.DONE))
@@ -567,6 +585,7 @@ async def test_canaries_without_an_outcome_stop_the_rest(desk: Desk, store: Stor
     assert "have not ended in time" in sweep.stopped
 
 
+@every_store
 async def test_a_rate_spreads_what_is_retried(desk: Desk, store: Store) -> None:
     ids = [await dead(store) for _ in range(4)]
     loop = asyncio.get_running_loop()
@@ -601,6 +620,7 @@ async def test_a_bulk_retry_written_wrongly_changes_nothing(
     assert await state(store, id) is State.DEAD
 
 
+@every_store
 async def test_a_group_is_discarded_with_its_reason(desk: Desk, store: Store) -> None:
     ids = [await dead(store) for _ in range(3)]
 
@@ -613,6 +633,7 @@ async def test_a_group_is_discarded_with_its_reason(desk: Desk, store: Store) ->
 # queues
 
 
+@every_store
 async def test_a_queue_is_paused_and_resumed(desk: Desk, store: Store) -> None:
     await add(store)
 
@@ -625,6 +646,7 @@ async def test_a_queue_is_paused_and_resumed(desk: Desk, store: Store) -> None:
     assert [row.note for row in (await desk.audits(target=WORK))[0]] == ["", "deploy"]
 
 
+@every_store
 async def test_a_drain_tells_what_is_left_until_nothing_is(desk: Desk, store: Store) -> None:
     await put(store, new_job(), new_job())
     assert await desk.drain([WORK], ANN) == [True]
@@ -647,6 +669,7 @@ async def test_a_name_that_is_no_queue_is_refused(desk: Desk) -> None:
 # effects
 
 
+@every_store
 async def test_a_confirmed_effect_lets_its_job_go_on(desk: Desk, store: Store) -> None:
     id, effect = await held(store)
 
@@ -661,6 +684,7 @@ async def test_a_confirmed_effect_lets_its_job_go_on(desk: Desk, store: Store) -
     assert again.result == known.result
 
 
+@every_store
 async def test_a_denied_effect_is_asked_for_again(desk: Desk, store: Store) -> None:
     id, effect = await held(store)
 
@@ -672,6 +696,7 @@ async def test_a_denied_effect_is_asked_for_again(desk: Desk, store: Store) -> N
     assert await outcomes(store, id) == ["held"]
 
 
+@every_store
 async def test_a_decision_is_not_taken_twice_nor_taken_back(desk: Desk, store: Store) -> None:
     id, _ = await held(store)
     await desk.confirm_effect(id, "book", "X1", OLLI)
