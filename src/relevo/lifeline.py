@@ -79,7 +79,14 @@ class Lifeline(threading.Thread):
 
     async def _extend(self, store: Store) -> None:
         length = milliseconds(self._worker.lease)
-        flights = [flight for flight in list(self._worker.flights.values()) if self._is_due(flight)]
+        # What was claimed or extended a moment ago is left for the next round: it has time, and a
+        # busy worker's jobs end long before.
+        old = self._loop.time() + length / 1000 * 5 / 6
+        flights = [
+            flight
+            for flight in list(self._worker.flights.values())
+            if flight.expires[0] < old and self._is_due(flight)
+        ]
         for start in range(0, len(flights), BATCH):
             some = flights[start : start + BATCH]
             asked = self._loop.time()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -90,7 +92,9 @@ class Runner:
                 value = await self._call(binding, message, ctx, meta)
             else:
                 value = await self._call_guarded(binding, message, ctx, meta)
-            outcome: Outcome = value if isinstance(value, Outcome) else Done(value)
+            outcome: Outcome = (
+                Done() if value is None else value if isinstance(value, Outcome) else Done(value)
+            )
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -115,10 +119,16 @@ class Runner:
 
     async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
         arguments = (message, ctx) if binding.takes_context else (message,)
-        limit = _limit(binding, meta)
         if binding.is_async:
-            async with asyncio.timeout(limit):
-                return await binding.function(*arguments)
+            began = self._loop.time()
+            work = binding.function(*arguments)
+            try:
+                waits_for = work.send(None)
+            except StopIteration as end:
+                return end.value  # it had to wait for nothing, so there was nothing to time
+            async with asyncio.timeout_at(began + _limit(binding, meta)):
+                return await _rest(work, waits_for)
+        limit = _limit(binding, meta)
         context = contextvars.copy_context()
         work = self._loop.run_in_executor(
             self._threads, lambda: context.run(binding.function, *arguments)
@@ -226,6 +236,21 @@ def _limit(binding: Binding, meta: Meta | None) -> float:
     if meta is not None and meta.timeout is not None:
         return meta.timeout / 1000
     return binding.spec.timeout.total_seconds()
+
+
+@coroutine
+def _rest(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """What remains of a coroutine that has made its first step."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - a cancellation: the coroutine's to answer
+            try:
+                waits_for = work.throw(error)
+            except StopIteration as end:
+                return end.value
+        else:
+            return (yield from work.__await__())
 
 
 def _forget(work: asyncio.Future[Any]) -> None:

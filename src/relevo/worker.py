@@ -38,6 +38,8 @@ PREFETCH = 0.05
 HOARD = timedelta(seconds=1)
 YIELD_AFTER = 0.005
 
+_QUIET = (Done, Again)  # the outcomes nobody needs to hear of
+
 _RECONNECT = exponential("100ms", cap="5s", jitter=0.5)
 
 
@@ -196,7 +198,10 @@ class Worker:
             pace = (self.finished - before) / (now - since)
             self._ahead = min(BATCH, int(pace * PREFETCH))
             self._pace = (now, self.finished)
-        return self.concurrency + self._ahead - self._running - len(self._local)
+        slots = self.concurrency - self._running - len(self._local)
+        if slots <= 0 and len(self._local) > self._ahead // 2:
+            return 0  # nobody starves, and one large claim costs less than many small ones
+        return slots + self._ahead
 
     def _take(self, leases: list[Lease]) -> None:
         now = self._loop.time()
@@ -266,7 +271,7 @@ class Worker:
             self._endings.append(ending(lease, outcome))
             if len(self._endings) == 1:
                 self._settle_now.set()
-        if not self._local or self._free() >= self._enough():
+        if len(self._local) <= self._ahead // 2:
             self._slot_free.set()
 
     # settling
@@ -317,14 +322,16 @@ class Worker:
 
     def lost(self, flight: Flight) -> None:
         """The lifeline found that a job is no longer ours: stop working on it."""
+        if flight.task is None and flight not in self._local:
+            return  # it has ended meanwhile: its settle tells whether it still was ours
         if self.flights.pop(flight.lease.id, None) is None:
             return
         self.telemetry.lease_lost(flight.lease)
-        if flight.task is not None:
+        if flight.task is None:
+            self._local.remove(flight)
+        else:
             flight.why = "lost"
             flight.task.cancel()
-        elif flight in self._local:
-            self._local.remove(flight)
 
     # stopping
 
