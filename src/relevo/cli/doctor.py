@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from relevo.cli.loading import queues_of
 from relevo.cli.tables import span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.desk import Desk
@@ -66,7 +67,7 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         )
     workers = [worker for worker in await desk.workers() if not worker.silent]
     served = {queue for worker in workers for queue in worker.queues}
-    known = {binding.spec.queue for app in apps for binding in (*app.workers, *app.listeners)}
+    known = {queue for app in apps for queue in queues_of(app)}
     for tally in await desk.queues():
         live = sum(tally.counts.get(state, 0) for state in LIVE)
         held = tally.counts.get(State.HELD, 0)

@@ -30,6 +30,16 @@ def load(names: Iterable[str]) -> list[App]:
     return list(apps.values())
 
 
+def queues_of(app: App) -> set[str]:
+    """Every queue that an app serves."""
+    return {binding.spec.queue for binding in (*app.workers, *app.listeners)} | recurring(app)
+
+
+def recurring(app: App) -> set[str]:
+    """The queues of its pollers and schedules, whose jobs never end."""
+    return {item.command.__relevo__.queue for item in (*app.pollers, *app.schedules)}
+
+
 def _load(name: str) -> list[App]:
     module, _, attribute = name.partition(":")
     attribute = attribute or "app"

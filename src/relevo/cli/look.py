@@ -29,7 +29,8 @@ from relevo.store import Effect
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from relevo.app import App, Binding
+    from relevo.app import App
+    from relevo.message import Spec
 
 group = Verbs("What people did.", name="audit")
 
@@ -42,20 +43,18 @@ def add_to(root: Verbs) -> None:
 
 
 async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
-    """Print the table of contents: queues, workers and listeners of the apps."""
-    apps = terminal.apps(app)
+    """Print the table of contents: queues, workers, listeners, pollers and schedules."""
     rows = [
         {
             "app": each.name,
             "role": role,
-            "takes": binding.spec.kind,
-            "queue": binding.spec.queue,
-            "function": binding.name,
-            "attempts": binding.spec.attempts,
-            "timeout": binding.spec.timeout.total_seconds(),
+            "takes": takes,
+            "queue": spec.queue,
+            "function": f"{function.__module__}.{function.__qualname__}",
+            "attempts": spec.attempts,
         }
-        for each in apps
-        for role, binding in _bindings(each)
+        for each in terminal.apps(app)
+        for role, takes, spec, function in _contents(each)
     ]
     columns = ("app", "role", "takes", "queue", "function", "attempts")
     terminal.show(rows, lambda: table(columns, ([row[name] for name in columns] for row in rows)))
@@ -64,9 +63,15 @@ async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
     return OK if rows else PROBLEM
 
 
-def _bindings(app: App) -> list[tuple[str, Binding]]:
-    workers = [("worker", binding) for binding in app.workers]
-    return workers + [("listener", binding) for binding in app.listeners]
+def _contents(app: App) -> Iterator[tuple[str, str, Spec, Any]]:
+    for role, bindings in (("worker", app.workers), ("listener", app.listeners)):
+        for each in bindings:
+            yield role, each.spec.kind, each.spec, each.function
+    for poller in app.pollers:
+        yield "poller", poller.template, poller.command.__relevo__, poller.function
+    for schedule in app.schedules:
+        when = f"{schedule.cron} {schedule.tz}"
+        yield "schedule", when, schedule.command.__relevo__, schedule.function
 
 
 async def trace(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from relevo.cli.loading import recurring
 from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
@@ -34,7 +35,8 @@ async def work(
         typer.Option("--queue", metavar="QUEUE", help="Serve only this one. Repeatable."),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Jobs at once in this process.")
+        int | None,
+        typer.Option("--concurrency", min=1, max=10_000, help="Jobs at once in this process."),
     ] = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Stop when nothing is left to do now.")
@@ -111,12 +113,13 @@ async def _until_empty(engine: Relevo, queues: list[str], stop: asyncio.Event) -
 
 
 async def _is_busy(engine: Relevo, queues: list[str]) -> bool:
+    endless = {queue for app in engine.apps for queue in recurring(app)}
     for tally in await engine.store.tally():
         if tally.queue not in queues or tally.mode is QueueMode.PAUSED:
             continue
         if tally.counts.get(State.READY) or tally.counts.get(State.RUNNING):
             return True
-        if tally.counts.get(State.SCHEDULED):
+        if tally.counts.get(State.SCHEDULED) and tally.queue not in endless:
             where = Filter(queue=tally.queue, states=frozenset({State.SCHEDULED}))
             page = await engine.store.page(where, limit=200)
             soon = await engine.store.now() + SOON
