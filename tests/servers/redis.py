@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -36,6 +37,8 @@ BUS = 10_000  # a cluster node listens for its peers on its port + 10000
 SLOTS = 16_384
 SERVICE = "relevo-test"
 
+# A child dies with the *thread* that made it, so one thread that lives to the end makes them all.
+_launcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="redis-launcher")
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -115,9 +118,14 @@ class RedisServer:
     def start(self) -> RedisServer:
         command = [binary(), str(self.conf)] + (["--sentinel"] if self._sentinel else [])
         log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
-        )
+        self.process = _launcher.submit(
+            subprocess.Popen[bytes],
+            command,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=_die_with_parent,
+        ).result()
         log.close()
         atexit.register(self.stop)
         try:

@@ -8,7 +8,6 @@ was away, or the bell rang, the mark is no longer trusted and the store is asked
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -35,6 +34,8 @@ class Bell:
         self._sleepers: dict[asyncio.Event, frozenset[str]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._is_up = asyncio.Event()
+        self._is_closed = False
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def marks(self, queues: Iterable[str]) -> Marks:
         """How often each queue has rung so far; taken before a claim is sent."""
@@ -56,9 +57,7 @@ class Bell:
         """The store was away: our marks may be gone, and what was published meanwhile is lost."""
         self._trusted.clear()
         self._is_up.clear()
-        if self._listening is not None:
-            self._listening.cancel()
-            self._listening = None
+        self._hang_up()
         self._wake_all()
 
     async def wait(
@@ -75,6 +74,8 @@ class Bell:
             async with asyncio.timeout(timeout):
                 while True:
                     await self._listen()
+                    if self._is_closed:
+                        return
                     before = self.marks(wanted)
                     sleeper.clear()
                     if unsure := [queue for queue in queues if queue not in self._trusted]:
@@ -90,16 +91,27 @@ class Bell:
         finally:
             del self._sleepers[sleeper]
 
+    def open(self) -> None:
+        self._is_closed = False
+
     async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._listening
-            self._listening = None
+        self._is_closed = True
+        self._hang_up()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        self._is_up.set()
         self._wake_all()
 
+    def _hang_up(self) -> None:
+        if (task := self._listening) is not None:
+            self._listening = None
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+            task.cancel()
+
     async def _listen(self) -> None:
-        if self._listening is None or self._listening.done():
+        if self._is_closed:
+            return
+        if self._listening is None:
             self._is_up.clear()
             self._listening = asyncio.create_task(self._hear(), name="relevo-redis-bell")
         await self._is_up.wait()

@@ -7,15 +7,14 @@ from hashlib import blake2b
 from typing import Any
 
 from msgspec import structs
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Decoder
 
 from relevo.store import Audit, By, Effect, EffectState
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.newest import Newest
-from relevo.stores.redis.record import from_text, to_text
+from relevo.stores.redis.record import dump, from_text, load, to_text
 from relevo.stores.redis.wire import Arg
 
-_encode = Encoder().encode
 _effect = Decoder(Effect)
 NO_RESULT = "-"
 
@@ -52,7 +51,7 @@ class Ledger(Newest):
         return await self._newest(
             "effects",
             roots,
-            (job or "", letters, *wanted),
+            (to_text(job or ""), letters, *wanted),
             lambda row: _read_effect(row[1]),
             cursor=cursor,
             limit=limit,
@@ -102,18 +101,14 @@ def _pack_effect(effect: Effect) -> tuple[Arg, ...]:
     print_ = NO_RESULT if result is None else blake2b(result, digest_size=16).hexdigest()
     text = to_text(effect.key) + b"\n" + (result or b"")
     rest = structs.replace(effect, result=None)
-    try:
-        packed = _encode(rest)
-    except UnicodeEncodeError:
-        error = effect.error.encode("utf-8", "replace").decode()
-        packed = _encode(structs.replace(rest, error=error))
-    return effect.job, to_text(effect.name), effect.state.name[0], print_, text, packed
+    name = to_text(effect.name)
+    return to_text(effect.job), name, effect.state.name[0], print_, text, dump(rest)
 
 
 def _read_effect(row: bytes) -> Effect:
     letter, created, updated, print_, length, rest = row.split(b"|", 5)
     text, packed = rest[: int(length)], rest[int(length) :]
-    effect = _effect.decode(packed)
+    effect = load(_effect, packed)
     state = next(state for state in EffectState if state.name[0] == letter.decode())
     has_result = print_.decode() != NO_RESULT
     return structs.replace(

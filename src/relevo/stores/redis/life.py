@@ -25,6 +25,8 @@ class Life(Frame):
     _looked_at = 0.0
 
     async def open(self) -> None:
+        self._wire.open()
+        self._bell.open()
         try:
             await self._open()
         except StoreUnavailable as error:

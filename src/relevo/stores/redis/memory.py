@@ -7,17 +7,16 @@ import re
 from collections.abc import Sequence
 
 from msgspec import structs
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Decoder
 
 from relevo.store import Note, WorkerInfo
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.life import Life
-from relevo.stores.redis.record import digest, from_text, to_text
+from relevo.stores.redis.record import digest, dump, from_text, load, to_text
 from relevo.stores.redis.wire import Arg
 
 DAY = 86_400_000
 _PLAIN = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
-_encode = Encoder().encode
 _worker = Decoder(WorkerInfo)
 
 
@@ -65,7 +64,7 @@ class Memory(Life):
 
     @timely
     async def beat(self, worker: WorkerInfo, ttl: int) -> None:
-        await self._run("beat", [self._people()], (to_text(worker.id), ttl, _encode(worker)))
+        await self._run("beat", [self._people()], (to_text(worker.id), ttl, dump(worker)))
         await self._look_now_and_then()
 
     @timely
@@ -80,7 +79,7 @@ class Memory(Life):
         for row in rows:
             beat, until, packed = row.split(b"|", 2)
             if int(until) > now - DAY:
-                info = _worker.decode(packed)
+                info = load(_worker, packed)
                 found.append(structs.replace(info, beat_at=int(beat), silent=int(until) <= now))
         return sorted(found, key=lambda info: info.id)
 

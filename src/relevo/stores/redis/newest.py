@@ -15,7 +15,7 @@ from relevo.stores.redis.wire import Arg
 T = TypeVar("T")
 Rank: TypeAlias = tuple[float, float]
 
-MOST = 1_000
+LONGEST_PAGE = 200
 BUDGET = 0.6  # seconds to look for what is rare; then the page ends where the search got to
 
 
@@ -53,13 +53,14 @@ class Newest(Frame):
         *,
         cursor: str | None,
         limit: int,
+        most: int = LONGEST_PAGE,
     ) -> tuple[list[T], str | None]:
         """The newest rows that `keep` makes something of, and where the next page starts.
 
         `script` takes how many, the args, then a start for each root. It answers for each root its
         rows, rank first, and the rank it got to, or '' when it has seen them all.
         """
-        limit = max(1, min(limit, MOST))
+        limit = max(1, min(limit, most))
         args = (limit, *args)
         streams = [Stream(name, root) for name, root in roots]
         _start_behind(cursor, streams)

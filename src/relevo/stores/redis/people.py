@@ -17,6 +17,7 @@ from relevo.stores.redis.newest import Newest
 from relevo.stores.redis.record import (
     Unreadable,
     from_text,
+    plain,
     read_job,
     read_line,
     repack,
@@ -99,7 +100,7 @@ class People(Inlet, Newest):
         roots, question = await self._roots_of(where), _question(where, count=True)
         while total < most:
             some, cursor = await self._newest(
-                "walk", roots, question, keep, cursor=cursor, limit=1_000
+                "walk", roots, question, keep, cursor=cursor, limit=1_000, most=1_000
             )
             total += len(some)
             if cursor is None:
@@ -112,7 +113,7 @@ class People(Inlet, Newest):
 
     @timely
     async def groups(self, *, queue: str | None = None, limit: int = 50) -> list[Group]:
-        queues = [queue] if queue is not None else await self._queues()
+        queues = [q for q in await self._queues() if queue is None or queue == q]
         found: list[Group] = []
         for rows in await self._each("groups", queues, (max(limit, 1),)):
             found += [_read_group(row) for row in rows]
@@ -189,8 +190,8 @@ class People(Inlet, Newest):
         return now, rows
 
     async def _roots_of(self, where: Filter) -> list[tuple[str, bytes]]:
-        queues = [where.queue] if where.queue is not None else await self._queues()
-        return [(queue, self._root(queue)) for queue in queues]
+        queues = await self._queues()
+        return [(q, self._root(q)) for q in queues if where.queue is None or where.queue == q]
 
     async def _tallies(self) -> list[Tally]:
         parts = await self._each("tally", await self._queues())
@@ -275,22 +276,13 @@ def _needles(where: Filter) -> list[list[bytes]]:
     }
     for name, value in fields.items():
         if value is not None:
-            written = f'"{name}":'.encode()
-            spellings = [written + spelling for spelling in _spellings(value)]
+            spellings = [f'"{name}":'.encode() + _encode(plain(value))]
             if name == "t":
                 spellings.append(b"|")  # a job that started its thread does not write it down
             needles.append(spellings)
     if where.text is not None:
-        inner = [spelling.strip(b'"') for spelling in _spellings(where.text)]
-        needles.append([to_text(where.text), *inner])
+        needles.append([to_text(where.text), _encode(plain(where.text))[1:-1]])
     return needles
-
-
-def _spellings(text: str) -> list[bytes]:
-    try:
-        return [_encode(text)]
-    except UnicodeEncodeError:
-        return [_encode("\x00" + to_text(text).hex())]
 
 
 def _question(where: Filter, *, count: bool) -> list[Arg]:

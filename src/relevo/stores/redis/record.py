@@ -6,14 +6,16 @@ A job is one line of JSON with what Lua needs in front of it and the payload, as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from msgspec import Struct, ValidationError
+from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.json import Decoder, Encoder
 
 from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State
+
+T = TypeVar("T", bound=Struct)
 
 HISTORY = 50
 BANDS = 2  # priorities past it share its band
@@ -29,7 +31,8 @@ STATES = {
     "C": State.CANCELLED,
 }
 LETTERS = {state: letter for letter, state in STATES.items()} | {State.READY: "Q"}
-ODD = "\x00"  # in front of text that is no Unicode: it travels as hex
+ODD = "\x00\x00odd:"  # in front of text that is no Unicode: it travels as hex
+_ODD = b"\\u0000\\u0000odd:"
 
 
 class Header(Struct, omit_defaults=True):
@@ -108,41 +111,63 @@ def pack_job(job: NewJob) -> bytes:
 
 
 def encode_header(job: NewJob) -> bytes:
-    header = Header(
-        job.kind,
-        job.priority,
-        job.key,
-        job.lane,
-        job.thread,
-        job.cause,
-        job.meta,
-        job.flow,
-        job.node,
-        max(job.delay, 0),
-        job.run_at,
-        job.after,
+    return dump(
+        Header(
+            job.kind,
+            job.priority,
+            job.key,
+            job.lane,
+            job.thread,
+            job.cause,
+            job.meta,
+            job.flow,
+            job.node,
+            max(job.delay, 0),
+            job.run_at,
+            job.after,
+        )
     )
+
+
+def dump(value: Struct) -> bytes:
+    """A struct as JSON, also when its texts are no Unicode."""
     try:
-        return _encode(header)
+        return _encode(value)
     except UnicodeEncodeError:
-        for name in ("k", "y", "l", "t", "c", "f", "n"):
-            setattr(header, name, _plain(getattr(header, name)))
-        return _encode(header)
+        return _encode(_each_text(to_builtins(value), plain))
 
 
-def _plain(text: str | None) -> str | None:
-    if text is None or text.isascii():
-        return text
-    return ODD + to_text(text).hex()
+def load(decoder: Decoder[T], data: bytes) -> T:
+    """The struct again."""
+    value = decoder.decode(data)
+    if _ODD in data:
+        return convert(_each_text(to_builtins(value), _whole), type(value))
+    return value
 
 
-def _whole(text: str | None) -> str | None:
-    if text is None or not text.startswith(ODD):
-        return text
+def plain(text: str) -> str:
+    """Text that JSON can hold: what is no Unicode as hex."""
     try:
-        return from_text(bytes.fromhex(text[1:]))
-    except ValueError:  # it began with NUL by itself
-        return text
+        text.encode()
+    except UnicodeEncodeError:
+        return ODD + to_text(text).hex()
+    return text
+
+
+def _whole(text: str) -> str:
+    return from_text(bytes.fromhex(text[len(ODD) :])) if text.startswith(ODD) else text
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {name: _each_text(v, change) for name, v in cast(dict[str, Any], value).items()}
+        case list() | tuple():
+            return [_each_text(v, change) for v in cast(Sequence[Any], value)]
+        case _:
+            return value
 
 
 def pack_failure(failure: Failure | None) -> bytes:
@@ -166,7 +191,7 @@ def unpack_job(blob: bytes) -> tuple[list[bytes], Header, bytes]:
     parts = blob.split(b"|", 7)
     try:
         front, _, payload = parts[7].partition(b"\n")
-        return parts, _header.decode(front), payload
+        return parts, load(_header, front), payload
     except (IndexError, ValidationError, ValueError) as error:
         raise Unreadable(str(error)) from error
 
@@ -194,10 +219,6 @@ def read_lease(
     id: bytes, queue: str, blob: bytes, attempt: int, token: str, claimed_at: int
 ) -> Lease:
     parts, header, payload = unpack_job(blob)
-    key, lane = header.y, header.l
-    thread = header.t
-    if key is not None or lane is not None:
-        key, lane = _whole(key), _whole(lane)
     name = id.decode()
     return Lease(
         id=name,
@@ -207,9 +228,9 @@ def read_lease(
         attempt=attempt,
         attempts=int(parts[2]),
         token=token,
-        key=key,
-        lane=lane,
-        thread=thread if thread is not None else name,
+        key=header.y,
+        lane=header.l,
+        thread=header.t if header.t is not None else name,
         cause=header.c,
         meta=header.m,
         flow=header.f,
@@ -248,7 +269,7 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
     return Job(
         id=name,
         queue=cast(bytes, queue).decode(),
-        kind=_whole(header.k) or "",
+        kind=header.k,
         state=state,
         payload=payload,
         priority=header.p,
@@ -259,15 +280,15 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         ended_at=ended if state in (State.DONE, State.DEAD, State.CANCELLED) else None,
         lease_until=int(float(moment)) if state is State.RUNNING and moment else None,
         worker=worker if state is State.RUNNING else None,
-        key=_whole(header.y),
+        key=header.y,
         unique="forever" if parts[5] == b"f" else "unfinished",
-        lane=_whole(header.l),
+        lane=header.l,
         park=from_text(park) if park is not None else None,
-        thread=_whole(header.t) or name,
-        cause=_whole(header.c),
+        thread=header.t if header.t is not None else name,
+        cause=header.c,
         meta=header.m,
-        flow=_whole(header.f),
-        node=_whole(header.n),
+        flow=header.f,
+        node=header.n,
         result=result,
         failure=failures[-1] if failures and state is not State.DONE else None,
         note=from_text(note),

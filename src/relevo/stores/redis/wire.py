@@ -35,7 +35,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from relevo.errors import SettingsError, StoreDamaged, StoreError, StoreUnavailable
+from relevo.errors import MisuseError, SettingsError, StoreDamaged, StoreError, StoreUnavailable
 from relevo.stores.redis.address import Address, Host
 
 Arg: TypeAlias = bytes | str | int
@@ -199,6 +199,7 @@ class Wire:
         self._owners: dict[int, Node] = {}  # slot → node; cluster only
         self._master: Node | None = None  # alone and sentinel
         self._stale = True
+        self._is_closed = False
         self._refreshing = asyncio.Lock()
         self._options: dict[str, Any] = {
             "username": address.username,
@@ -246,7 +247,11 @@ class Wire:
         """Look again who the master is, or who has which slots, before the next call."""
         self._stale = True
 
+    def open(self) -> None:
+        self._is_closed = False
+
     async def close(self) -> None:
+        self._is_closed = True
         for node in self._nodes.values():
             await node.drop()
         self._nodes.clear()
@@ -317,6 +322,8 @@ class Wire:
         return list(dict.fromkeys(self._owners.values()))
 
     async def _refresh(self) -> None:
+        if self._is_closed:
+            raise MisuseError("the store is closed")
         async with self._refreshing:
             if not self._stale:
                 return

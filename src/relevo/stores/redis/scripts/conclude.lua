@@ -1,5 +1,5 @@
 -- Writes how effects ended. A confirmed one stays so.
--- KEYS  the roots of the queues; beside each :effects, :effects:job, :concluded (when)
+-- KEYS  the roots of the queues; beside each :effects, :effects:…, :concluded (when)
 -- ARGV  4 who decides, '' if nobody, 5 why, then for each: queue (number of its key), job, name,
 --       state, hash of the result, what is searched (key and result), effect
 -- Answers 1 or 0 for each.
@@ -9,7 +9,7 @@ local answer = {}
 for n = 6, #ARGV, 7 do
   local root, job, name = KEYS[tonumber(ARGV[n])], ARGV[n + 1], ARGV[n + 2]
   local state, hash = ARGV[n + 3], ARGV[n + 4]
-  local key = root .. ':effects:' .. job
+  local key = root .. ':effects:' .. redis.sha1hex(job)
   local kept = call('HGET', key, name)
   local was, created, stored = string.match(kept or '', '^(%u)|([%d.]+)|%d+|([^|]*)|')
   if was == 'C' then
@@ -20,11 +20,11 @@ for n = 6, #ARGV, 7 do
     created = created or string.format('%.4f', at + n / 16384)
     call('HSET', key, name, table.concat({ state, created, now, hash, #ARGV[n + 5],
       ARGV[n + 5] .. ARGV[n + 6] }, '|'))
-    call('ZADD', root .. ':effects', created, job .. ' ' .. name)
+    call('ZADD', root .. ':effects', created, member_of(job, name))
     if state == 'I' then
-      call('ZREM', root .. ':concluded', job .. ' ' .. name)
+      call('ZREM', root .. ':concluded', member_of(job, name))
     else
-      call('ZADD', root .. ':concluded', now, job .. ' ' .. name)
+      call('ZADD', root .. ':concluded', now, member_of(job, name))
     end
     if who ~= '' then
       audit(root, who, note, 'conclude', job .. '/' .. name, was or '', state)

@@ -1,5 +1,5 @@
 -- The ledger, newest first.
--- KEYS  the roots of the queues; beside each :effects and :effects:job
+-- KEYS  the roots of the queues; beside each :effects and :effects:…
 -- ARGV  4 how many, 5 '' or a job, 6 '' or letters of states, 7 '1' if 8 must be found in key or
 --       result, then for each queue where to start
 -- Answers for each queue: some rows, rank and effect as intend.lua answers it, and the rank it got
@@ -26,9 +26,9 @@ for n, root in ipairs(KEYS) do
   if job ~= '' then
     local bound = from == '+inf' and math.huge or tonumber(string.match(from, '[%d.]+'))
     local past = string.sub(from, 1, 1) == '('
-    for _, name in ipairs(call('HKEYS', root .. ':effects:' .. job)) do
-      local rank = call('ZSCORE', root .. ':effects', job .. ' ' .. name)
-      local kept = call('HGET', root .. ':effects:' .. job, name)
+    for _, name in ipairs(call('HKEYS', root .. ':effects:' .. redis.sha1hex(job))) do
+      local rank = call('ZSCORE', root .. ':effects', member_of(job, name))
+      local kept = call('HGET', root .. ':effects:' .. redis.sha1hex(job), name)
       local score = tonumber(rank or math.huge)
       if fits(kept) and (score < bound or score == bound and not past) then
         found[#found + 1] = { rank, kept }
@@ -41,8 +41,8 @@ for n, root in ipairs(KEYS) do
     local rows = call('ZREVRANGEBYSCORE', root .. ':effects', from, '-inf',
       'WITHSCORES', 'LIMIT', 0, MOST)
     for i = 1, #rows, 2 do
-      local id, name = string.match(rows[i], '^(%S+) (.*)$')
-      local kept = id and call('HGET', root .. ':effects:' .. id, name)
+      local id, name = parts_of(rows[i])
+      local kept = id and call('HGET', root .. ':effects:' .. redis.sha1hex(id), name)
       if fits(kept) then
         found[#found + 1] = { rows[i + 1], kept }
       end

@@ -25,6 +25,9 @@
 --   root:rest:0…2   ZSET  lane → when to look at it again
 --   root:lanes      HASH  lane → how many run;  root:tats  HASH  lane → its rate's next moment
 --
+--   root:effects, root:concluded  ZSET  effect → when;  root:effects:…  HASH  name → effect
+--   root:audit      STREAM  what people did
+--
 -- Every script starts with: ARGV 1 offset of the clock, 2 who calls, 3 '1' if all slots are here.
 -- A script that fails half way is not undone by Redis, so the first write of each is one that
 -- a full server refuses.
@@ -354,6 +357,16 @@ local function tie(root, child, policy, parent, queue)
   end
   local state = status(root, child).state
   return is_ended(state) and state or nil
+end
+
+-- An effect in the indexes: the length of its job's name, the job, its own name.
+local function member_of(job, name)
+  return #job .. ' ' .. job .. name
+end
+
+local function parts_of(member)
+  local length, start = string.match(member, '^(%d+) ()')
+  return string.sub(member, start, start + length - 1), string.sub(member, start + length)
 end
 
 -- One line of the audit, in the slot of what was changed.

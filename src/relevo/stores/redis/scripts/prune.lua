@@ -33,8 +33,8 @@ local function remove_effects(root)
   end
   local rows = call('ZRANGEBYSCORE', root .. ':concluded', '-inf', long_ago, 'LIMIT', 0, left)
   for _, member in ipairs(rows) do
-    local job, name = string.match(member, '^(%S+) (.*)$')
-    call('HDEL', root .. ':effects:' .. job, name)
+    local job, name = parts_of(member)
+    call('HDEL', root .. ':effects:' .. redis.sha1hex(job), name)
     call('ZREM', root .. ':effects', member)
     call('ZREM', root .. ':concluded', member)
   end
