@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from relevo.job import Lease
 from relevo.store import Claim, QueueMode, Want
-from relevo.stores.sqlite.transaction import Tx, as_list, new_token
+from relevo.stores.sqlite.transaction import ESCAPE, Tx, as_list, new_token, plain
 from relevo.stores.sqlite.upkeep import bury
 
 BLOCKED = 1_000  # milliseconds until a queue at its limit is looked at again, if nothing wakes us
@@ -20,9 +20,10 @@ class Claimed(Lease, array_like=True):
     """A lease as the claiming statement writes it: one JSON array, its payload spliced in."""
 
     payload: Raw  # pyright: ignore[reportIncompatibleVariableOverride] - a narrower type
-    meta: Raw | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - made bytes below
+    meta: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - bytes below
 
 
+_ESCAPE = f"\\u{ord(ESCAPE):04x}".encode()
 _decode_all = msgspec.json.Decoder(list[Claimed]).decode
 
 # In the order of Claimed's fields. One row for a whole batch: every row of its own would give the
@@ -30,7 +31,7 @@ _decode_all = msgspec.json.Decoder(list[Claimed]).decode
 _ROW = """
     printf(
         '[%s,%s,"%s",%s,%s,%d,%d,%d,%d,%s,%d,%d,%d]',
-        payload, ifnull(meta, 'null'), id, json_quote(queue), json_quote(kind),
+        payload, json_quote(cast(meta as text)), id, json_quote(queue), json_quote(kind),
         attempt + 1, attempts, ?1, seq,
         case
             when coalesce(key, lane, thread, cause, flow, node) is null
@@ -123,7 +124,7 @@ class _Turn:
         if len(leases) != count:
             return self._take_one_by_one(seqs)
         self._mark(seqs)
-        self._add(leases, len(batch))
+        self._add(leases, batch)
         return count
 
     def _mark(self, seqs: str) -> None:
@@ -138,12 +139,22 @@ class _Turn:
             (self.token, self.until, tx.now, tx.worker(self.worker), seqs),
         )
 
-    def _add(self, leases: Sequence[Claimed], size: int) -> None:
+    def _add(self, leases: Sequence[Claimed], batch: bytes) -> None:
+        is_large = len(batch) > LARGE
+        is_escaped = _ESCAPE in batch
         for lease in leases:
             if lease.meta is not None:
-                lease.meta = bytes(lease.meta)  # pyright: ignore[reportAttributeAccessIssue] - as Lease has it
-            if size > LARGE:
+                lease.meta = lease.meta.encode()  # pyright: ignore[reportAttributeAccessIssue] - as Lease has it
+            if is_large:
                 lease.payload = lease.payload.copy()
+            if is_escaped:
+                lease.kind = plain(lease.kind)
+                lease.key = _plain(lease.key)
+                lease.lane = _plain(lease.lane)
+                lease.thread = _plain(lease.thread)
+                lease.cause = _plain(lease.cause)
+                lease.flow = _plain(lease.flow)
+                lease.node = _plain(lease.node)
         self.leases += leases
 
     def _take_one_by_one(self, seqs: str) -> int:
@@ -159,15 +170,20 @@ class _Turn:
                 # Raw lets some nonsense pass that a reader would not.
                 msgspec.json.decode(lease.payload)
             except (msgspec.DecodeError, ValueError) as error:
-                reason = reason or f"its payload is not JSON ({error})"
+                reason = reason or f"it cannot be read ({error})"
             else:
                 if not reason:
                     self._mark(one)
-                    self._add([lease], LARGE + 1)
+                    self._add([lease], batch)
                     taken.append(seq)
             if reason:
                 bury(self.tx, seq, f"its row was changed by hand: {reason}")
+        self.look_again.append(self.tx.now)  # there may be more behind those that were buried
         return len(taken)
+
+
+def _plain(value: str | None) -> str | None:
+    return None if value is None else plain(value)
 
 
 def _share(tx: Tx, turn: _Turn, wants: Sequence[Want], count: int) -> None:

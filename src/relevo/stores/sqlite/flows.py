@@ -26,7 +26,7 @@ def attach(tx: Tx, parents: Mapping[str, Sequence[After]], stands: Mapping[str, 
     """
     seqs = _seqs(tx, list(parents))
     edges = [
-        (seqs[parent], place, stands.get(edge.child, edge.child), edge.policy)
+        (seqs[parent], place, text(stands.get(edge.child, edge.child)), edge.policy)
         for parent, after in parents.items()
         for place, edge in enumerate(after)
     ]
@@ -208,7 +208,7 @@ def _fail(tx: Tx, parents: Mapping[int, tuple[str, str, int]]) -> None:
             (
                 -new_token(),
                 tx.now,
-                text(msgspec.json.encode(failure).decode()),
+                msgspec.json.encode(failure).decode(),
                 failure.fingerprint,
                 parent,
             ),

@@ -26,7 +26,7 @@ from relevo.stores.sqlite.transaction import (
     text,
 )
 
-RING = 50  # lines of history kept per job
+GROUPS = 8  # claims whose endings are worth a statement each
 OUTCOMES = {
     State.DEAD: "dead",
     State.HELD: "held",
@@ -263,10 +263,10 @@ def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
                     job.keep,
                     job.id,
                     job.queue,
-                    job.kind,
-                    None if job.thread == job.id else job.thread,
-                    job.cause,
-                    job.node,
+                    text(job.kind),
+                    None if job.thread == job.id else optional(job.thread),
+                    optional(job.cause),
+                    optional(job.node),
                     job.payload,
                     job.meta,
                 )
@@ -286,7 +286,7 @@ def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
                 job.keep,
                 job.id,
                 job.queue,
-                job.kind,
+                text(job.kind),
                 optional(job.key),
                 _lane(tx, job),
                 None if job.thread == job.id else optional(job.thread),
@@ -344,7 +344,7 @@ def _reopen(tx: Tx, standing: str, job: NewJob) -> None:
             job.attempts,
             tx.now + job.delay if job.run_at is None else job.run_at,
             job.keep,
-            job.kind,
+            text(job.kind),
             _lane(tx, job),
             optional(job.thread),
             optional(job.cause),
@@ -383,19 +383,19 @@ def extend_leases(tx: Tx, pairs: Sequence[tuple[Lease, int]]) -> list[bool]:
         )
     if kept == len(marks):
         return [True] * len(marks)
-    ours = {seq for seq, _ in _held(tx, [lease for lease, _ in pairs])}
-    return [lease.ref in ours for lease, _ in pairs]
+    ours = _held(tx, [lease for lease, _ in pairs])
+    return [(lease.ref, lease.token) in ours for lease, _ in pairs]
 
 
-def _held(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int]]:
-    """The jobs whose leases are still ours, and whether another job waits for each."""
-    rows: list[tuple[int, int]] = []
+def _held(tx: Tx, leases: Sequence[Lease]) -> dict[tuple[int, int | str], bool]:
+    """The leases that are still ours, and whether another job waits for theirs."""
+    held: dict[tuple[int, int | str], bool] = {}
     for some in chunks(leases):
-        rows += tx.all(
+        rows = tx.all(
             fill(
                 """
                 with held (seq, token) as (values [?, ?])
-                select job.seq, job.waited
+                select job.seq, job.token, job.waited
                 from held
                 cross join relevo_jobs as job on job.seq = held.seq and job.token = held.token
                 where job.state = 20
@@ -404,14 +404,15 @@ def _held(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int]]:
             ),
             [value for lease in some for value in (lease.ref, lease.token)],
         )
-    return rows
+        held.update({(seq, token): bool(waited) for seq, token, waited in rows})
+    return held
 
 
 def settle_runs(tx: Tx, endings: Sequence[Ending]) -> list[bool]:
     """End runs whose lease is still ours. Plain successes go in one statement per claim."""
-    groups: defaultdict[int | str, list[Ending]] = defaultdict(list)
-    others: list[Ending] = []
-    for ending in endings:
+    groups: defaultdict[int | str, dict[int, int]] = defaultdict(dict)  # token: seq: place
+    others: list[int] = []
+    for place, ending in enumerate(endings):
         lease = ending.lease
         if (
             ending.state is State.DONE
@@ -419,27 +420,31 @@ def settle_runs(tx: Tx, endings: Sequence[Ending]) -> list[bool]:
             and ending.failure is None
             and lease.keep
         ):
-            groups[lease.token].append(ending)
+            groups[lease.token][lease.ref] = place
         else:
-            others.append(ending)
-    lost: set[int] = set()
-    if len(groups) > 8 and len(groups) * 4 > len(endings):
-        others = list(endings)
+            others.append(place)
+    count = sum(map(len, groups.values())) + len(others)
+    is_twice = count < len(endings) or any(
+        endings[place].lease.ref in groups.get(endings[place].lease.token, ()) for place in others
+    )
+    if is_twice or len(groups) > GROUPS:
+        # All in one pass: of two endings of one lease the first must win.
+        others = list(range(len(endings)))
         groups.clear()
-    for token, group in groups.items():
-        others += _settle_plain(tx, token, group)
+    answers = [True] * len(endings)
+    for token, places in groups.items():
+        others += _settle_plain(tx, token, places)
     if others:
-        lost = _settle_any(tx, others)
+        for place in _settle_any(tx, endings, others):
+            answers[place] = False
     if tx.known.limited:
         tx.woken.update({ending.lease.queue for ending in endings} & tx.known.limited)
-    if not lost:
-        return [True] * len(endings)
-    return [id(ending) not in lost for ending in endings]
+    return answers
 
 
-def _settle_plain(tx: Tx, token: int | str, endings: list[Ending]) -> list[Ending]:
-    """End what simply went well; answers what has to be looked at more closely."""
-    seqs = as_list(ending.lease.ref for ending in endings)
+def _settle_plain(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]:
+    """End what simply went well; answers the places of what has to be looked at more closely."""
+    seqs = as_list(places)
     # A mark of this very call tells the rows ended now from those ended before with this lease.
     stamp = -new_token()
     ended = tx.run(
@@ -453,7 +458,7 @@ def _settle_plain(tx: Tx, token: int | str, endings: list[Ending]) -> list[Endin
         """,
         (stamp, tx.now, seqs, token),
     )
-    if ended == len(endings):
+    if ended == len(places):
         return []
     rows = tx.all(
         """
@@ -465,48 +470,44 @@ def _settle_plain(tx: Tx, token: int | str, endings: list[Ending]) -> list[Endin
         (seqs, stamp),
     )
     done = {seq for (seq,) in rows}
-    left: list[Ending] = []
-    for ending in endings:
-        if ending.lease.ref in done:
-            done.discard(ending.lease.ref)  # the same lease twice in one call: the second is late
-        else:
-            left.append(ending)
-    return left
+    return [place for seq, place in places.items() if seq not in done]
 
 
-def _settle_any(tx: Tx, endings: Sequence[Ending]) -> set[int]:
-    """End runs in any way; answers the identities of the endings that came too late."""
-    held = _held(tx, [ending.lease for ending in endings])
-    open_ = {seq for seq, _ in held}
-    waited = {seq for seq, is_waited in held if is_waited}
+def _settle_any(tx: Tx, endings: Sequence[Ending], places: Sequence[int]) -> list[int]:
+    """End runs in any way; answers the places of those that came too late."""
+    held = _held(tx, [endings[place].lease for place in places])
     ours: list[Ending] = []
-    lost: set[int] = set()
-    for ending in endings:
-        if ending.lease.ref in open_:
-            open_.discard(ending.lease.ref)  # the same lease twice in one call settles once
-            ours.append(ending)
-        else:
-            lost.add(id(ending))
+    late: list[int] = []
+    waited: set[str] = set()
+    for place in places:
+        lease = endings[place].lease
+        is_waited = held.pop((lease.ref, lease.token), None)  # gone: the same lease settles once
+        if is_waited is None:
+            late.append(place)
+            continue
+        ours.append(endings[place])
+        if is_waited:
+            waited.add(lease.id)
     write_lines(
         tx,
         [
-            (e.lease.ref, OUTCOMES.get(e.state) or _again(e), failure_text(e.failure))
-            for e in ours
-            if e.state is not State.DONE
+            (one.lease.ref, OUTCOMES.get(one.state) or _again(one), failure_text(one.failure))
+            for one in ours
+            if one.state is not State.DONE
         ],
     )
     _write_endings(tx, ours)
-    done = [e.lease for e in ours if e.state is State.DONE]
-    bad = [e.lease for e in ours if e.state in (State.DEAD, State.CANCELLED)]
-    remove(tx, [lease.ref for lease in done if not lease.keep and lease.ref not in waited])
+    done = [one.lease for one in ours if one.state is State.DONE]
+    bad = [one.lease.id for one in ours if one.state in (State.DEAD, State.CANCELLED)]
     if waited:
         flows.ended(
             tx,
-            [lease.id for lease in done if lease.ref in waited],
-            [lease.id for lease in bad if lease.ref in waited],
+            [lease.id for lease in done if lease.id in waited],
+            [id_ for id_ in bad if id_ in waited],
         )
-    tx.woken.update({e.lease.queue for e in ours if e.state is State.SCHEDULED})
-    return lost
+    remove(tx, [lease.ref for lease in done if not lease.keep])
+    tx.woken.update({one.lease.queue for one in ours if one.state is State.SCHEDULED})
+    return late
 
 
 def _again(ending: Ending) -> str:
@@ -555,7 +556,15 @@ _END = """
 
 def failure_text(failure: Failure | None) -> str | None:
     """A failure as its column holds it."""
-    return None if failure is None else text(encode(failure).decode("utf-8", "replace"))
+    if failure is None:
+        return None
+    held = Failure(
+        type=text(failure.type),
+        message=text(failure.message),
+        trace=text(failure.trace),
+        fingerprint=text(failure.fingerprint),
+    )
+    return encode(held).decode()
 
 
 def write_lines(tx: Tx, lines: Sequence[tuple[int, str, str | None]]) -> None:

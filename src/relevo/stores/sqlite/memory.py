@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
-from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, text
+from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, plain, text
 
 # effects
 
@@ -16,19 +16,19 @@ from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, text
 def effect_of(row: Sequence[Any]) -> Effect:
     """The effect in a row, its columns in the order of the fields below."""
     return Effect(
-        job=row[0],
+        job=plain(row[0]),
         queue=row[1],
-        name=row[2],
-        key=row[3],
+        name=plain(row[2]),
+        key=plain(row[3]),
         state=EffectState(row[4]),
         result=None if row[5] is None else as_bytes(row[5]),
-        error=row[6],
+        error=plain(row[6]),
         attempt=row[7],
-        run=row[8],
-        thread=row[9],
+        run=plain(row[8]),
+        thread=plain(row[9]),
         created_at=row[10],
         updated_at=row[11],
-        decided_by=row[12],
+        decided_by=plain(row[12]),
     )
 
 
@@ -127,8 +127,8 @@ def _same(stored: Any, given: bytes | None) -> bool:
 def note_of(row: Sequence[Any], now: int) -> Note:
     """The note in a row: kind, name, value, version, expires_at, updated_at."""
     return Note(
-        kind=row[0],
-        name=row[1],
+        kind=plain(row[0]),
+        name=plain(row[1]),
         value=as_bytes(row[2]),
         version=row[3],
         ttl=None if row[4] is None else row[4] - now,
@@ -204,11 +204,37 @@ def beat(tx: Tx, worker: WorkerInfo, ttl: int) -> None:
         """,
         (
             text(worker.id),
-            text(msgspec.json.encode(worker).decode()),
+            _worker_text(worker),
             worker.started_at or tx.now,
             tx.now,
             tx.now + ttl,
         ),
+    )
+
+
+def _worker_text(worker: WorkerInfo) -> str:
+    held = msgspec.structs.replace(
+        worker,
+        id=text(worker.id),
+        host=text(worker.host),
+        queues=[text(queue) for queue in worker.queues],
+        note=text(worker.note),
+    )
+    return msgspec.json.encode(held).decode()
+
+
+def worker_of(row: Sequence[Any], now: int) -> WorkerInfo:
+    """The worker in a row: info, started_at, beat_at, silent_at."""
+    held = msgspec.json.decode(row[0], type=WorkerInfo)
+    return msgspec.structs.replace(
+        held,
+        id=plain(held.id),
+        host=plain(held.host),
+        queues=[plain(queue) for queue in held.queues],
+        note=plain(held.note),
+        started_at=row[1],
+        beat_at=row[2],
+        silent=row[3] <= now,
     )
 
 

@@ -23,7 +23,7 @@ from relevo.store import (
     Tally,
     WorkerInfo,
 )
-from relevo.stores.sqlite.memory import effect_of, note_of
+from relevo.stores.sqlite.memory import effect_of, note_of, worker_of
 from relevo.stores.sqlite.transaction import (
     CODES,
     DEAD,
@@ -34,10 +34,12 @@ from relevo.stores.sqlite.transaction import (
     STATES,
     as_bytes,
     as_list,
+    plain,
     text,
 )
 
 FEW = 5_000  # up to so many candidates are sorted; more are found by walking from the newest
+LONGEST = 200  # jobs on one page, at most
 WALK = 200_000  # rows looked at for one page when only their text can tell
 STALE = 60.0  # seconds for which a count of done jobs that took long to make is good
 
@@ -63,9 +65,19 @@ def failure_of(value: Any) -> Failure | None:
     if value is None:
         return None
     try:
-        return _failure(value)
+        held = _failure(value)
+        return Failure(
+            type=plain(held.type),
+            message=plain(held.message),
+            trace=plain(held.trace),
+            fingerprint=plain(held.fingerprint),
+        )
     except (msgspec.DecodeError, TypeError):
         return Failure(type="Unreadable", message="the stored failure was changed by hand")
+
+
+def _plain(value: str | None) -> str | None:
+    return None if value is None else plain(value)
 
 
 def _number(value: Any, instead: int = 0) -> int:
@@ -85,9 +97,9 @@ def job_of(row: Sequence[Any], now: int) -> Job:
     ran = _number(row[26], NEVER) != NEVER
     ended = state in (State.DONE, State.DEAD, State.CANCELLED)
     return Job(
-        id=row[1],
+        id=plain(row[1]),
         queue=row[2],
-        kind=row[3],
+        kind=plain(str(row[3])),
         state=state,
         payload=as_bytes(row[5]),
         priority=_number(row[6]),
@@ -97,19 +109,19 @@ def job_of(row: Sequence[Any], now: int) -> Job:
         run_at=_number(row[10]),
         ended_at=_number(row[11]) if ended else None,
         lease_until=_number(row[12]) if state is State.RUNNING else None,
-        worker=row[27] if ran and (ended or state is State.RUNNING) else None,
-        key=row[14],
+        worker=_plain(row[27]) if ran and (ended or state is State.RUNNING) else None,
+        key=_plain(row[14]),
         unique="forever" if row[15] else "unfinished",
-        lane=row[16] or None,
-        park=row[17],
-        thread=row[18] or row[1],
-        cause=row[19],
+        lane=_plain(row[16]) or None,
+        park=_plain(row[17]),
+        thread=plain(row[18] or row[1]),
+        cause=_plain(row[19]),
         meta=None if row[20] is None else as_bytes(row[20]),
-        flow=row[21],
-        node=row[22],
+        flow=_plain(row[21]),
+        node=_plain(row[22]),
         result=None if row[23] is None else as_bytes(row[23]),
         failure=failure_of(row[24]),
-        note=row[25] or "",
+        note=plain(row[25] or ""),
     )
 
 
@@ -134,14 +146,14 @@ def find(connection: sqlite3.Connection, ids: Sequence[str], now: int) -> list[J
                     outcome="done",
                     began_at=row[26],
                     ended_at=row[11],
-                    worker=row[27] or "",
+                    worker=plain(row[27] or ""),
                 )
             )
         job.history = tuple(lines[-50:])
         job.after = tuple(after[row[0]])
         job.before = tuple(before[row[1]])
         found[job.id] = job
-    return [found.get(text(id_)) for id_ in ids]
+    return [found.get(id_) for id_ in ids]
 
 
 def _history(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[Attempt]]:
@@ -163,7 +175,7 @@ def _history(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list
                 outcome=outcome,
                 began_at=began_at,
                 ended_at=ended_at,
-                worker=worker or "",
+                worker=plain(worker or ""),
                 failure=failure_of(failure),
             )
         )
@@ -181,7 +193,7 @@ def _after(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[A
         """,
         (seqs,),
     ):
-        edges[parent].append(After(child, policy))
+        edges[parent].append(After(plain(child), policy))
     return edges
 
 
@@ -197,7 +209,7 @@ def _before(connection: sqlite3.Connection, ids: str) -> defaultdict[str, list[s
         """,
         (ids,),
     ):
-        edges[child].append(parent)
+        edges[child].append(plain(parent))
     return edges
 
 
@@ -222,9 +234,7 @@ class _Question:
                 self.add(column, text(value))
         if where.thread is not None:
             self.add(
-                "(job.thread = ? or (job.thread is null and job.id = ?))",
-                where.thread,
-                where.thread,
+                "(job.thread = ? or (job.thread is null and job.id = ?))", *[text(where.thread)] * 2
             )
         if where.text is not None:
             self.add(
@@ -258,29 +268,16 @@ class _Question:
 
     def narrow(self, connection: sqlite3.Connection) -> bool:
         """Name the candidates if an index knows them to be few; False when one has to walk."""
+        looks = self._indexes(connection)
         seqs: set[int] = set()
-        for sql, values in self._indexes(connection):
+        for sql, values in looks:
             rows = connection.execute(sql + " limit ?", (*values, FEW + 1)).fetchall()
             seqs.update(seq for (seq,) in rows)
             if len(seqs) > FEW:
                 return False
-        if not self._is_indexed:
-            return False
-        self.add("job.seq in (select value from json_each(?))", as_list(seqs))
-        return True
-
-    @property
-    def _is_indexed(self) -> bool:
-        where = self.where
-        return bool(
-            where.queue
-            or where.states
-            or where.key is not None
-            or where.thread is not None
-            or where.flow is not None
-            or where.park is not None
-            or where.fingerprint is not None
-        )
+        if looks:
+            self.add("job.seq in (select value from json_each(?))", as_list(seqs))
+        return bool(looks)
 
     def _indexes(self, connection: sqlite3.Connection) -> list[tuple[str, tuple[Any, ...]]]:
         """Where to look: the most telling index first."""
@@ -316,7 +313,7 @@ class _Question:
         queues = (
             [name for (name,) in connection.execute("select name from relevo_queues")]
             if self.where.queue is None
-            else [self.where.queue]
+            else [text(self.where.queue)]
         )
         looks: list[tuple[str, tuple[Any, ...]]] = [
             (
@@ -356,7 +353,7 @@ def page(
 ) -> Page:
     """Jobs without history, newest first."""
     question = _Question(where, now)
-    limit = max(1, limit)
+    limit = _size(limit)
     is_few = question.narrow(connection)
     below = _seq_of(cursor)
     if below is not None:
@@ -376,6 +373,11 @@ def page(
     if len(rows) > limit:
         return Page(found, str(rows[limit - 1][0]))
     return Page(found, None if floor is None else str(floor))
+
+
+def _size(limit: int) -> int:
+    """How many to a page: what was asked for, within reason."""
+    return min(max(limit, 1), LONGEST)
 
 
 def _seq_of(cursor: str | None) -> int | None:
@@ -511,14 +513,14 @@ def groups(connection: sqlite3.Connection, queue: str | None, limit: int) -> lis
         )
         order by grouped.number desc, grouped.last_at desc
         """,
-        (queue, limit),
+        (None if queue is None else text(queue), _size(limit)),
     ).fetchall()
     found: list[Group] = []
     for fingerprint, name, number, first_at, last_at, sample, stored in rows:
         failure = failure_of(stored)
         found.append(
             Group(
-                fingerprint=fingerprint or "",
+                fingerprint=plain(fingerprint or ""),
                 queue=name,
                 type=failure.type if failure else "",
                 message=failure.message if failure else "",
@@ -618,25 +620,31 @@ def effects(
     limit: int,
 ) -> tuple[list[Effect], str | None]:
     """The ledger, newest first."""
+    terms = ["true"]
+    values: list[Any] = []
+    if job is not None:
+        terms.append("job = ?")
+        values.append(text(job))
+    if states:
+        terms.append("state in (select value from json_each(?))")
+        values.append(as_list(state.value for state in states))
+    if wanted is not None:
+        terms.append("(instr(key, ?) or instr(ifnull(cast(result as text), ''), ?))")
+        values += [text(wanted)] * 2
+    if (below := _seq_of(cursor)) is not None:
+        terms.append("seq < ?")
+        values.append(below)
+    limit = _size(limit)
     rows = connection.execute(
         """
         select job, queue, name, key, state, result, error, attempt, run, thread, created_at,
                updated_at, decided_by, seq
         from relevo_effects
-        where (?1 is null or job = ?1)
-          and (?2 = '[]' or state in (select value from json_each(?2)))
-          and (?3 is null or instr(key, ?3) or instr(ifnull(cast(result as text), ''), ?3))
-          and (?4 is null or seq < ?4)
+        where TERMS
         order by seq desc
-        limit ?5
-        """,
-        (
-            job,
-            as_list(state.value for state in states),
-            None if wanted is None else text(wanted),
-            _seq_of(cursor),
-            limit + 1,
-        ),
+        limit ?
+        """.replace("TERMS", " and ".join(terms)),
+        (*values, limit + 1),
     ).fetchall()
     found = [effect_of(row) for row in rows[:limit]]
     return found, str(rows[limit - 1][13]) if len(rows) > limit else None
@@ -646,6 +654,7 @@ def audits(
     connection: sqlite3.Connection, target: str | None, cursor: str | None, limit: int
 ) -> tuple[list[Audit], str | None]:
     """What people did, newest first."""
+    limit = _size(limit)
     rows = connection.execute(
         """
         select seq, who, verb, target, note, at, before, after
@@ -658,8 +667,16 @@ def audits(
         (None if target is None else text(target), _seq_of(cursor), limit + 1),
     ).fetchall()
     found = [
-        Audit(who=who, verb=verb, target=aim, note=note, at=at, before=before, after=after)
-        for _, who, verb, aim, note, at, before, after in rows[:limit]
+        Audit(
+            who=plain(row[1]),
+            verb=plain(row[2]),
+            target=plain(row[3]),
+            note=plain(row[4]),
+            at=row[5],
+            before=plain(row[6]),
+            after=plain(row[7]),
+        )
+        for row in rows[:limit]
     ]
     return found, str(rows[limit - 1][0]) if len(rows) > limit else None
 
@@ -675,12 +692,4 @@ def workers(connection: sqlite3.Connection, now: int) -> list[WorkerInfo]:
         """,
         (now - 86_400_000,),
     ).fetchall()
-    return [
-        msgspec.structs.replace(
-            msgspec.json.decode(info, type=WorkerInfo),
-            started_at=started_at,
-            beat_at=beat_at,
-            silent=silent_at <= now,
-        )
-        for info, started_at, beat_at, silent_at in rows
-    ]
+    return [worker_of(row, now) for row in rows]

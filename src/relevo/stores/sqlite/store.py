@@ -48,7 +48,7 @@ from relevo.stores.sqlite import (
 from relevo.stores.sqlite.jobs import extend_leases, insert_jobs, settle_runs
 from relevo.stores.sqlite.readers import Reading
 from relevo.stores.sqlite.transaction import Known, Tx
-from relevo.stores.sqlite.writer import Command, Turn, Verb, Writer
+from relevo.stores.sqlite.writer import Command, Verb, Writer
 
 LATE, WATCH = 4.4, 0.4  # seconds after which a caller is told so, and between looks at them
 FIRST_LOOK, LONG_LOOK, LONGEST_LOOK = 0.02, 0.25, 1.0  # seconds between looks of one who waits
@@ -284,24 +284,18 @@ class SqliteStore:
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
         return await self._write_all(settle_runs, endings, SETTLE) if endings else []
 
-    async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
-        return await self._within(connection, lambda tx: settle_runs(tx, endings))
-
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Keep the writer still while somebody else writes: they would only fight for the file."""
-        turn = Turn(asyncio.get_running_loop().create_future())
-        self._shared.yield_to(turn)
+        """The right to write on a connection of one's own, after whoever asked before."""
+        turns = self._shared.turns
+        await turns.take_soon(LATE)
         try:
-            async with asyncio.timeout(LATE):
-                await turn.granted
             yield
-        except TimeoutError as error:
-            if turn.granted.done() and not turn.granted.cancelled():
-                raise
-            raise StoreUnavailable(f"{self.path} is busy: no turn to write came") from error
         finally:
-            turn.over.set()
+            turns.give()
+
+    async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
+        return await self._within(connection, lambda tx: settle_runs(tx, endings))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         """Return when one of the queues may have work: rung for, or seen by a look now and then."""

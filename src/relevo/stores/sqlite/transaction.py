@@ -7,6 +7,7 @@ values, or as one JSON list, and come back as one row.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from secrets import randbits
@@ -36,6 +37,10 @@ NEVER = 1_099_511_627_776  # the moment of what has not happened, see 0001_jobs.
 NOBODY = 999  # the worker of a job that never ran
 
 _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+
+ESCAPE = "\x10"
+_STRANGE = re.compile(f"[\0{ESCAPE}\ud800-\udfff]")
+_ESCAPED = re.compile(f"{ESCAPE}([0-9a-f]{{4}})")
 
 encode = msgspec.json.encode
 
@@ -183,15 +188,29 @@ def new_token() -> int:
 
 
 def text(value: str) -> str:
-    """The text itself, or its escaped form where SQLite could not hold or compare it."""
-    if value.isascii():
-        return value if "\0" not in value else value.replace("\0", "\\0")
-    return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    """Text as its column holds it: NUL ends a string in SQLite, and half a character is none.
+
+    Those are written as an escape and four digits, and read back by `plain`.
+    """
+    return value if _STRANGE.search(value) is None else _STRANGE.sub(_escaped, value)
 
 
 def optional(value: str | None) -> str | None:
     """The same for what may be absent."""
     return None if value is None else text(value)
+
+
+def plain(value: str) -> str:
+    """Text as it was given."""
+    return value if ESCAPE not in value else _ESCAPED.sub(_unescaped, value)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"{ESCAPE}{ord(found[0]):04x}"
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16))
 
 
 def as_bytes(value: Any) -> bytes:

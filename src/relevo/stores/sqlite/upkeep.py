@@ -6,7 +6,7 @@ from relevo.job import Failure, State
 from relevo.store import Rescued
 from relevo.stores.sqlite import flows
 from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
-from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, text
+from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, plain, text
 
 DAY = 86_400_000
 
@@ -22,7 +22,8 @@ def rescue(tx: Tx, limit: int, worker: str | None) -> list[Rescued]:
         return []
     lines: list[tuple[int, str, str | None]] = []
     rescued: list[Rescued] = []
-    for seq, id_, queue, name, attempt, attempts, _ in rows:
+    for seq, id_, queue, worker_name, attempt, attempts, _ in rows:
+        name = plain(worker_name)
         dead = attempt >= attempts
         lines.append((seq, "rescued", failure_text(_worker_lost(name, attempt, dead))))
         rescued.append(Rescued(id_, queue, name, State.DEAD if dead else State.READY))
@@ -203,21 +204,14 @@ _OLD_LANES = """
 
 
 def _prune_done(tx: Tx, queue: str, limit: int) -> int:
-    """Done jobs past their time; a parent that lives may still read its children's results."""
+    """Done jobs past their time."""
     rows = tx.all(
         """
-        select job.seq
-        from relevo_jobs as job
-        where job.state = 30
-          and job.queue = ?
-          and job.until_at <= ?
-          and not exists (
-            select 1
-            from relevo_edges as edge
-            cross join relevo_jobs as parent on parent.seq = edge.parent
-            where edge.child = job.id
-              and parent.state not in (30, 70, 80)
-          )
+        select seq
+        from relevo_jobs
+        where state = 30
+          and queue = ?
+          and until_at <= ?
         limit ?
         """,
         (queue, tx.now, limit),

@@ -25,6 +25,7 @@ from relevo.stores.sqlite import file, schema
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
 from relevo.stores.sqlite.readers import Readers
 from relevo.stores.sqlite.transaction import Known, Tx
+from relevo.stores.sqlite.turns import Turns
 from relevo.stores.sqlite.wake import Bells
 
 PATIENCE = 4.0  # seconds a command waits for another process to let go of the file
@@ -74,30 +75,19 @@ class Command:
         return len(self.args) if self.merged else 1
 
 
-class Turn:
-    """Somebody's own transaction, for which the writer waits."""
-
-    __slots__ = ("granted", "loop", "over")
-
-    def __init__(self, granted: asyncio.Future[None]) -> None:
-        self.granted = granted
-        self.loop = granted.get_loop()
-        self.over = threading.Event()
-
-
 class Writer:
     """Everything a process has open on one file, shared by all its handles."""
 
     def __init__(self, address: file.Address) -> None:
         self.path = address.path
-        self._synchronous = address.synchronous
+        self._address = address
         self.identity = file.Identity(self.path)
         self.bells = Bells(self.path)
         self.known = Known()
+        self.turns = Turns()
         self.listeners: set[Listener] = set()
         self.users = 0
-        self._commands: SimpleQueue[Command | Turn | None] = SimpleQueue()
-        self._turn: Turn | None = None  # the next to write, once what came before it is written
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -120,10 +110,6 @@ class Writer:
         """Have a command run in the next transaction."""
         self._commands.put(command)
 
-    def yield_to(self, turn: Turn) -> None:
-        """Wait, once what came before is written, until somebody else's transaction is over."""
-        self._commands.put(turn)
-
     def now(self, clock: Clock) -> int:
         """The common time, moved by what a test has added to its clock."""
         return self.anchor.now() + clock.offset // MILLISECOND
@@ -145,7 +131,7 @@ class Writer:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            connection = file.connect(self.path, self._synchronous, timeout=SLICE)
+            connection = file.connect(self.path, self._address.synchronous, timeout=SLICE)
             (mode,) = connection.execute("pragma journal_mode").fetchone()
             if mode != "wal":
                 connection.execute("pragma journal_mode = wal")
@@ -183,40 +169,26 @@ class Writer:
                 batch = self._transact(batch)
                 if batch:
                     going = self._gather(batch, wait=False) and going
-            self._stand_aside()
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("pragma wal_checkpoint(truncate)")
         self._disconnect()
 
-    def _stand_aside(self) -> None:
-        """Let the one whose turn it is write."""
-        turn, self._turn = self._turn, None
-        if turn is None:
-            return
-        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody wants it any more
-            turn.loop.call_soon_threadsafe(_grant, turn)
-            while not turn.over.wait(1) and not turn.loop.is_closed():
-                pass
-
     def _gather(self, batch: list[Command], *, wait: bool = True) -> bool:
         """Add what is waiting; False when it is time to stop."""
         weight = sum(command.weight for command in batch)
         try:
-            while weight < WEIGHT and self._turn is None:
+            while weight < WEIGHT:
                 command = self._next(block=wait and not batch)
                 if command is None:
                     return False
-                if isinstance(command, Turn):
-                    self._turn = command
-                    break
                 batch.append(command)
                 weight += command.weight
         except Empty:
             pass
         return True
 
-    def _next(self, *, block: bool) -> Command | Turn | None:
+    def _next(self, *, block: bool) -> Command | None:
         if not block:
             return self._commands.get_nowait()
         while self.identity.wal_size > file.WAL_LIMIT:
@@ -236,47 +208,51 @@ class Writer:
             self.identity.check()
 
     def _transact(self, batch: list[Command]) -> list[Command]:
-        """Run a batch in one transaction; answers those who may still wait for a locked file."""
+        """Run a batch in one transaction; answers those who may still wait for their turn."""
         batch = [command for command in batch if not command.future.done()]
         if not batch:
             return []
+        if not self.turns.take(SLICE):
+            return self._put_off(batch, StoreUnavailable("a transaction of this process is open"))
         try:
             self.identity.check()
             connection = self._connection = self._connection or self._connect()
             connection.execute("begin immediate")
-        except sqlite3.Error as error:
-            return self._put_off(batch, error)
-        except Exception as error:  # noqa: BLE001 - told to every caller
-            self._fail(batch, error)
-            return []
-        tx = Tx(connection, self.known, 0)
-        try:
-            try:
-                outcomes = self._run(tx, batch)
-            except Exception as error:
-                if file.is_fatal(error):
-                    raise
-                self._rollback()
-                connection.execute("begin immediate")
-                tx = Tx(connection, self.known, 0)
-                outcomes = self._run_apart(tx, batch)
-            connection.execute("commit")
+            tx, outcomes = self._commit(connection, batch)
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
-            if file.is_fatal(error) and not _is_busy(error):
+            if _is_busy(error):
+                return self._put_off(batch, error)
+            if file.is_fatal(error):
                 self._disconnect()  # the next transaction begins with a fresh connection
             self._fail(batch, error)
             return []
+        finally:
+            self.turns.give()
         self._resolve(list(zip(batch, outcomes, strict=True)))
         if tx.woken:
             self.wake(tx.woken)
         return []
 
-    def _put_off(self, batch: list[Command], error: sqlite3.Error) -> list[Command]:
-        if not _is_busy(error):
-            self._disconnect()
-            self._fail(batch, error)
-            return []
+    def _commit(
+        self, connection: sqlite3.Connection, batch: list[Command]
+    ) -> tuple[Tx, list[Outcome]]:
+        """Run everything and commit; if one command fails, once more with each on its own."""
+        tx = Tx(connection, self.known, 0)
+        try:
+            outcomes = self._run(tx, batch)
+        except Exception as error:
+            if file.is_fatal(error):
+                raise
+            self._rollback()
+            connection.execute("begin immediate")
+            tx = Tx(connection, self.known, 0)
+            outcomes = self._run_apart(tx, batch)
+        connection.execute("commit")
+        return tx, outcomes
+
+    def _put_off(self, batch: list[Command], error: Exception) -> list[Command]:
+        """Tell those who have waited long enough; answers the others."""
         now = time.monotonic()
         late = [command for command in batch if command.began + PATIENCE <= now]
         self._fail(late, error)
@@ -365,13 +341,6 @@ def _answer(pairs: list[tuple[Command, Outcome]]) -> None:
             command.future.set_result(value)
         else:
             command.future.set_exception(error)
-
-
-def _grant(turn: Turn) -> None:
-    if turn.granted.done():
-        turn.over.set()
-    else:
-        turn.granted.set_result(None)
 
 
 def _rank(command: Command) -> int:
