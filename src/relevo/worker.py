@@ -91,7 +91,8 @@ class Worker:
         self._settle_now = asyncio.Event()
         self._slot_free = asyncio.Event()
         self._stop = asyncio.Event()
-        self._nudged = asyncio.Event()
+        self._is_nudged = False
+        self._waiting: asyncio.Task[object] | None = None  # what the claimer waits for
         self._is_closing = False
         self._pace = (0.0, 0)  # when, and how many had finished
         self._ahead = 0
@@ -99,11 +100,13 @@ class Worker:
     def stop(self) -> None:
         """Stop politely: give back what has not begun, let the rest end within the grace."""
         self._stop.set()
-        self._nudged.set()
+        self.nudge()
 
     def nudge(self) -> None:
         """Look for jobs now, whatever it was waiting for."""
-        self._nudged.set()
+        self._is_nudged = True
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     @property
     def running(self) -> int:
@@ -179,14 +182,15 @@ class Worker:
 
     async def _first(self, something: Coroutine[Any, Any, object]) -> None:
         """Wait for something, or for stop() or nudge()."""
-        tasks = {asyncio.create_task(something), asyncio.create_task(self._nudged.wait())}
+        self._waiting = waiting = asyncio.create_task(something)
+        if self._is_nudged:
+            waiting.cancel()
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiting})
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        self._nudged.clear()
+            self._is_nudged = False
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.result()
 
     def _free(self) -> int:
         """How many jobs to claim: the free slots, and a little ahead when jobs are quick."""
