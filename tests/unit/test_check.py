@@ -275,6 +275,12 @@ def test_rules_can_be_selected_and_ignored(tmp_path: Path) -> None:
     assert sorted(codes(check([tmp_path], ignore=["RV003", "RV008"]))) == ["RV007", "RV009"]
 
 
+def test_what_could_not_be_read_is_told_whatever_was_selected(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "def broken(:\n"})
+    assert codes(check([tmp_path], select=["RV001"])) == ["RV000"]
+    assert codes(check([tmp_path], ignore=["RV000"])) == []
+
+
 def test_other_peoples_code_is_skipped(tmp_path: Path) -> None:
     bad = "def broken(:\n"
     skipped = [".venv", "node_modules", ".git", "__pycache__", "site-packages", ".hidden", "env"]
@@ -382,6 +388,12 @@ DEEP = 50_000
         "x = " + "9" * 100_000,
         "x = '" + "\\N{BULLET}" * 1_000 + "'",
         "".join(" " * depth + "if a:\n" for depth in range(200)),
+        f"async def f():\n    await {'_' * 900_000}()\n    await x.{'_' * 900_000}.post()\n",
+        f"async def f(relevo):\n    {'_' * 900_000}.commit()\n    relevo.enqueue(1)\n",
+        f"from {'_' * 900_000} import y\nasync def f():\n    await y()\n",
+        f"@{'a_' * 400_000}.get(x)\ndef f(): pass\n",
+        f"x = 1  # relevo: allow RV001{' ' * 900_000}\n",
+        f"#{' ' * 900_000}\n# relevo: allow RV001{' -' * 400_000}\n",
         "\0",
         "x = 1\n\0\n",
         "\ufeffx = 1",
@@ -393,7 +405,7 @@ DEEP = 50_000
 def test_a_bomb_is_reported_or_read(tmp_path: Path, source: str) -> None:
     write(tmp_path, {"bomb.py": source, "bad.py": "def broken(:\n"})
     reports = check([tmp_path])
-    assert {report.code for report in reports} <= {"RV000", "RV007", "RV008", "RV009"}
+    assert {report.code for report in reports} <= {"RV000", "RV007", "RV008", "RV009", "RV015"}
     assert codes(of(reports, "RV000")).count("RV000") in (1, 2)
 
 
@@ -501,3 +513,10 @@ def test_folders_may_be_deep(tmp_path: Path) -> None:
         assert codes(check([tmp_path])) == ["RV000"]
     finally:
         subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)  # deeper than shutil can go
+
+
+def test_the_guide_has_every_rule() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "find-mistakes-before-they-run.md"
+    text = guide.read_text()
+    for rule in RULES.values():
+        assert f"| `{rule.code}` | {rule.title} | {rule.why} | {rule.mending} |" in text

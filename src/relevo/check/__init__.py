@@ -29,7 +29,9 @@ def check(
 
     FileNotFoundError when a path does not exist. Files that cannot be read are reported too.
     """
-    wanted = [code for code in RULES if (not select or code in select) and code not in ignore]
+    # What could not be read was not checked, whichever rules were asked for.
+    asked = {*select, "RV000"} if select else set(RULES)
+    wanted = asked - {*ignore}
     sources: list[Source] = []
     reports: set[Report] = set()
     for found in find(paths):

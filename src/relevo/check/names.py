@@ -18,6 +18,9 @@ DEPTH = 40
 """How many steps a value is followed before we give up: source may be written to be endless."""
 
 
+WORD_MAX = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Outside:
     """Something of a library, or what came of it: `httpx.AsyncClient` or an instance of it."""
@@ -136,19 +139,22 @@ def branches(node: ast.AST) -> list[ast.AST]:
 
 
 def dotted(node: ast.AST) -> list[str]:
-    """The words of `self.gateway().book`: ["self", "gateway", "book"]; empty if it has none."""
+    """The words of `self.gateway().book`: ["self", "gateway", "book"]; empty if it has none.
+
+    Long ones are cut: patterns are tried on them, and a name may be as long as a file.
+    """
     found: list[str] = []
     for _ in range(DEPTH):
         match node:
             case ast.Attribute():
-                found.append(node.attr)
+                found.append(node.attr[:WORD_MAX])
                 node = node.value
             case ast.Call():
                 node = node.func
             case ast.Await() | ast.Subscript():
                 node = node.value
             case ast.Name():
-                return [*found, node.id][::-1]
+                return [*found, node.id[:WORD_MAX]][::-1]
             case _:
                 break
     return ["", *found[::-1]] if found else []
@@ -337,7 +343,7 @@ class Project:
             return None
         match value:
             case Outside():
-                return Outside(f"{value.dotted}.{name}"[-400:])
+                return _outside(f"{value.dotted}.{name}")
             case Module():
                 return self._member(value, name, depth + 1)
             case Class():
@@ -492,11 +498,11 @@ class Project:
             whole = ".".join(filter(None, (origin.module, origin.name)))
             # from shop import workers, where shop is a directory without __init__.py
             child = self._module(Import(origin.level, whole), importer) if origin.name else None
-            return child or Outside("." * origin.level + whole)
+            return child or _outside("." * origin.level + whole)
         if origin.name is None:
             return module
         found = self._member(module, origin.name, depth + 1)
-        return found or Outside(f"{module.name}.{origin.name}")
+        return found or _outside(f"{module.name}.{origin.name}")
 
     def _module(self, origin: Import, importer: Module) -> Module | None:
         if origin.level:
@@ -539,6 +545,10 @@ def quoted(text: str) -> ast.expr | None:
         return ast.parse(text[:1_000], mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _outside(name: str) -> Outside:
+    return Outside(name if len(name) <= 4 * WORD_MAX else name[-4 * WORD_MAX :])
 
 
 def module_of(scope: Scope) -> Module:

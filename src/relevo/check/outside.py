@@ -132,7 +132,9 @@ _MAILS = words("send deliver send_message sendmail send_mail")
 _MAKES_PDF = re.compile(
     r"_*(?:generate|render|make|create|build|write|print|export|html_to|to)_?(?:\w+_)?pdfs?"
 )
-_ASKS_MODEL = re.compile(r"_*(?:ask|call|query|prompt|run)_?(?:the_)?(?:llm|gpt|claude|gemini|ai)")
+_ASKS_MODEL = re.compile(
+    r"_*(?:ask|call|query|prompt|run)_(?:the_)?(?:llm|gpt|claude|gemini|ai)(?:_\w+)?"
+)
 _MODELS = words("llm openai anthropic gemini claude gpt")
 _MODEL_TAILS = {
     ("completions", "create"),
@@ -226,7 +228,7 @@ def _guessed(
     is_model = is_awaited and _MODELS.intersection(before)
     if (
         is_model
-        or _ASKS_MODEL.match(plain)
+        or _ASKS_MODEL.fullmatch(plain)
         or (len(steps) > 2 and (steps[-2], last) in _MODEL_TAILS)
     ):
         return Touch(label, Kind.MODEL, is_sure=False)

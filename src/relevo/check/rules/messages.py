@@ -67,7 +67,7 @@ def event_names(app: Application) -> Iterator[Finding]:
         )
         if event.lacks("name"):
             yield Finding(module, event.cls.node, f"{event.cls.name} has no name")
-        elif name is not None and not (_EVENT.fullmatch(name) and len(name) <= 128):
+        elif name is not None and not (len(name) <= 128 and _EVENT.fullmatch(name)):
             wrong = f"{name!r:.60} is not an event name: lower case, with dots"
             yield Finding(module, event.options["name"], wrong)
         elif name is not None and not any(map(_is_past, re.split("[._-]", name.partition(".")[2]))):
