@@ -20,11 +20,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
     get_state_machine_test,
+    initialize,
     invariant,
-    multiple,
     precondition,
     rule,
 )
@@ -63,9 +62,10 @@ OUTCOMES = {
 }
 RETRYABLE = {State.DEAD, State.HELD, State.PARKED, State.CANCELLED}
 
-hours = st.integers(0, 3).map(lambda n: n and n * HOUR - HALF)
+delays = st.sampled_from([0, 0, 0, 0, HOUR - HALF, 2 * HOUR - HALF])
+lengths = st.integers(1, 6).map(lambda n: n * HOUR - HALF)
 queues = st.sampled_from(QUEUES)
-policies: st.SearchStrategy[Policy] = st.sampled_from(["fail", "continue"])
+numbers = st.integers(0, 1_000)
 
 
 @dataclass
@@ -114,7 +114,7 @@ specs = st.builds(
     queue=queues,
     priority=st.integers(0, 2),
     attempts=st.integers(1, 3),
-    delay=hours,
+    delay=delays,
     keep=st.sampled_from([0, HALF, 30 * HOUR]),
     key=st.sampled_from([None, None, "once-a", "once-b", "ever-a", "ever-b"]),
 )
@@ -127,9 +127,50 @@ endings = st.builds(
         "failure": BOOM if state is State.DEAD else None,
     },
     st.sampled_from([*OUTCOMES, State.SCHEDULED, State.SCHEDULED]),
-    hours,
+    delays,
     st.booleans(),
     st.sampled_from(PARKS),
+)
+STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
+    "insert": (5, {"batch": st.lists(specs, min_size=1, max_size=3)}),
+    "insert_parent": (
+        4,
+        {
+            "queue": queues,
+            "live": st.lists(numbers, max_size=2),
+            "ended": st.lists(numbers, max_size=1),
+            "policy": st.sampled_from(["fail", "continue"]),
+        },
+    ),
+    "insert_again": (1, {"number": numbers}),
+    "claim": (
+        8,
+        {
+            "wanted": st.sampled_from([QUEUES, QUEUES[:1], QUEUES[1:]]),
+            "count": st.sampled_from([9, 3, 2, 1, 0, 9]),
+            "worker": st.sampled_from(WORKERS),
+            "length": lengths,
+        },
+    ),
+    "extend": (2, {"number": numbers, "length": lengths}),
+    "settle": (7, {"told": st.lists(st.tuples(numbers, endings), min_size=1, max_size=3)}),
+    "advance": (3, {"hours": st.integers(1, 4)}),
+    "rescue": (2, {"worker": st.sampled_from([None, None, *WORKERS])}),
+    "unpark": (2, {"park": st.sampled_from(PARKS)}),
+    "prune": (1, {"dead_keep": lengths}),
+    "cancel": (2, {"number": numbers}),
+    "discard": (1, {"number": numbers}),
+    "retry": (3, {"number": numbers}),
+    "edit": (1, {"number": numbers, "priority": st.integers(0, 2), "attempts": st.integers(1, 4)}),
+    "set_mode": (
+        1,
+        {"queue": queues, "mode": st.sampled_from([*QueueMode, QueueMode.OPEN, QueueMode.OPEN])},
+    ),
+}
+"""Every verb, how often it is told of, and with what."""
+
+steps = st.sampled_from([verb for verb, (often, _) in STEPS.items() for _ in range(often)]).flatmap(
+    lambda verb: st.tuples(st.just(verb), st.fixed_dictionaries(STEPS[verb][1]))
 )
 
 
@@ -139,9 +180,6 @@ class Story(RuleBasedStateMachine):
     open_store: Callable[[ManualClock], Any]
     portal: BlockingPortal
 
-    jobs: Bundle[str] = Bundle("jobs")
-    leases: Bundle[Lease] = Bundle("leases")
-
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
@@ -150,6 +188,8 @@ class Story(RuleBasedStateMachine):
             self.portal.wrap_async_context_manager(self.open_store(self.clock))
         )
         self.rows: dict[str, Row] = {}
+        self.names: list[str] = []
+        self.leases: list[Lease] = []
         self.removed: set[str] = set()
         self.forever: dict[tuple[str, str], tuple[str, str]] = {}
         self.modes = dict.fromkeys(QUEUES, QueueMode.OPEN)
@@ -258,10 +298,28 @@ class Story(RuleBasedStateMachine):
     def has_waiting_parent(self, id: str) -> bool:
         return any(row.state is State.WAITING and id in row.after for row in self.rows.values())
 
+    def pick(self, number: int, fits: Callable[[Row], bool]) -> Row | None:
+        """One of the jobs that fit; most jobs don't."""
+        fitting = [row for row in self.rows.values() if fits(row)]
+        return fitting[number % len(fitting)] if fitting else None
+
+    def name(self, number: int, fits: Callable[[Row], bool]) -> str:
+        """Mostly the id of a job that fits, sometimes of any job there ever was."""
+        row = self.pick(number // 4, fits) if number % 4 != 3 else None
+        return row.id if row else self.names[number % len(self.names)]
+
     # in
 
-    @rule(target=jobs, batch=st.lists(specs, min_size=1, max_size=3))
-    def insert(self, batch: list[Spec]) -> Any:
+    @initialize(batch=st.lists(specs, min_size=3, max_size=6))
+    def begin(self, batch: list[Spec]) -> None:
+        self.insert(batch)
+
+    @rule(step=steps)
+    def happens(self, step: tuple[str, dict[str, Any]]) -> None:
+        verb, how = step
+        getattr(self, verb)(**how)
+
+    def insert(self, batch: list[Spec]) -> None:
         news: list[NewJob] = []
         expected: list[Inserted] = []
         for spec in batch:
@@ -292,11 +350,12 @@ class Story(RuleBasedStateMachine):
             news.append(new)
             expected.append(self.decide(new, new.unique == "forever"))
         assert self.call(self.store.insert, news) == expected
-        return multiple(*(answer.id for answer in expected if answer.id in self.rows))
+        self.names += [new.id for new in news]
 
-    @rule(target=jobs, queue=queues, children=st.lists(jobs, max_size=2), policy=policies)
-    def insert_parent(self, queue: str, children: list[str], policy: Policy) -> Any:
-        after = {child: After(child, policy) for child in children if child in self.rows}
+    def insert_parent(self, queue: str, live: list[int], ended: list[int], policy: Policy) -> None:
+        children = [self.pick(number, lambda row: row.state in LIVE) for number in live]
+        children += [self.pick(number, lambda row: row.state in ENDED) for number in ended]
+        after = {child.id: After(child.id, policy) for child in children if child}
         new = NewJob(
             id=new_id(),
             queue=queue,
@@ -307,28 +366,19 @@ class Story(RuleBasedStateMachine):
         )
         expected = self.decide(new, False)
         assert self.call(self.store.insert, [new]) == [expected]
-        return multiple(*([new.id] if new.id in self.rows else []))
+        self.names.append(new.id)
 
-    @rule(id=jobs)
-    def insert_again(self, id: str) -> None:
-        row = self.rows.get(id)
-        if row is None or self.modes[row.queue] is QueueMode.DRAINING:
+    def insert_again(self, number: int) -> None:
+        row = self.pick(number, lambda row: self.modes[row.queue] is not QueueMode.DRAINING)
+        if row is None:
             return
         verdict = Verdict.IN_PROGRESS if row.state in LIVE else Verdict.DONE
-        new = NewJob(id=id, queue=row.queue, kind="Again", payload=b'"again"')
-        assert self.call(self.store.insert, [new]) == [Inserted(id, verdict)]
+        new = NewJob(id=row.id, queue=row.queue, kind="Again", payload=b'"again"')
+        assert self.call(self.store.insert, [new]) == [Inserted(row.id, verdict)]
 
     # out
 
-    @rule(
-        target=leases,
-        wanted=st.lists(queues, min_size=1, max_size=2, unique=True),
-        count=st.integers(0, 5),
-        worker=st.sampled_from(WORKERS),
-        length=st.integers(1, 3),
-    )
-    def claim(self, wanted: list[str], count: int, worker: str, length: int) -> Any:
-        length = length * HOUR - HALF
+    def claim(self, wanted: list[str], count: int, worker: str, length: int) -> None:
         wants = [Want(queue=queue) for queue in wanted]
         leases: list[Lease] = self.call(self.store.claim, wants, count, worker, length).leases
         due = {
@@ -363,7 +413,7 @@ class Story(RuleBasedStateMachine):
             assert (lease.attempt, lease.attempts) == (row.attempt, row.attempts)
             assert bytes(lease.payload) == row.payload
             assert lease.key == row.key
-        return multiple(*leases)
+        self.leases += leases
 
     def check_order(self, taken: list[Row], due: list[Row]) -> None:
         assert len({row.id for row in taken}) == len(taken)
@@ -371,59 +421,55 @@ class Story(RuleBasedStateMachine):
         assert [(row.priority, row.run_at) for row in taken] == [
             (row.priority, row.run_at) for row in first
         ]
-        unmoved = [row.seq for row in taken if not row.moved]
         keys = [(row.priority, row.run_at, row.seq) for row in taken if not row.moved]
-        assert keys == sorted(keys), unmoved
+        assert keys == sorted(keys)
 
-    @rule(lease=leases, length=st.integers(1, 3))
-    def extend(self, lease: Lease, length: int) -> None:
+    def a_lease(self, number: int) -> Lease | None:
+        """Mostly one that is ours, sometimes any that ever was."""
+        row = self.pick(number // 4, lambda row: row.lease is not None) if number % 4 != 3 else None
+        return row.lease if row else self.leases[number % len(self.leases)] if self.leases else None
+
+    def extend(self, number: int, length: int) -> None:
+        lease = self.a_lease(number)
+        if lease is None:
+            return
         row = self.rows.get(lease.id)
         mine = row is not None and row.lease is lease
-        length = length * HOUR - HALF
         assert self.call(self.store.extend, [lease], length) == [mine]
         if row is not None and mine:
             # A lease that would end later than asked for may keep its end.
             row.lease_until, row.was_extended = self.low + length, True
 
-    @rule(
-        told=st.lists(
-            st.tuples(leases, endings), min_size=1, max_size=3, unique_by=lambda pair: id(pair[0])
-        )
-    )
-    def settle(self, told: list[tuple[Lease, dict[str, Any]]]) -> None:
-        expected = [self.settle_one(lease, **how) for lease, how in told]
-        told_endings = [Ending(lease=lease, **how) for lease, how in told]
-        assert self.call(self.store.settle, told_endings) == expected
+    def settle(self, told: list[tuple[int, dict[str, Any]]]) -> None:
+        picked = {id(lease): (lease, how) for n, how in told if (lease := self.a_lease(n))}
+        endings = [Ending(lease=lease, **how) for lease, how in picked.values()]
+        expected = [self.settle_one(ending) for ending in endings]
+        assert self.call(self.store.settle, endings) == expected
 
-    def settle_one(
-        self, lease: Lease, state: State, delay: int, spend: bool, park: str | None, failure: Any
-    ) -> bool:
-        row = self.rows.get(lease.id)
-        if row is None or row.lease is not lease:
+    def settle_one(self, ending: Ending) -> bool:
+        row = self.rows.get(ending.lease.id)
+        if row is None or row.lease is not ending.lease:
             return False
         row.lease = None
-        if not spend and state in {State.SCHEDULED, State.PARKED, State.HELD}:
-            row.attempt -= 1
-        if state is State.SCHEDULED:
-            row.outcomes.append("retry" if spend else "snooze")
-            self.schedule(row, delay)
+        row.attempt -= not ending.spend
+        if ending.state is State.SCHEDULED:
+            row.outcomes.append("retry" if ending.spend else "snooze")
+            self.schedule(row, ending.delay)
         else:
-            row.outcomes.append(OUTCOMES[state])
-            if state in ENDED:
-                row.failure = failure and failure.type
-                self.end(row, state)
+            row.outcomes.append(OUTCOMES[ending.state])
+            if ending.state in ENDED:
+                row.failure = ending.failure and ending.failure.type
+                self.end(row, ending.state)
             else:
-                row.state, row.park = state, park
+                row.state, row.park = ending.state, ending.park
         return True
 
     # upkeep
 
-    @rule(hours=st.integers(1, 4))
     def advance(self, hours: int) -> None:
         self.clock.advance(f"{hours}h")
         self.low += hours * HOUR
 
-    @rule(worker=st.sampled_from([None, None, *WORKERS]))
     def rescue(self, worker: str | None) -> None:
         lost = [
             row
@@ -444,7 +490,6 @@ class Story(RuleBasedStateMachine):
         rescued: list[Rescued] = self.call(self.store.rescue, worker=worker)
         assert sorted(rescued, key=lambda one: one.id) == sorted(expected, key=lambda one: one.id)
 
-    @rule(park=st.sampled_from(PARKS))
     def unpark(self, park: str) -> None:
         parked = [row for row in self.rows.values() if row.park == park]
         assert self.call(self.store.unpark, park) == len(parked)
@@ -452,20 +497,18 @@ class Story(RuleBasedStateMachine):
             row.park = None
             self.schedule(row)
 
-    @rule(dead_keep=st.integers(1, 8))
     def prune(self, dead_keep: int) -> None:
-        length = dead_keep * HOUR - HALF
-        self.call(self.store.prune, dead_keep=length)
-        for row in list(self.rows.values()):
+        self.call(self.store.prune, dead_keep=dead_keep)
+        for row in self.rows.values():
             if row.state in ENDED:
-                kept = row.keep if row.state is State.DONE else length
+                kept = row.keep if row.state is State.DONE else dead_keep
                 if row.ended_at + kept <= self.low:
                     self.old.append(row)
 
     # people
 
-    @rule(id=jobs)
-    def cancel(self, id: str) -> None:
+    def cancel(self, number: int) -> None:
+        id = self.name(number, lambda row: row.state in LIVE)
         row = self.rows.get(id)
         can = row is not None and row.state in LIVE
         assert self.call(self.store.cancel, [id], ANN) == [can]
@@ -474,8 +517,8 @@ class Story(RuleBasedStateMachine):
                 row.outcomes.append("cancelled")
             self.end(row, State.CANCELLED)
 
-    @rule(id=jobs)
-    def discard(self, id: str) -> None:
+    def discard(self, number: int) -> None:
+        id = self.name(number, lambda row: row.state in {State.DEAD, State.HELD})
         row = self.rows.get(id)
         can = row is not None and row.state in {State.DEAD, State.HELD}
         assert self.call(self.store.discard, [id], ANN) == [can]
@@ -485,8 +528,8 @@ class Story(RuleBasedStateMachine):
             else:
                 self.end(row, State.CANCELLED)
 
-    @rule(id=jobs)
-    def retry(self, id: str) -> None:
+    def retry(self, number: int) -> None:
+        id = self.name(number, lambda row: row.state in RETRYABLE)
         row = self.rows.get(id)
         # Nobody promised what a parent does whose children were removed or begun anew.
         if row is not None and (
@@ -504,7 +547,8 @@ class Story(RuleBasedStateMachine):
                 self.wait_for_children(row)
 
     def may_retry(self, row: Row) -> bool:
-        if row.state not in RETRYABLE and not (row.state is State.READY and not self.is_due(row)):
+        is_scheduled = row.state is State.READY and not self.is_due(row)
+        if row.state not in RETRYABLE and not is_scheduled:
             return False
         if row.state in ENDED and row.key and self.holder(row.queue, row.key):
             return False
@@ -514,8 +558,8 @@ class Story(RuleBasedStateMachine):
             for child, policy in row.after.items()
         )
 
-    @rule(id=jobs, priority=st.integers(0, 2), attempts=st.integers(1, 4))
-    def edit(self, id: str, priority: int, attempts: int) -> None:
+    def edit(self, number: int, priority: int, attempts: int) -> None:
+        id = self.name(number, lambda row: row.state in LIVE)
         row = self.rows.get(id)
         can = row is not None and row.state not in {State.RUNNING, State.DONE}
         edit = Edit(id=id, priority=priority, attempts=attempts)
@@ -524,7 +568,6 @@ class Story(RuleBasedStateMachine):
             row.moved = row.moved or row.priority != priority
             row.priority, row.attempts = priority, attempts
 
-    @rule(queue=queues, mode=st.sampled_from([*QueueMode, QueueMode.OPEN]))
     def set_mode(self, queue: str, mode: QueueMode) -> None:
         changed = self.modes[queue] is not mode
         assert self.call(self.store.set_mode, [queue], mode, ANN) == [changed]
