@@ -321,6 +321,15 @@ def test_a_closed_pipe_ends_quietly(box: Box) -> None:
     assert answer.err == ""
 
 
+def test_closed_streams_do_no_harm(box: Box) -> None:
+    """B63"""
+    id = made(box, State.DEAD)
+    command = f"exec {sys.executable} -m relevo.cli jobs retry {id} <&- >&- 2>&-"
+    process = subprocess.Popen(["sh", "-c", command], cwd=box.folder, env=box.environment)
+    assert process.wait(30) == 0
+    assert state_of(box, id) is State.READY
+
+
 def test_binary_on_standard_input_is_refused(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """B63"""
     id = made(box, State.DEAD)

@@ -30,7 +30,7 @@ def run(args: Sequence[str]) -> int:
         return 2
     from relevo.errors import DefinitionError, PayloadError, RelevoError, SettingsError, StoreError
 
-    _ready_output()
+    _ready_streams()
     try:
         answer: Any = _program().main(list(args), prog_name="relevo", standalone_mode=False)
         sys.stdout.flush()
@@ -93,11 +93,11 @@ def _program() -> Any:
     return get_command(root.typer)
 
 
-def _ready_output() -> None:
-    for name in ("stdout", "stderr"):
+def _ready_streams() -> None:
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream: Any = getattr(sys, name)
         if stream is None:  # closed by whoever started us
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - as long as we live
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - as long as we live
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 

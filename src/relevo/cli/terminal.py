@@ -110,8 +110,8 @@ class Terminal:
     async def desk(self) -> AsyncGenerator[Desk]:
         """The desk of the open store."""
         store = self.store()
-        await store.open()
         try:
+            await store.open()
             yield Desk(store)
         finally:
             await store.close()
