@@ -49,6 +49,18 @@ def timely(
     return limited
 
 
+async def side_by_side(*runs: Coroutine[Any, Any, R]) -> list[R]:
+    """The results of all of them; an error only when the last has ended, so that none is left."""
+    results = await asyncio.gather(*runs, return_exceptions=True)
+    return [_result(result) for result in results]
+
+
+def _result(result: R | BaseException) -> R:
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
 class Frame:
     """The ground of the store: where its keys are, and how its scripts are run."""
 
@@ -133,7 +145,7 @@ class Frame:
         roots = [self._root(queue) for queue in queues]
         if not self._wire.is_cluster:
             return [await self._run(name, roots, args)]
-        return await asyncio.gather(*(self._run(name, [root], args) for root in roots))
+        return await side_by_side(*(self._run(name, [root], args) for root in roots))
 
     async def _over(
         self, name: str, items: Sequence[tuple[str, tuple[Arg, ...]] | None], *head: Arg
@@ -156,4 +168,4 @@ class Frame:
                 args += (numbers.setdefault(queue, len(numbers) + 1), *values)
             return places, await self._run(name, [self._root(q) for q in numbers], args)
 
-        return await asyncio.gather(*map(run, groups.values()))
+        return await side_by_side(*map(run, groups.values()))

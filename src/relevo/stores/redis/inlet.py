@@ -7,21 +7,19 @@ dies in between leaves the note, and `rescue` finishes it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Decoder
 
 from relevo.errors import MisuseError
 from relevo.ids import new_id
 from relevo.job import Inserted, NewJob, Verdict
-from relevo.stores.redis.frame import Frame, timely
-from relevo.stores.redis.record import band, digest, is_plain, pack_job
+from relevo.stores.redis.frame import Frame, side_by_side, timely
+from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job
 from relevo.stores.redis.wire import Arg
 
-_encode = Encoder().encode
 _jobs = Decoder(list[NewJob])
 
 
@@ -34,6 +32,16 @@ class Release(Struct, frozen=True, array_like=True):
     policy: str
     parent: str
     above: str  # the parent's queue
+
+
+class Part(Struct, frozen=True):
+    """The part of a call that goes to one slot: when the call was made, and the jobs' places."""
+
+    moment: str = ""
+    places: Sequence[int] = ()
+
+
+WHOLE = Part()
 
 
 class Inlet(Frame):
@@ -75,35 +83,42 @@ class Inlet(Frame):
                 above = queues.get(edge.child)
                 number = numbers.setdefault(above, len(numbers) + 1) if above else 0
                 args += (numbers[job.queue], job.id, number, edge.child, edge.policy[0])
-        keys = [self._root(queue) for queue in numbers]
-        found = await self._run(
-            "insert", keys, (b"rich", len(jobs), *args), wait=self._address.wait
-        )
-        _read_answers(found, answers)
+        _read_answers(await self._store("rich", numbers, len(jobs), args), answers)
 
-    async def _insert_plain(self, jobs: Sequence[NewJob], answers: list[Inserted]) -> bool:
+    async def _insert_plain(
+        self, jobs: Sequence[NewJob], answers: list[Inserted], part: Part = WHOLE
+    ) -> bool:
         """Most jobs need no looking up; False if a draining queue was met and nothing stored."""
         numbers: dict[str, int] = {}
         args: list[Arg] = []
         for job in jobs:
             number = numbers.setdefault(job.queue, len(numbers) + 1)
             args += (number, job.id, band(job.priority), pack_job(job))
-        keys = [self._root(queue) for queue in numbers]
-        found = await self._run(
-            "insert", keys, (b"plain", len(jobs), *args), wait=self._address.wait
-        )
+        found = await self._store("plain", numbers, len(jobs), args, part)
         if found == [-1]:
             return False
         _read_answers(found, answers)
         return True
+
+    async def _store(
+        self, form: str, queues: Iterable[str], count: int, args: list[Arg], part: Part = WHOLE
+    ) -> list[Any]:
+        keys = [self._root(queue) for queue in queues]
+        head = (form, count, part.moment, ",".join(map(str, part.places)))
+        return await self._run("insert", keys, (*head, *args), wait=self._address.wait)
 
     # on a cluster: slot by slot
 
     async def _insert_apart(self, jobs: Sequence[NewJob], answers: list[Inserted]) -> None:
         await self._register({job.queue for job in jobs})
         spread = _spread_bundles(jobs)
-        linked = [n for n, job in enumerate(jobs) if job.after or job.bundle in spread]
-        alone = [n for n, job in enumerate(jobs) if not (job.after or job.bundle in spread)]
+        children = {edge.child for job in jobs for edge in job.after}
+        linked = [
+            n
+            for n, job in enumerate(jobs)
+            if job.after or job.bundle in spread or job.id in children
+        ]
+        alone = [n for n in range(len(jobs)) if n not in set(linked)]
         await self._put([jobs[n] for n in alone], alone, answers)
         if linked:
             await self._insert_linked([jobs[n] for n in linked], linked, answers)
@@ -127,7 +142,7 @@ class Inlet(Frame):
     async def _write_down(self, jobs: Sequence[NewJob]) -> str:
         """A note of jobs that are on their way to their places, for `rescue` if we die."""
         name = new_id()
-        await self._run("bundle", [self._root(jobs[0].queue)], (name, _encode(jobs)))
+        await self._run("bundle", [self._root(jobs[0].queue)], (name, dump(jobs)))
         return name
 
     async def _take_off(self, first: str, name: str | bytes) -> None:
@@ -136,7 +151,7 @@ class Inlet(Frame):
     async def _closed_bundles(self, jobs: Sequence[NewJob]) -> set[str | None]:
         """Bundles with a job that a draining queue would refuse."""
         queues = list(dict.fromkeys(job.queue for job in jobs))
-        modes = await asyncio.gather(
+        modes = await side_by_side(
             *(self._wire.command(root, b"HGET", root, b"mode") for root in map(self._root, queues))
         )
         draining = {q for q, mode in zip(queues, modes, strict=True) if mode == b"draining"}
@@ -151,22 +166,24 @@ class Inlet(Frame):
         by_queue: dict[str, list[int]] = {}
         for n, job in enumerate(jobs):
             by_queue.setdefault(job.queue, []).append(n)
-        runs = [self._put_into(queue, [jobs[n] for n in mine]) for queue, mine in by_queue.items()]
-        found = await asyncio.gather(*runs)
+        # The nodes' moments differ; what came in one call shall rank in its order all the same.
+        moment = str(await self.now()) if len(by_queue) > 1 else ""
+        found = await side_by_side(
+            *(
+                self._put_into(queue, [jobs[n] for n in mine], Part(moment, mine))
+                for queue, mine in by_queue.items()
+            )
+        )
         for mine, part in zip(by_queue.values(), found, strict=True):
             for n, answer in zip(mine, part, strict=True):
                 answers[places[n]] = answer
 
-    async def _put_into(self, queue: str, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def _put_into(self, queue: str, jobs: Sequence[NewJob], part: Part) -> list[Inserted]:
         answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
-        if all(map(is_plain, jobs)) and await self._insert_plain(jobs, answers):
+        if all(map(is_plain, jobs)) and await self._insert_plain(jobs, answers, part):
             return answers
         args = [value for job in jobs for value in (1, *_rich_job(job))]
-        keys = [self._root(queue)]
-        found = await self._run(
-            "insert", keys, (b"rich", len(jobs), *args), wait=self._address.wait
-        )
-        _read_answers(found, answers)
+        _read_answers(await self._store("rich", [queue], len(jobs), args, part), answers)
         return answers
 
     async def _tie(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
@@ -216,7 +233,7 @@ class Inlet(Frame):
             told: dict[str, list[str]] = {}
             for one in news:
                 told.setdefault(one.queue, []).append(f"{one.child} {one.parent}")
-            await asyncio.gather(*(self._strike(queue, fields) for queue, fields in told.items()))
+            await side_by_side(*(self._strike(queue, fields) for queue, fields in told.items()))
             news = further
 
     async def _strike(self, queue: str, fields: Sequence[str]) -> None:
@@ -235,7 +252,7 @@ class Inlet(Frame):
 
     async def _finish(self, first: str, name: bytes, packed: bytes) -> None:
         """Complete a bundle whose caller has died."""
-        jobs = _jobs.decode(packed)
+        jobs = load(_jobs, packed)
         answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
         await self._put(jobs, range(len(jobs)), answers)
         await self._tie(jobs, answers)

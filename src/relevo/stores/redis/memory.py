@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ from msgspec import structs
 from msgspec.json import Decoder
 
 from relevo.store import Note, WorkerInfo
-from relevo.stores.redis.frame import timely
+from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.life import Life
 from relevo.stores.redis.record import digest, dump, from_text, load, to_text
 from relevo.stores.redis.wire import Arg
@@ -40,7 +39,7 @@ class Memory(Life):
             kinds.setdefault(note.kind, []).append(place)
         await self._register_kinds(list(kinds))
         answers = [False] * len(notes)
-        found = await asyncio.gather(
+        found = await side_by_side(
             *(
                 self._run("remember", [self._shelf(kind)], _values([notes[n] for n in mine]))
                 for kind, mine in kinds.items()

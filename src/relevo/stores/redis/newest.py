@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from relevo.errors import MisuseError
-from relevo.stores.redis.frame import Frame
+from relevo.stores.redis.frame import Frame, side_by_side
 from relevo.stores.redis.wire import Arg
 
 T = TypeVar("T")
@@ -92,7 +91,7 @@ class Newest(Frame):
         keep: Callable[[Any], T | None],
     ) -> None:
         if self._wire.is_cluster:
-            answers = await asyncio.gather(
+            answers = await side_by_side(
                 *(self._run(script, [s.root], (*args, s.bound)) for s in streams)
             )
             parts = [answer[0] for answer in answers]

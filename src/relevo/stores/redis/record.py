@@ -15,7 +15,7 @@ from msgspec.json import Decoder, Encoder
 
 from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State
 
-T = TypeVar("T", bound=Struct)
+T = TypeVar("T")
 
 HISTORY = 50
 BANDS = 2  # priorities past it share its band
@@ -129,8 +129,8 @@ def encode_header(job: NewJob) -> bytes:
     )
 
 
-def dump(value: Struct) -> bytes:
-    """A struct as JSON, also when its texts are no Unicode."""
+def dump(value: Any) -> bytes:
+    """Structs as JSON, also when their texts are no Unicode."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -138,10 +138,10 @@ def dump(value: Struct) -> bytes:
 
 
 def load(decoder: Decoder[T], data: bytes) -> T:
-    """The struct again."""
+    """The structs again."""
     value = decoder.decode(data)
     if _ODD in data:
-        return convert(_each_text(to_builtins(value), _whole), type(value))
+        return convert(_each_text(to_builtins(value), _whole), decoder.type)
     return value
 
 

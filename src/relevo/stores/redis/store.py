@@ -34,6 +34,7 @@ class RedisStore(People, Ledger, Memory):
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         super().__init__(url, clock=clock)
         self._turn = 0
+        self._settled: set[tuple[str, str]] = set()
 
     def spawn(self) -> Store:
         return RedisStore(self.dsn, clock=self._clock)
@@ -69,11 +70,30 @@ class RedisStore(People, Ledger, Memory):
     @timely
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
         answers = [True] * len(endings)
-        found = await asyncio.gather(*map(self._settle, self._endings(endings)))
-        for lost, _ in found:
+        runs = self._endings(endings)
+        found = await asyncio.gather(*map(self._settle, runs), return_exceptions=True)
+        out: list[Any] = []
+        trouble: BaseException | None = None
+        for result in found:
+            if isinstance(result, BaseException):
+                trouble = result
+                continue
+            lost, releases = result
+            out += releases
             for place in lost:
                 answers[place] = False
-        await self._carry([release for _, out in found for release in out])
+        if trouble is not None:
+            # One node of a cluster is away. Who asks again must not hear that the others' leases
+            # were lost, only because they have been settled already.
+            self._settled.update(
+                _run_of(endings[place])
+                for run, result in zip(runs, found, strict=True)
+                if not isinstance(result, BaseException)
+                for place in run.places
+                if answers[place]
+            )
+            raise trouble
+        await self._carry(out)
         return answers
 
     async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
@@ -164,6 +184,7 @@ class RedisStore(People, Ledger, Memory):
         """The same from a cluster: queue by queue, side by side, until all have been asked."""
         leases: list[Lease] = []
         looks: list[int] = []
+        trouble: BaseException | None = None
         unasked, giving = list(wants), list[Want]()
         while len(leases) < count and (unasked or giving):
             left = count - len(leases)
@@ -175,14 +196,21 @@ class RedisStore(People, Ledger, Memory):
                 *(
                     self._claim_from([want], share, worker, lease)
                     for want, share in zip(asked, shares, strict=True)
-                )
+                ),
+                return_exceptions=True,
             )
             for want, share, claim in zip(asked, shares, claims, strict=True):
+                if isinstance(claim, BaseException):
+                    trouble = claim
+                    continue
                 leases += claim.leases
                 if len(claim.leases) == min(share, BATCH):
                     giving.append(want)
                 elif claim.next_due is not None:
                     looks.append(claim.next_due)
+        # What one node gave is not left to lapse because another is away.
+        if trouble is not None and not leases:
+            raise trouble
         return Claim(leases, min(looks, default=None))
 
     async def _bury(self, leases: Sequence[Lease]) -> None:
@@ -210,6 +238,9 @@ class RedisStore(People, Ledger, Memory):
         once = len({ending.lease.id for ending in endings}) == len(endings)
         runs: dict[str, Endings] = {}
         for place, ending in enumerate(endings):
+            if self._settled and _run_of(ending) in self._settled:
+                self._settled.discard(_run_of(ending))
+                continue
             queue = ending.lease.queue
             run = runs.setdefault(queue if self._wire.is_cluster else "", Endings())
             number = run.queues.setdefault(queue, len(run.queues) + 1)
@@ -227,7 +258,7 @@ class RedisStore(People, Ledger, Memory):
         keys = [self._root(queue) for queue in run.queues]
         args = (len(run.plain_places), *run.plain, *run.rich)
         lost, out = await self._run("settle", keys, args)
-        places = run.plain_places + run.rich_places
+        places = run.places
         return [places[at] for at in lost], out
 
 
@@ -240,6 +271,14 @@ class Endings:
         self.plain_places: list[int] = []
         self.rich: list[Arg] = []
         self.rich_places: list[int] = []
+
+    @property
+    def places(self) -> list[int]:
+        return self.plain_places + self.rich_places
+
+
+def _run_of(ending: Ending) -> tuple[str, str]:
+    return ending.lease.id, str(ending.lease.token)
 
 
 def _is_plain(ending: Ending) -> bool:

@@ -1,6 +1,7 @@
 -- Stores jobs, all in this one step.
 -- KEYS  the roots of the queues
--- ARGV  4 'plain' or 'rich', 5 how many jobs, then for each
+-- ARGV  4 'plain' or 'rich', 5 how many jobs, 6 and 7 '' or, for the part of a call that goes to
+--       several slots, the moment of the call and the places of these jobs in it; then for each
 --         plain: queue (number of its key), id, band, blob
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
 --                waits for others, blob
@@ -9,7 +10,24 @@
 -- meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
 
 local form, count = ARGV[4], tonumber(ARGV[5])
+local began = tonumber(ARGV[6]) or at
+local places = {}
+for place in string.gmatch(ARGV[7], '%d+') do
+  places[#places + 1] = tonumber(place)
+end
+local FIRST = 8
 local answer = {}
+
+-- A queue's jobs rank in the order they came in, whatever the clocks of its servers did.
+local rank_from = {}
+for n, root in ipairs(KEYS) do
+  local last = call('ZREVRANGE', root .. ':all', 0, 0, 'WITHSCORES')[2]
+  rank_from[n] = math.max(began, tonumber(last or 0) + 1 / 1024)
+end
+
+local function rank(queue, n)
+  return string.format('%.4f', rank_from[queue] + (places[n + 1] or n) / 2048)
+end
 
 local draining = {}
 local drains = false
@@ -38,8 +56,8 @@ if form == 'plain' then
     ids[n] = {}
   end
   for n = 0, count - 1 do
-    local mine = ids[tonumber(ARGV[6 + 4 * n])]
-    mine[#mine + 1] = ARGV[7 + 4 * n]
+    local mine = ids[tonumber(ARGV[FIRST + 4 * n])]
+    mine[#mine + 1] = ARGV[FIRST + 4 * n + 1]
   end
   local there = {}
   for n, root in ipairs(KEYS) do
@@ -54,7 +72,7 @@ if form == 'plain' then
     jobs[n], due[n], all[n] = {}, { {}, {}, {} }, {}
   end
   for n = 0, count - 1 do
-    local queue, id = tonumber(ARGV[6 + 4 * n]), ARGV[7 + 4 * n]
+    local queue, id = tonumber(ARGV[FIRST + 4 * n]), ARGV[FIRST + 4 * n + 1]
     if there[queue][id] then
       answer[#answer + 1] = { n, known(KEYS[queue], id), id }
     else
@@ -62,12 +80,12 @@ if form == 'plain' then
       local moment = string.format('%.4f', at + n / 2048)
       local mine = jobs[queue]
       mine[#mine + 1] = id
-      mine[#mine + 1] = now .. ARGV[9 + 4 * n]
-      mine = due[queue][ARGV[8 + 4 * n] + 1]
+      mine[#mine + 1] = now .. ARGV[FIRST + 4 * n + 3]
+      mine = due[queue][ARGV[FIRST + 4 * n + 2] + 1]
       mine[#mine + 1] = moment
       mine[#mine + 1] = id
       mine = all[queue]
-      mine[#mine + 1] = moment
+      mine[#mine + 1] = rank(queue, n)
       mine[#mine + 1] = id
     end
   end
@@ -87,9 +105,8 @@ end
 
 -- The rich form, job by job in the order they came.
 
-local base = 6
 local function field(n, name)
-  return ARGV[base + 10 * n + name]
+  return ARGV[FIRST + 10 * n + name]
 end
 
 -- A bundle is stored whole or not at all.
@@ -118,7 +135,7 @@ local function store(n, root, id, verdict)
     due = tonumber(string.sub(when, 2)) + n / 2048
   end
   call('HSET', root .. ':jobs', id, now .. field(n, 9))
-  call('ZADD', root .. ':all', 'NX', moment, id)
+  call('ZADD', root .. ':all', 'NX', rank(tonumber(field(n, 0)), n), id)
   if key ~= '' then
     call('HSET', root .. ':keys', key, id)
   end
@@ -194,7 +211,7 @@ for n = 0, count - 1 do
 end
 
 local parents = {}
-for n = base + 10 * count, #ARGV, 5 do
+for n = FIRST + 10 * count, #ARGV, 5 do
   local above, parent = KEYS[tonumber(ARGV[n])], stands[ARGV[n + 1]]
   local root, child, policy = KEYS[tonumber(ARGV[n + 2])], ARGV[n + 3], ARGV[n + 4]
   if fresh[parent] then
