@@ -119,12 +119,15 @@ class Door:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.shut = False
         self._hosts = list(address.hosts)
         self._failures = 0
         self._not_before = 0.0
 
     async def open(self, **settings: str) -> Connection:
         """A fresh connection to a host that takes writes; StoreUnavailable if none does."""
+        if self.shut:
+            raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
         if (wait := self._not_before - loop.time()) > 0:
             await asyncio.sleep(wait)

@@ -9,7 +9,7 @@ import msgspec
 
 from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
 from relevo.stores.postgres.lines import Record
-from relevo.stores.postgres.rows import hashed
+from relevo.stores.postgres.rows import hashed, page_size
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
@@ -125,16 +125,16 @@ class Memory(Session):
         rows = await self._upkeep.fetch(
             self._sql("""
             insert into relevo.effects as e (
-                hash, job, name, queue, key, state, result, error, attempt, thread, created_at,
+                hash, job, name, queue, key, state, result, error, attempt, run, thread, created_at,
                 updated_at, decided_by
             )
             select
-                hash, job, name, queue, key, state, result, error, attempt, thread,
+                hash, job, name, queue, key, state, result, error, attempt, run, thread,
                 relevo.moment($1), relevo.moment($1), ''
             from unnest(
                 $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-                $8::bytea[], $9::text[], $10::integer[], $11::text[]
-            ) as w (hash, job, name, queue, key, state, result, error, attempt, thread)
+                $8::bytea[], $9::text[], $10::integer[], $11::text[], $12::text[]
+            ) as w (hash, job, name, queue, key, state, result, error, attempt, run, thread)
             order by hash
             -- An update that changes nothing, because it answers with the row that was there.
             on conflict (hash) do update set job = e.job
@@ -150,6 +150,7 @@ class Memory(Session):
             [effect.result for effect in wanted],
             [clean(effect.error) for effect in wanted],
             [effect.attempt for effect in wanted],
+            [clean(effect.run) for effect in wanted],
             [clean(effect.thread) for effect in wanted],
             repeat=True,
         )
@@ -164,12 +165,14 @@ class Memory(Session):
                 with wish as (
                     select *
                     from unnest(
-                        $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::integer[]
-                    ) with ordinality as w (hash, state, result, error, attempt, place)
+                        $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::integer[],
+                        $9::text[]
+                    ) with ordinality as w (hash, state, result, error, attempt, run, place)
                 ), changed as (
                     update relevo.effects as e
                     set state = w.state, result = w.result, error = w.error, attempt = w.attempt,
-                        updated_at = relevo.moment($1), decided_by = coalesce($7, e.decided_by)
+                        run = w.run, updated_at = relevo.moment($1),
+                        decided_by = coalesce($7, e.decided_by)
                     from wish as w, relevo.effects as old
                     where e.hash = w.hash and old.seq = e.seq and e.state <> 'confirmed'
                     returning w.place, e.job, e.name, old.state as before, w.state as after
@@ -195,6 +198,7 @@ class Memory(Session):
                 [effect.attempt for effect in batch],
                 clean(by.who) if by else None,
                 clean(by.note) if by else None,
+                [clean(effect.run) for effect in batch],
             )
             places = {row["place"] for row in rows}
             concluded.extend(place in places for place in range(1, len(batch) + 1))
@@ -209,6 +213,7 @@ class Memory(Session):
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
+        limit = page_size(limit)
         rows = await self._people.fetch(
             self._sql("""
             select *
@@ -235,7 +240,11 @@ class Memory(Session):
 
     async def beat(self, worker: WorkerInfo, ttl: int) -> None:
         tidy = msgspec.structs.replace(
-            worker, id=clean(worker.id), host=clean(worker.host), note=clean(worker.note)
+            worker,
+            id=clean(worker.id),
+            host=clean(worker.host),
+            queues=[clean(queue) for queue in worker.queues],
+            note=clean(worker.note),
         )
         await self._upkeep.fetch(
             self._sql("""
@@ -293,6 +302,7 @@ class Memory(Session):
     async def audits(
         self, *, target: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[Audit], str | None]:
+        limit = page_size(limit)
         rows = await self._people.fetch(
             self._sql("""
             select *
@@ -342,6 +352,7 @@ def _effect_of(row: Record) -> Effect:
         result=row["result"],
         error=restore(row["error"]),
         attempt=row["attempt"],
+        run=restore(row["run"]),
         thread=restore(row["thread"]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
@@ -355,6 +366,7 @@ def _worker_of(row: Record) -> WorkerInfo:
         info,
         id=restore(info.id),
         host=restore(info.host),
+        queues=[restore(queue) for queue in info.queues],
         note=restore(info.note),
         beat_at=row["beat_at"],
         silent=row["silent"],

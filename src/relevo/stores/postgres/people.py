@@ -10,7 +10,7 @@ from relevo.ids import parse_id
 from relevo.job import Job, State
 from relevo.store import By, Edit, Filter, Group, Page, QueueMode, Tally
 from relevo.stores.postgres.lines import Record
-from relevo.stores.postgres.rows import CODES, hashed, job_of, known_ids, state_of
+from relevo.stores.postgres.rows import CODES, hashed, job_of, known_ids, page_size, state_of
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
@@ -68,6 +68,7 @@ class People(Session):
         return [found.get(parse_id(text) or "") for text in ids]
 
     async def page(self, where: Filter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        limit = page_size(limit)
         before = None if cursor is None else parse_id(cursor)
         if cursor is not None and before is None:
             return Page([])
@@ -225,7 +226,7 @@ class People(Session):
             ) as newest
             order by groups.n desc, groups.last_at desc
             """),
-            queue,
+            clean(queue),
             limit,
             repeat=True,
         )
@@ -284,12 +285,12 @@ class People(Session):
         rows = await self._people.fetch(
             self._sql("select unnest(relevo.set_modes($1, $2, $3, $4, $5)) as queue"),
             self._skew,
-            list(queues),
+            [clean(queue) for queue in queues],
             mode.value,
             clean(by.who),
             clean(by.note),
         )
-        changed = {row["queue"] for row in rows}
+        changed = {restore(row["queue"]) for row in rows}
         return [queue in changed for queue in queues]
 
 
@@ -299,7 +300,7 @@ def _meant(where: Filter) -> list[object]:
     if where.states and len(where.states & {State.READY, State.SCHEDULED}) == 1:
         due = State.READY in where.states
     return [
-        where.queue,
+        clean(where.queue),
         codes[0] if len(codes) == 1 else None,
         codes if len(codes) > 1 else None,
         due,

@@ -214,6 +214,11 @@ def _attempt_of(line: str) -> Attempt:
 _LINES = msgspec.json.Decoder(tuple[int, str, int, int, str, Failure | None])
 
 
+def page_size(limit: int) -> int:
+    """What a page may hold of what was asked for."""
+    return min(max(limit, 1), 200)
+
+
 def known_ids(texts: Sequence[str]) -> list[str]:
     """Those texts that are ids, in one spelling."""
     return [identity for text in texts if (identity := parse_id(text))]

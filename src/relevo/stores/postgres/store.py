@@ -17,6 +17,7 @@ from relevo.job import Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.store import BATCH, Claim, Rescued, Want
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.doctor import Doctor
+from relevo.stores.postgres.letters import Letters
 from relevo.stores.postgres.lines import PATIENCE, ConnectionLost, Record, lent, translated
 from relevo.stores.postgres.memory import Memory
 from relevo.stores.postgres.people import People
@@ -48,11 +49,11 @@ from relevo.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 order by priority, run_at, seq
 """
 _SETTLE = """
-select unnest(relevo.settle_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)) as id
+select unnest(relevo.settle_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)) as place
 """
 
 
-class PostgresStore(People, Memory, Doctor):
+class PostgresStore(People, Memory, Letters, Doctor):
     """Jobs in PostgreSQL 14 or newer, as a plain role, in a schema of its own."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
@@ -80,6 +81,7 @@ class PostgresStore(People, Memory, Doctor):
     # life
 
     async def open(self) -> None:
+        self._door.shut = False
         try:
             async with asyncio.timeout(PATIENCE):
                 connection = await self._door.open()
@@ -93,6 +95,7 @@ class PostgresStore(People, Memory, Doctor):
     async def close(self) -> None:
         if self._handing_back:
             await asyncio.wait(self._handing_back, timeout=PATIENCE)
+        self._door.shut = True
         if self._vacuum is not None:
             self._vacuum.cancel()
             await asyncio.wait({self._vacuum})
@@ -201,15 +204,15 @@ class PostgresStore(People, Memory, Doctor):
         if not leases:
             return []
         rows = await self._upkeep.fetch(
-            self._sql("select unnest(relevo.extend_leases($1, $2, $3, $4)) as id"),
+            self._sql("select unnest(relevo.extend_leases($1, $2, $3, $4)) as place"),
             self._skew,
             [held.id for held in leases],
             [held.token for held in leases],
             lease,
             repeat=True,
         )
-        ours = {row["id"].hex for row in rows}
-        return [held.id in ours for held in leases]
+        ours = {row["place"] for row in rows}
+        return [place in ours for place in range(1, len(leases) + 1)]
 
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
         if not endings:
@@ -320,7 +323,8 @@ def _limits(wants: Sequence[Want]) -> list[list[Any]]:
 def _inserted(jobs: Sequence[NewJob], rows: Sequence[Record], *, unsure: bool) -> list[Inserted]:
     answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
     for row in rows:
-        place, answer = row["place"] - 1, Inserted(row["id"].hex, Verdict(row["verdict"]))
+        place: int = row["place"] - 1
+        answer = Inserted(row["id"].hex, Verdict(row["verdict"]))
         # If the first try was heard and its answer lost, the job that is there is this one.
         if not (unsure and answer.id == jobs[place].id and answer.verdict is not Verdict.CLOSED):
             answers[place] = answer
@@ -330,5 +334,5 @@ def _inserted(jobs: Sequence[NewJob], rows: Sequence[Record], *, unsure: bool) -
 def _settled(endings: Sequence[Ending], rows: Sequence[Record]) -> list[bool]:
     if not rows:
         return [True] * len(endings)
-    lost = {row["id"].hex for row in rows}
-    return [ending.lease.id not in lost for ending in endings]
+    lost: set[int] = {row["place"] for row in rows}
+    return [place not in lost for place in range(1, len(endings) + 1)]

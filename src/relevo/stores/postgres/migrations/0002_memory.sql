@@ -25,6 +25,7 @@ create table relevo.effects (
     result bytea,
     error text not null,
     attempt integer not null,
+    run text not null,
     thread text not null,
     created_at bigint not null,
     updated_at bigint not null,
@@ -33,7 +34,7 @@ create table relevo.effects (
 create index effects_job on relevo.effects using hash (job);
 create index effects_open on relevo.effects (state, seq) where state <> 'confirmed';
 create index effects_expiry on relevo.effects (updated_at)
-    where state in ('confirmed', 'refused');
+    where state in ('confirmed', 'refused', 'failed');
 
 create table relevo.workers (
     id text primary key,

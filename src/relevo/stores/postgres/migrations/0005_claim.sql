@@ -350,6 +350,7 @@ declare
     _now constant bigint := relevo.moment(_skew);
     _left integer := _count;
     _plain text[];
+    _strangers text[];
     _turned integer[];
     _open integer;
     _share integer;
@@ -362,11 +363,12 @@ begin
     select
         array_agg(w.queue order by w.place) filter (where not w.turned),
         array_agg(w.place order by w.place) filter (where w.turned),
+        array_agg(w.queue) filter (where not w.known),
         count(*)
-    into _plain, _turned, _open
+    into _plain, _turned, _strangers, _open
     from (
         select
-            w.queue, w.place,
+            w.queue, w.place, q.queue is not null as known,
             w.bounds > 0 or exists (select from relevo.lanes as l where l.queue = w.queue) as turned
         from (
             select n.queue, n.place, num_nonnulls(n.most, n.lane_most, n.rate, n.lane_rate)
@@ -374,9 +376,8 @@ begin
             from unnest(_queues, _limits, _lane_limits, _rates, _lane_rates, _ordered)
                 with ordinality as n (queue, most, lane_most, rate, lane_rate, ordered, place)
         ) as w
-        where not exists (
-            select from relevo.queues as q where q.queue = w.queue and q.mode = 'paused'
-        )
+        left join relevo.queues as q on q.queue = w.queue
+        where q.mode is distinct from 'paused'
     ) as w;
 
     -- At first an even share for each queue, then what is left for whoever has more.
@@ -447,6 +448,21 @@ begin
             node, keep, inserted_at, claimed_at, priority, run_at, seq
         from relevo.jobs
         where id = any (_ids);
+    end if;
+
+    if _left < _count and _strangers is not null then
+        -- A queue that has given a job is known for good, even when the job leaves no trace.
+        insert into relevo.queues (queue)
+        select s.queue
+        from unnest(_strangers) as s (queue)
+        where exists (
+            select
+            from relevo.jobs as j
+            where j.state = 1 and j.lease_until = _now + _lease and j.token = _token
+                and j.queue = s.queue
+        )
+        order by s.queue
+        on conflict do nothing;
     end if;
 
     if _left > 0 then

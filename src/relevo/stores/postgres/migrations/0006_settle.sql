@@ -1,12 +1,12 @@
 -- Ends runs, and takes back those whose worker is gone.
 
--- Answers the ids whose lease is no longer ours. Arrays run in parallel; an empty one stands for
--- nulls, and a state of null is done.
+-- Answers the places of those whose lease is no longer ours. Arrays run in parallel; an empty one
+-- stands for nulls, and a state of null is done.
 create function relevo.settle_jobs(
     _skew bigint, _ids uuid[], _tokens bigint[], _results bytea[], _states smallint[],
     _delays bigint[], _spends boolean[], _types text[], _messages text[], _traces text[],
     _fingerprints text[], _parks text[]
-) returns uuid[]
+) returns bigint[]
 language plpgsql
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -15,7 +15,7 @@ set enable_mergejoin = off
 as $$
 declare
     _now constant bigint := relevo.moment(_skew);
-    _settled uuid[];
+    _settled bigint[];
     _woken text[];
     _lanes uuid[];
     _dues bigint[];
@@ -27,13 +27,14 @@ begin
     -- The plain way: done, and nobody waits for it.
     with ending as (
         select *
-        from unnest(_ids, _tokens, _results, _states) as e (id, token, result, state)
+        from unnest(_ids, _tokens, _results, _states) with ordinality
+            as e (id, token, result, state, place)
         where coalesce(state, 5) = 5
     ), gone as (
         delete from relevo.jobs as j
         using ending as e
         where j.id = e.id and j.token = e.token and j.state = 1 and not j.child
-        returning j.*, e.result as answer
+        returning j.*, e.result as answer, e.place
     ), stays as (
         insert into relevo.ended (
             id, seq, run_at, inserted_at, keep, claimed_at, ended_at, attempt, attempts, state,
@@ -49,7 +50,7 @@ begin
         from gone
         where keep > 0
     )
-    select coalesce(array_agg(id), '{}'), array_agg(queue) filter (where gated)
+    select coalesce(array_agg(place), '{}'), array_agg(queue) filter (where gated)
     into _settled, _woken
     from gone;
     if _woken is not null then
@@ -59,19 +60,27 @@ begin
         return '{}';
     end if;
 
-    select array_agg(place), coalesce(array_agg(id), '{}')
-    into _mine, _gone
+    select array_agg(place)
+    into _mine
     from (
-        select e.place, j.id
-        from unnest(_ids, _tokens) with ordinality as e (id, token, place)
-        join relevo.jobs as j on j.id = e.id and j.token = e.token and j.state = 1
-        order by j.id
-        for update of j
-    ) as locked;
+        select distinct on (id) place
+        from (
+            select e.place, j.id
+            from unnest(_ids, _tokens) with ordinality as e (id, token, place)
+            join relevo.jobs as j on j.id = e.id and j.token = e.token and j.state = 1
+            order by j.id, e.place
+            for update of j
+        ) as locked
+        order by id, place
+    ) as mine;
     if _mine is null then
-        return array(select id from unnest(_ids) as e (id) where not id = any (_settled));
+        return array(
+            select place
+            from generate_series(1, cardinality(_ids)) as n (place)
+            where not place = any (_settled)
+        );
     end if;
-    _settled := _settled || _gone;
+    _settled := _settled || _mine;
 
     with back as (
         update relevo.jobs as j
@@ -138,13 +147,17 @@ begin
             perform relevo.conclude_children(_now, _gone, _ends);
         end if;
     end if;
-    return array(select id from unnest(_ids) as e (id) where not id = any (_settled));
+    return array(
+        select place
+        from generate_series(1, cardinality(_ids)) as n (place)
+        where not place = any (_settled)
+    );
 end $$;
 
--- Keeps leases alive; answers the ids that still are ours.
+-- Keeps leases alive; answers the places of those that still are ours.
 create function relevo.extend_leases(
     _skew bigint, _ids uuid[], _tokens bigint[], _lease bigint
-) returns uuid[]
+) returns bigint[]
 language plpgsql
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -152,16 +165,16 @@ set enable_mergejoin = off
 as $$
 declare
     _now constant bigint := relevo.moment(_skew);
-    _kept uuid[];
+    _kept bigint[];
 begin
     with kept as (
         update relevo.jobs as j
         set lease_until = _now + _lease
-        from unnest(_ids, _tokens) as e (id, token)
+        from unnest(_ids, _tokens) with ordinality as e (id, token, place)
         where j.id = e.id and j.token = e.token and j.state = 1
-        returning j.id
+        returning e.place
     )
-    select coalesce(array_agg(id), '{}') into _kept from kept;
+    select coalesce(array_agg(place), '{}') into _kept from kept;
     return _kept;
 end $$;
 
@@ -358,7 +371,7 @@ begin
     where seq = any (array(
         select seq
         from relevo.effects
-        where state in ('confirmed', 'refused') and updated_at <= _now - _dead_keep
+        where state in ('confirmed', 'refused', 'failed') and updated_at <= _now - _dead_keep
         limit greatest(_limit - _gone, 0)
         for update skip locked
     ));

@@ -1,0 +1,128 @@
+"""The outbox: jobs on their way to a store that lives elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from relevo.job import NewJob
+from relevo.store import BATCH, Letter
+from relevo.stores.postgres.lines import lent
+from relevo.stores.postgres.session import Session
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(NewJob).decode
+_FIRST = "00000000000000000000000000000000"
+
+_POST = """
+insert into relevo.letters (id, job, posted_at)
+select id, job, relevo.moment($1)
+from unnest($2::uuid[], $3::bytea[]) as l (id, job)
+on conflict (id) do nothing
+"""
+_CLOSE = """
+insert into relevo.letters as l (id, posted_at, closed_at)
+select id, relevo.moment($1), relevo.moment($1)
+from unnest($2::uuid[]) as w (id)
+order by id
+on conflict (id) do update
+set job = null, closed_at = excluded.closed_at
+where l.closed_at is null
+returning id
+"""
+
+
+class Letters(Session):
+    """The verbs of the outbox."""
+
+    async def post(self, jobs: Sequence[NewJob]) -> None:
+        packed = [_pack(job) for job in jobs]
+        ids = [job.id for job in jobs]
+        await self._upkeep.fetch(self._sql(_POST), self._skew, ids, packed, repeat=True)
+
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        packed = [_pack(job) for job in jobs]
+        async with lent(connection) as driver:
+            await driver.fetch(self._sql(_POST), self._skew, [job.id for job in jobs], packed)
+
+    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
+        which = "is not null" if carried else "is null"
+        rows = await self._upkeep.fetch(
+            self._sql(f"""
+            select job, posted_at
+            from relevo.letters
+            where carried_at {which} and closed_at is null and id > $1
+            order by id
+            limit $2
+            """),  # noqa: S608 - one of two constants
+            after or _FIRST,
+            limit,
+            repeat=True,
+        )
+        return [Letter(_unpack(row["job"]), row["posted_at"], carried) for row in rows]
+
+    async def mark_carried(self, ids: Sequence[str]) -> None:
+        await self._upkeep.fetch(
+            self._sql("""
+            update relevo.letters
+            set carried_at = relevo.moment($1)
+            where id = any ($2::uuid[])
+            """),
+            self._skew,
+            list(ids),
+            repeat=True,
+        )
+
+    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
+        rows = await self._upkeep.fetch(self._sql(_CLOSE), self._skew, list(dict.fromkeys(ids)))
+        return _first(ids, rows)
+
+    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]:
+        async with lent(connection) as driver:
+            rows = await driver.fetch(self._sql(_CLOSE), self._skew, list(dict.fromkeys(ids)))
+        return _first(ids, rows)
+
+    async def closed(self, ids: Sequence[str]) -> list[bool]:
+        rows = await self._upkeep.fetch(
+            self._sql("""
+            select id
+            from relevo.letters
+            where closed_at is not null and id = any ($1::uuid[])
+            """),
+            list(ids),
+            repeat=True,
+        )
+        ended = {row["id"].hex for row in rows}
+        return [id in ended for id in ids]
+
+    async def prune_letters(self, *, keep: int, limit: int = BATCH) -> int:
+        rows = await self._upkeep.fetch(
+            self._sql("""
+            with gone as (
+                delete from relevo.letters
+                where id in (
+                    select id
+                    from relevo.letters
+                    where closed_at is not null and closed_at < relevo.moment($1) - $2
+                    limit $3
+                )
+                returning 1
+            )
+            select count(*) from gone
+            """),
+            self._skew,
+            keep,
+            limit,
+        )
+        return rows[0]["count"]
+
+
+def _first(ids: Sequence[str], rows: Sequence[Any]) -> list[bool]:
+    won = {row["id"].hex for row in rows}
+    answers: list[bool] = []
+    for id in ids:
+        answers.append(id in won)
+        won.discard(id)
+    return answers
