@@ -87,7 +87,7 @@ def main() -> int:
                 place.close()
         found.append(report.as_json(store, measured, about))
         if not chosen.json:
-            report.show(store, measured, Console())
+            report.show(store, measured, Console(width=None if sys.stdout.isatty() else 170))
         if chosen.results and measured:
             progress.print(f"written to {report.save(store, measured, about).name}")
     if chosen.json:

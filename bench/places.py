@@ -99,7 +99,7 @@ class Postgres(Place):
 
         self.raw = bench.raw.postgres
         conf = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
-        self._server = PostgresServer(fsync=True, conf=conf).start()
+        self._server = PostgresServer(conf=conf).start()
         self._numbers = count()
 
     @contextmanager
@@ -178,10 +178,12 @@ class Redis(Place):
     @contextmanager
     def counting(self) -> Iterator[Callable[[], Counter[str]]]:
         seen: list[str] = []
-        with redis.Redis.from_url(self.url, protocol=2).monitor() as monitor:
+        client = redis.Redis.from_url(self.url, protocol=2, socket_timeout=None)
+        with client.monitor() as monitor:
             listener = threading.Thread(target=_listen, args=(monitor, seen), daemon=True)
             listener.start()
             yield lambda: Counter(seen)
+            assert listener.is_alive(), "the ear at the server fell off: nothing was counted"
 
     def close(self) -> None:
         self._server.stop()
