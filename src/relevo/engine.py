@@ -35,9 +35,9 @@ from relevo.message import (
 )
 from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
-from relevo.relay import Relayed, SqlStore
+from relevo.relay import Relayed
 from relevo.runner import Meta, unknown
-from relevo.store import BATCH, Note, Store, Want
+from relevo.store import BATCH, Note, SqlStore, Store, Want
 from relevo.stores import open_store
 from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry

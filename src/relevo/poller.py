@@ -109,6 +109,7 @@ def poller(
         queue=queue,
         name=f"poll:{function.__name__}",
         attempts=ATTEMPTS,
+        backoff=constant(wait),
         timeout=timeout,
         key="{key}",
         unique="forever",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -23,6 +23,8 @@ from relevo.store import (
     Effect,
     EffectState,
     Finding,
+    Letter,
+    SqlStore,
     Store,
     Want,
 )
@@ -31,46 +33,6 @@ from relevo.telemetry import log
 CARRY_EVERY = 5.0  # seconds between looks at the outbox when no commit wakes the relay
 REFILL_EVERY = 15.0
 SETTLED = frozenset({State.DONE, State.CANCELLED})
-
-
-class Letter(msgspec.Struct, frozen=True):
-    """A job in the outbox, and whether it was carried."""
-
-    job: NewJob
-    posted_at: int
-    is_carried: bool = False
-
-
-class Outbox(Protocol):
-    """What a SQL store keeps for a store that lives elsewhere."""
-
-    async def post(self, jobs: Sequence[NewJob]) -> None:
-        """Keep letters, durably."""
-        ...
-
-    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        """The same inside a driver connection's open transaction."""
-        ...
-
-    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
-        """Open letters in the order of their ids: those to be carried, or those that were."""
-        ...
-
-    async def mark_carried(self, ids: Sequence[str]) -> None: ...
-
-    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
-        """Mark jobs as ended, letter or not; True for the first to do so."""
-        ...
-
-    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]: ...
-
-    async def closed(self, ids: Sequence[str]) -> list[bool]:
-        """Which of these jobs have been marked as ended."""
-        ...
-
-
-class SqlStore(Store, Outbox, Protocol):
-    """A store that is a database."""
 
 
 class Relayed:
@@ -199,6 +161,7 @@ class Relayed:
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         removed = await self.ledger.prune(dead_keep=dead_keep, limit=limit)
+        removed += await self.ledger.prune_letters(keep=dead_keep, limit=limit)
         return removed + await self.fast.prune(dead_keep=dead_keep, limit=limit)
 
     async def settle_committed(self) -> None:

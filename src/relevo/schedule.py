@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
+from relevo.backoff import constant
 from relevo.clock import moment, stamp
 from relevo.errors import DefinitionError
 from relevo.message import Command
@@ -124,6 +125,7 @@ def schedule(
         queue=queue,
         name=f"tick:{function.__name__}",
         attempts=ATTEMPTS,
+        backoff=constant("10s"),
         timeout=timedelta(minutes=1),
         key="{name}",
         unique="forever",

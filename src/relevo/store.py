@@ -191,6 +191,14 @@ class Finding(Struct, frozen=True, kw_only=True):
     message: str  # what is so, and what to do about it
 
 
+class Letter(Struct, frozen=True):
+    """A job in the outbox, and whether it was carried."""
+
+    job: NewJob
+    posted_at: int
+    is_carried: bool = False
+
+
 class Store(Protocol):
     """Where jobs live."""
 
@@ -419,3 +427,39 @@ class Store(Protocol):
     ) -> tuple[list[Audit], str | None]:
         """What people did, newest first."""
         ...
+
+
+class Outbox(Protocol):
+    """What a SQL store keeps for a store that lives elsewhere."""
+
+    async def post(self, jobs: Sequence[NewJob]) -> None:
+        """Keep letters, durably."""
+        ...
+
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        """The same inside a driver connection's open transaction."""
+        ...
+
+    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
+        """Open letters in the order of their ids: those to be carried, or those that were."""
+        ...
+
+    async def mark_carried(self, ids: Sequence[str]) -> None: ...
+
+    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
+        """Mark jobs as ended, letter or not; True for the first to do so."""
+        ...
+
+    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]: ...
+
+    async def closed(self, ids: Sequence[str]) -> list[bool]:
+        """Which of these jobs have been marked as ended."""
+        ...
+
+    async def prune_letters(self, *, keep: int, limit: int = BATCH) -> int:
+        """Forget ends older than `keep` milliseconds."""
+        ...
+
+
+class SqlStore(Store, Outbox, Protocol):
+    """A store that is a database."""

@@ -25,6 +25,7 @@ from relevo.store import (
     Filter,
     Finding,
     Group,
+    Letter,
     Note,
     Page,
     QueueMode,
@@ -37,6 +38,7 @@ from relevo.stores.sqlite import (
     claims,
     doctor,
     file,
+    letters,
     memory,
     pages,
     people,
@@ -67,6 +69,7 @@ class SqliteStore:
         self._clock: Clock = clock or SystemClock()
         self._writer: Writer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving: list[Command] = []
         self._pending: set[Command] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._rung: set[str] = set()
@@ -109,6 +112,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Write what is waiting, read the log out, let go; safe to call twice."""
+        self._send()
         shared, self._writer = self._writer, None
         if shared is None:
             return
@@ -170,7 +174,7 @@ class SqliteStore:
     def _submit(
         self, verb: Verb, args: Sequence[Any], merged: bool, rank: int
     ) -> asyncio.Future[Any]:
-        shared = self._shared
+        self._shared  # noqa: B018 - raises if it is not open
         loop = asyncio.get_running_loop()
         command = Command(
             verb,
@@ -184,8 +188,16 @@ class SqliteStore:
         self._pending.add(command)
         if self._watch is None:
             self._watch = loop.call_later(WATCH, self._look_at_pending)
-        shared.submit(command)
+        # Not at once: whoever else is about to run in this turn of the loop shares the commit.
+        if not self._leaving:
+            loop.call_soon(self._send)
+        self._leaving.append(command)
         return command.future
+
+    def _send(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        if leaving and self._writer is not None:
+            self._writer.submit(leaving)
 
     def _look_at_pending(self) -> None:
         """Tell those who have waited too long, even if the disk itself never answers."""
@@ -381,6 +393,32 @@ class SqliteStore:
             return False
         self._version = (watching, version)
         return pages.has_due(connection, wanted, now)
+
+    # outbox
+
+    async def post(self, jobs: Sequence[NewJob]) -> None:
+        await self._write(letters.post, jobs)
+
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        await self._within(connection, lambda tx: letters.post(tx, jobs))
+
+    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
+        return await self._read(letters.letters, carried, after, limit)
+
+    async def mark_carried(self, ids: Sequence[str]) -> None:
+        await self._write(letters.mark_carried, ids)
+
+    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
+        return await self._write(letters.close, ids)
+
+    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]:
+        return await self._within(connection, lambda tx: letters.close(tx, ids))
+
+    async def closed(self, ids: Sequence[str]) -> list[bool]:
+        return await self._read(letters.closed, ids)
+
+    async def prune_letters(self, *, keep: int, limit: int = BATCH) -> int:
+        return await self._write(letters.prune, keep, limit)
 
     # effects
 

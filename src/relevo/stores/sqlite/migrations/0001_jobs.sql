@@ -41,21 +41,24 @@ create table relevo_jobs (
     failure text
 );
 
+-- A claim and an ending weigh every condition below for every row: what is cheap to weigh and seldom
+-- true comes first.
 create unique index relevo_jobs_id on relevo_jobs (id);
 create index relevo_jobs_ready on relevo_jobs (queue, priority, run_at)
     where state = 10 and lane is null;
-create index relevo_jobs_lanes on relevo_jobs (queue, lane, priority, run_at)
-    where state = 10 and lane is not null;
-create index relevo_jobs_lanes_due on relevo_jobs (queue, run_at)
-    where state = 10 and lane is not null;
-create index relevo_jobs_lanes_live on relevo_jobs (queue, lane, seq)
-    where lane is not null and state not in (30, 70, 80);
 create index relevo_jobs_running on relevo_jobs (until_at) where state = 20;
 create index relevo_jobs_done on relevo_jobs (queue, until_at) where state = 30;
-create index relevo_jobs_aside on relevo_jobs (state, queue) where state not in (10, 20, 30);
-create index relevo_jobs_parked on relevo_jobs (park) where state = 50;
-create index relevo_jobs_dead on relevo_jobs (fingerprint, queue, ended_at) where state = 70;
-create index relevo_jobs_ended on relevo_jobs (ended_at) where state in (70, 80);
+create index relevo_jobs_aside on relevo_jobs (state, queue, ended_at)
+    where state not between 10 and 30;
+create index relevo_jobs_dead on relevo_jobs (fingerprint, queue, ended_at)
+    where fingerprint is not null and state = 70;
+create index relevo_jobs_parked on relevo_jobs (park) where park is not null;
+create index relevo_jobs_lanes on relevo_jobs (queue, lane, priority, run_at)
+    where lane is not null and state = 10;
+create index relevo_jobs_lanes_due on relevo_jobs (queue, run_at)
+    where lane is not null and state = 10;
+create index relevo_jobs_lanes_live on relevo_jobs (queue, lane, seq)
+    where lane is not null and state not in (30, 70, 80);
 create index relevo_jobs_key on relevo_jobs (key, queue, state) where key is not null;
 create index relevo_jobs_thread on relevo_jobs (thread) where thread is not null;
 create index relevo_jobs_flow on relevo_jobs (flow) where flow is not null;

@@ -1,0 +1,105 @@
+"""The outbox: jobs on their way to a store that lives elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from relevo.job import NewJob
+from relevo.store import Letter
+from relevo.stores.sqlite.transaction import Tx
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(NewJob).decode
+
+
+def post(tx: Tx, jobs: Sequence[NewJob]) -> None:
+    """Keep letters; one that is there already stays as it is."""
+    tx.connection.executemany(
+        """
+        insert into relevo_letters (id, job, posted_at)
+        values (?, ?, ?)
+        on conflict (id) do nothing
+        """,
+        [(job.id, _pack(job), tx.now) for job in jobs],
+    )
+
+
+def mark_carried(tx: Tx, ids: Sequence[str]) -> None:
+    tx.run(
+        """
+        update relevo_letters
+        set carried_at = ?
+        where id in (select value from json_each(?))
+        """,
+        (tx.now, json.dumps(list(ids))),
+    )
+
+
+def close(tx: Tx, ids: Sequence[str]) -> list[bool]:
+    """Mark jobs as ended, letter or not; True for the first to do so."""
+    first: list[bool] = []
+    for id in ids:
+        cursor = tx.connection.execute(
+            """
+            insert into relevo_letters (id, posted_at, closed_at)
+            values (?, ?, ?)
+            on conflict (id) do update
+            set job = null,
+                closed_at = excluded.closed_at
+            where closed_at is null
+            """,
+            (id, tx.now, tx.now),
+        )
+        first.append(cursor.rowcount == 1)
+    return first
+
+
+def prune(tx: Tx, keep: int, limit: int) -> int:
+    """Forget ends that nobody can ask about any more."""
+    cursor = tx.connection.execute(
+        """
+        delete from relevo_letters
+        where id in (
+            select id from relevo_letters where closed_at is not null and closed_at < ? limit ?
+        )
+        """,
+        (tx.now - keep, limit),
+    )
+    return cursor.rowcount
+
+
+def letters(connection: sqlite3.Connection, carried: bool, after: str, limit: int) -> list[Letter]:
+    """Open letters in the order of their ids."""
+    which = "is not null" if carried else "is null"
+    rows = connection.execute(
+        f"""
+        select job, posted_at
+        from relevo_letters
+        where carried_at {which}
+          and closed_at is null
+          and id > ?
+        order by id
+        limit ?
+        """,  # noqa: S608 - one of two constants
+        (after, limit),
+    ).fetchall()
+    return [Letter(_unpack(job), posted_at, carried) for job, posted_at in rows]
+
+
+def closed(connection: sqlite3.Connection, ids: Sequence[str]) -> list[bool]:
+    """Which of these jobs have been marked as ended."""
+    rows = connection.execute(
+        """
+        select id
+        from relevo_letters
+        where closed_at is not null
+          and id in (select value from json_each(?))
+        """,
+        (json.dumps(list(ids)),),
+    ).fetchall()
+    ended = {row[0] for row in rows}
+    return [id in ended for id in ids]

@@ -1,0 +1,199 @@
+"""Redis beside a database: the letter is the truth, Redis the fast lane."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from relevo import App, Command, Context, Relevo, State, Verdict, constant
+from relevo.store import Filter
+from relevo.testing import drain, enqueued, until, working
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.xdist_group("redis")
+
+Start = Callable[..., Relevo]
+
+
+class Save(Command, queue="test:rows:save", attempts=5, backoff=constant("50ms"), key="{name}"):
+    name: str
+
+
+@pytest.fixture
+def server() -> AsyncGenerator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def start(server: RedisServer, tmp_path: Path) -> AsyncGenerator[Callable[..., Relevo]]:
+    async with AsyncExitStack() as stack:
+
+        async def make(*apps: App) -> Relevo:
+            database = f"sqlite:///{tmp_path / 'app.db'}"
+            return await stack.enter_async_context(Relevo(server.url, database=database, apps=apps))
+
+        yield make
+
+
+class Saver:
+    """Saves rows in its own transaction, and counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+
+    def app(self) -> App:
+        async def save(order: Save, ctx: Context) -> None:
+            self.runs[order.name] += 1
+            async with ctx.transaction() as session:
+                await session.execute(text("insert into rows values (:n)"), {"n": order.name})
+
+        return App("test", workers=[save])
+
+
+async def table(relevo: Relevo) -> None:
+    async with relevo.transaction() as session:
+        await session.execute(text("create table if not exists rows (name text)"))
+
+
+async def rows(relevo: Relevo) -> list[str]:
+    async with relevo.transaction() as session:
+        return list((await session.execute(text("select name from rows order by name"))).scalars())
+
+
+async def test_a_rollback_leaves_no_letter(start: Start) -> None:
+    """F40 with Redis: ghost 0."""
+    relevo = await start(Saver().app())
+    with pytest.raises(ZeroDivisionError):
+        async with relevo.transaction() as session:
+            await relevo.enqueue(Save("Ana"), tx=session)
+            raise ZeroDivisionError
+
+    await drain(relevo)
+    assert await enqueued(relevo, Save) == []
+
+
+async def test_a_commit_is_carried_and_the_job_ends_with_its_rows(start: Start) -> None:
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    async with working(relevo):
+        async with relevo.transaction() as session:
+            receipt = await relevo.enqueue(Save("Ana"), tx=session)
+        await until(lambda: saver.runs["Ana"] == 1)
+        await until(lambda: _is_done(relevo, receipt.id))
+
+    assert await rows(relevo) == ["Ana"]
+    assert await relevo.store.ledger.closed([receipt.id]) == [True]
+
+
+async def _is_done(relevo: Relevo, id: str) -> bool:
+    [job] = await relevo.store.find([id])
+    return job is not None and job.state is State.DONE
+
+
+async def test_a_redis_that_comes_back_empty_is_filled_again(
+    start: Start, server: RedisServer
+) -> None:
+    """FLUSHALL in the middle of a run: every letter ends once, none is lost, none runs twice."""
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    names = [f"{n:03}" for n in range(300)]
+    async with working(relevo, concurrency=5, lease="1s"):
+        async with relevo.transaction() as session:
+            for name in names:
+                await relevo.enqueue(Save(name), tx=session)
+        await until(lambda: len(saver.runs) >= 100)
+        server.command("FLUSHALL")
+        relay = relevo.store
+        await until(lambda: _refilled(relay), timeout="20s")
+        await until(lambda: _all(relevo, names), timeout="40s")
+
+    assert await rows(relevo) == names
+
+
+async def _refilled(relay: object) -> bool:
+    return await relay.refill() == 0  # pyright: ignore[reportAttributeAccessIssue] - it is Relayed
+
+
+async def _all(relevo: Relevo, names: list[str]) -> bool:
+    return await rows(relevo) == names
+
+
+async def test_while_redis_is_away_producers_go_on(start: Start, server: RedisServer) -> None:
+    """N17: what is enqueued meanwhile waits in the outbox."""
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    server.kill()
+    receipt = await relevo.enqueue(Save("Ana"))
+    async with relevo.transaction() as session:
+        await relevo.enqueue(Save("Eva"), tx=session)
+    assert receipt.verdict is Verdict.NEW
+
+    server.start()
+    async with working(relevo):
+        await until(lambda: _all(relevo, ["Ana", "Eva"]), timeout="30s")
+
+    assert saver.runs == {"Ana": 1, "Eva": 1}
+
+
+async def test_a_job_whose_end_only_redis_missed_does_not_run_again(start: Start) -> None:
+    """Killed between the commit and Redis: the claim looks at the letter first."""
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    async with relevo.transaction() as session:
+        receipt = await relevo.enqueue(Save("Ana"), tx=session)
+    await relevo.store.carry()
+    await relevo.store.ledger.close_letters([receipt.id])
+
+    await drain(relevo)
+
+    assert saver.runs == {}
+    assert await _is_done(relevo, receipt.id)
+
+
+async def test_a_letter_whose_key_is_taken_is_closed(start: Start) -> None:
+    relevo = await start(Saver().app())
+    await table(relevo)
+    first = await relevo.enqueue(Save("Ana"))
+    async with relevo.transaction() as session:
+        twin = await relevo.enqueue(Save("Ana"), tx=session)
+    await relevo.store.carry()
+
+    assert await relevo.store.ledger.closed([first.id, twin.id]) == [False, True]
+    assert await relevo.store.count(Filter(queue="test:rows:save")) == 1
+
+
+async def test_effects_outlive_redis(start: Start, server: RedisServer) -> None:
+    calls: list[str] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        async def call(key: str) -> str:
+            calls.append(key)
+            return "done"
+
+        await ctx.once("call", call)
+        if len(calls) == 1 and ctx.attempt == 1 and not lost:
+            lost.append(True)
+            server.command("FLUSHALL")
+            raise RuntimeError("the process dies here")
+
+    lost: list[bool] = []
+    relevo = await start(App("test", workers=[save]))
+    async with relevo.transaction() as session:
+        await relevo.enqueue(Save("Ana"), tx=session)
+    async with working(relevo, lease="1s"):
+        await until(lambda: bool(lost))
+        await until(lambda: _refilled(relevo.store), timeout="20s")
+        [letter_id] = calls[0].split(":")[:1]
+        await until(lambda: _is_done(relevo, letter_id), timeout="20s")
+
+    assert len(calls) == 1
