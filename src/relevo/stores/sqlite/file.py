@@ -16,7 +16,6 @@ WAL_PAGES = 4_000  # checkpoint when the log has grown by so many
 WAL_LIMIT = 64 << 20  # a log larger than this is cut back once it is read out
 SMALL = 8 << 20  # a file up to this size is checked whenever it is opened
 MEDIUM = 256 << 20  # and up to this one after a process died with it open
-_MAGIC = b"SQLite format 3\0"
 
 Synchronous = Literal["full", "normal"]
 
@@ -183,38 +182,35 @@ class Identity:
 
 
 def examine(path: Path, *, clean: bool) -> None:
-    """Refuse a file that is torn or not ours, as far as can be told quickly."""
+    """Refuse a file that is torn or not ours, as far as can be told quickly.
+
+    SQLite alone touches the file: were we to open and close it, the locks that other connections
+    of this process have on it would be gone, and the next process to leave would throw away the
+    log that they still write to.
+    """
     try:
-        with path.open("rb") as file:
-            header = file.read(100)
-            size = os.fstat(file.fileno()).st_size
+        size = path.stat().st_size
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be read: {error}") from error
-    log = Path(f"{path}-wal")
-    has_log = log.exists() and log.stat().st_size > 0
-    if len(header) < 100 or not header.startswith(_MAGIC):
-        what = "is empty" if not size else "is torn or no SQLite database"
-        raise StoreDamaged(f"{path} {what}: {DAMAGED}")
-    page = int.from_bytes(header[16:18])
-    page = 65_536 if page == 1 else page
-    pages = int.from_bytes(header[28:32])
-    is_counted = header[24:28] == header[92:96]
-    if is_counted and not has_log and size < pages * page:
-        raise StoreDamaged(f"{path} is torn: {size} of {pages * page} bytes are there; {DAMAGED}")
-    if size <= SMALL or (not clean and size <= MEDIUM):
-        _quick_check(path)
-
-
-def _quick_check(path: Path) -> None:
+    if not size:
+        raise StoreDamaged(f"{path} is empty: {DAMAGED}")
+    is_quick = size <= SMALL or (not clean and size <= MEDIUM)
     try:
         connection = connect(path, timeout=2.0)
         try:
             connection.execute("pragma query_only = on")
-            (answer,) = connection.execute("pragma quick_check(1)").fetchone()
+            (pages,) = connection.execute("pragma page_count").fetchone()
+            (page,) = connection.execute("pragma page_size").fetchone()
+            question = "pragma quick_check(1)" if is_quick else "select 'ok'"
+            (answer,) = connection.execute(question).fetchone()
         finally:
             connection.close()
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    # Looked at last, as others may be writing: a file whose log is read out has all its pages.
+    log = Path(f"{path}-wal")
+    if not (log.exists() and log.stat().st_size) and (size := path.stat().st_size) < pages * page:
+        answer = f"{size} of {pages * page} bytes are there"
     if answer != "ok":
         raise StoreDamaged(f"{path} is damaged ({answer}): {DAMAGED}")
 

@@ -249,24 +249,31 @@ def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
     stored = 0
     seq = first
     now = tx.now
-    plain = not any(job.key is not None or job.lane or job.flow or job.after for job in jobs)
-    tx.woken.update({job.queue for job in jobs if not job.after})
-    if plain and not any(tx.queue(name).ordered for name in {job.queue for job in jobs}):
+    queues = {job.queue for job in jobs}
+    is_plain = not any(tx.queue(name).ordered for name in queues)
+    for job in jobs:
+        if job.key is not None or job.lane or job.flow or job.after:
+            is_plain = False
+            break
+    tx.woken.update(queues)
+    if is_plain:
+        kinds = {kind: text(kind) for kind in {job.kind for job in jobs}}
         for some in chunks(jobs):
             values: list[object] = [now]
             for job in some:
+                thread, priority = job.thread, job.priority
                 values += (
                     seq,
-                    min(max(job.priority, 0), 2),
+                    priority if 0 <= priority <= 2 else min(max(priority, 0), 2),
                     job.attempts,
                     now + job.delay if job.run_at is None else job.run_at,
                     job.keep,
                     job.id,
                     job.queue,
-                    text(job.kind),
-                    None if job.thread == job.id else optional(job.thread),
-                    optional(job.cause),
-                    optional(job.node),
+                    kinds[job.kind],
+                    None if thread is None or thread == job.id else text(thread),
+                    job.cause and text(job.cause),
+                    job.node and text(job.node),
                     job.payload,
                     job.meta,
                 )
@@ -525,7 +532,11 @@ def _write_endings(tx: Tx, endings: list[Ending]) -> None:
                 ending.delay if ending.state is State.SCHEDULED else None,
                 0 if ending.spend else 1,
                 failure_text(failure),
-                text(failure.fingerprint) if failure else None,
+                text(failure.fingerprint)
+                if failure
+                else ""
+                if ending.state is State.DEAD
+                else None,
                 ending.result,
                 optional(ending.park),
             )

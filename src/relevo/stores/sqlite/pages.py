@@ -320,7 +320,7 @@ class _Question:
                 """
                 select seq
                 from relevo_jobs
-                where state not in (10, 20, 30)
+                where state not between 10 and 30
                   and state = ?
                   and queue = ?
                 """,
@@ -451,7 +451,7 @@ def tally(connection: sqlite3.Connection, done: DoneCounts, now: int) -> list[Ta
         """
         select state, queue, count(*)
         from relevo_jobs
-        where state not in (10, 20, 30)
+        where state not between 10 and 30
         group by state, queue
         """
     ):
@@ -497,6 +497,7 @@ def groups(connection: sqlite3.Connection, queue: str | None, limit: int) -> lis
                    max(ended_at) as last_at
             from relevo_jobs
             where state = 70
+              and fingerprint is not null
               and (?1 is null or queue = ?1)
             group by fingerprint, queue
             order by number desc, last_at desc
@@ -506,7 +507,7 @@ def groups(connection: sqlite3.Connection, queue: str | None, limit: int) -> lis
             select seq
             from relevo_jobs
             where state = 70
-              and fingerprint is grouped.fingerprint
+              and fingerprint = grouped.fingerprint
               and queue = grouped.queue
             order by ended_at desc, seq desc
             limit 1

@@ -88,12 +88,12 @@ def _bury_unreadable(tx: Tx) -> None:
     rows = tx.all(
         """
         with recursive seen (state) as (
-            select min(state) from relevo_jobs where state not in (10, 20, 30)
+            select min(state) from relevo_jobs where state not between 10 and 30
             union all
             select (
                 select min(state)
                 from relevo_jobs
-                where state not in (10, 20, 30)
+                where state not between 10 and 30
                   and state > seen.state
             )
             from seen
@@ -101,7 +101,7 @@ def _bury_unreadable(tx: Tx) -> None:
         )
         select job.seq, job.state
         from seen
-        cross join relevo_jobs as job on job.state = seen.state and job.state not in (10, 20, 30)
+        cross join relevo_jobs as job on job.state = seen.state and job.state not between 10 and 30
         where seen.state not in (40, 50, 60, 70, 80)
         limit 100
         """
@@ -130,14 +130,14 @@ def unpark(tx: Tx, park: str, limit: int | None, spread: int) -> int:
     (count,) = tx.one(
         """
         select count(*)
-        from (select 1 from relevo_jobs where state = 50 and park = ? limit ?)
+        from (select 1 from relevo_jobs where park = ? and state = 50 limit ?)
         """,
         (text(park), -1 if limit is None else limit),
     )
     if not count:
         return 0
     queues = tx.all(
-        "select distinct queue from relevo_jobs where state = 50 and park = ?", (text(park),)
+        "select distinct queue from relevo_jobs where park = ? and state = 50", (text(park),)
     )
     tx.run(
         """
@@ -162,12 +162,10 @@ def unpark(tx: Tx, park: str, limit: int | None, spread: int) -> int:
 def prune(tx: Tx, dead_keep: int, limit: int) -> int:
     """Remove what has been kept long enough, at most `limit` rows."""
     left = limit
-    for queue in sorted(tx.known.queues):
-        if left <= 0:
-            break
-        left -= _prune_done(tx, queue, left)
     before = tx.now - dead_keep
-    left -= _prune_bad(tx, before, left)
+    for queue in sorted(tx.known.queues):
+        left -= _prune_done(tx, queue, left)
+        left -= _prune_bad(tx, queue, before, left)
     for sql, moment in (
         (_OLD_NOTES, tx.now),
         (_OLD_EFFECTS, before),
@@ -205,6 +203,8 @@ _OLD_LANES = """
 
 def _prune_done(tx: Tx, queue: str, limit: int) -> int:
     """Done jobs past their time."""
+    if limit <= 0:
+        return 0
     rows = tx.all(
         """
         select seq
@@ -220,7 +220,7 @@ def _prune_done(tx: Tx, queue: str, limit: int) -> int:
     return len(rows)
 
 
-def _prune_bad(tx: Tx, before: int, limit: int) -> int:
+def _prune_bad(tx: Tx, queue: str, before: int, limit: int) -> int:
     """Dead and cancelled jobs; a key that answers for good learns that its job is lost."""
     if limit <= 0:
         return 0
@@ -228,12 +228,13 @@ def _prune_bad(tx: Tx, before: int, limit: int) -> int:
         """
         select seq, id, forever
         from relevo_jobs
-        where state in (70, 80)
+        where state not between 10 and 30
+          and state in (70, 80)
+          and queue = ?
           and ended_at <= ?
-        order by ended_at
         limit ?
         """,
-        (before, limit),
+        (queue, before, limit),
     )
     lasting = [id_ for _, id_, forever in rows if forever]
     if lasting:

@@ -87,7 +87,7 @@ class Writer:
         self.turns = Turns()
         self.listeners: set[Listener] = set()
         self.users = 0
-        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._commands: SimpleQueue[list[Command] | None] = SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -106,9 +106,9 @@ class Writer:
 
     # what its handles ask of it
 
-    def submit(self, command: Command) -> None:
-        """Have a command run in the next transaction."""
-        self._commands.put(command)
+    def submit(self, commands: list[Command]) -> None:
+        """Have commands run in the next transaction."""
+        self._commands.put(commands)
 
     def now(self, clock: Clock) -> int:
         """The common time, moved by what a test has added to its clock."""
@@ -179,16 +179,16 @@ class Writer:
         weight = sum(command.weight for command in batch)
         try:
             while weight < WEIGHT:
-                command = self._next(block=wait and not batch)
-                if command is None:
+                commands = self._next(block=wait and not batch)
+                if commands is None:
                     return False
-                batch.append(command)
-                weight += command.weight
+                batch += commands
+                weight += sum(command.weight for command in commands)
         except Empty:
             pass
         return True
 
-    def _next(self, *, block: bool) -> Command | None:
+    def _next(self, *, block: bool) -> list[Command] | None:
         if not block:
             return self._commands.get_nowait()
         while self.identity.wal_size > file.WAL_LIMIT:
