@@ -14,9 +14,10 @@ from relevo.store import BATCH
 if TYPE_CHECKING:
     from relevo.worker import Worker
 
-PRUNE_EVERY = 60.0
+PRUNE_EVERY = 300.0
 NEIGHBOURS_EVERY = 1.0
 ENSURE_EVERY = 60.0
+LEARN_EVERY = 120
 
 
 class Keeper:
@@ -37,22 +38,29 @@ class Keeper:
                 group.create_task(self._recurring(), name="relevo-recurring")
 
     async def _rescue(self) -> None:
-        """Sweep twice a lease, so that an orphan runs again within one and a half."""
-        half = self._worker.lease.total_seconds() / 2
-        while True:
-            await asyncio.sleep(half * random.uniform(0.7, 0.95))
-            await self._sweep()
+        """Sweep when the next lease lapses, and once a lease if none is known to.
 
-    async def _sweep(self, gone: str | None = None) -> None:
+        A job claimed after a sweep lapses no sooner than a lease later, so an orphan runs again
+        soon after its lease has lapsed, and an idle fleet is asked little.
+        """
+        length = self._worker.lease.total_seconds()
+        while True:
+            lapse = await self._sweep()
+            wait = length if lapse is None else min(length, max(lapse / 1000, length / 10))
+            await asyncio.sleep(wait * random.uniform(1, 1.1))
+
+    async def _sweep(self, gone: str | None = None) -> int | None:
+        """Take back what can be; answers when to look again, as the store does."""
         try:
             while True:
                 taken = await self._store.rescue(BATCH, worker=gone)
                 for job in taken:
                     self._worker.telemetry.rescued(job)
                 if len(taken) < BATCH:
-                    return
+                    return taken.next_lapse
         except StoreError as error:
             self._worker.telemetry.trouble("cannot rescue jobs; trying again", error)
+            return 1_000
 
     async def _neighbours(self) -> None:
         """Take back at once the jobs of a process of this host that is gone."""
@@ -64,12 +72,12 @@ class Keeper:
                 self._presence.bury(gone)
 
     async def _breakers(self) -> None:
-        """Tend the troubled breakers every second, and learn of others' once a minute."""
+        """Tend the troubled breakers every second, and learn of others' now and then."""
         breakers = self._worker.engine.breakers
         round = 0
         while True:
             try:
-                if round % 60 == 0:
+                if round % LEARN_EVERY == 0:
                     await breakers.learn()
                 await breakers.tend()
             except StoreError as error:

@@ -19,8 +19,8 @@ from relevo.telemetry import log
 if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
 
-BEAT = 20.0
-BEAT_TTL = 65_000
+BEAT = 30.0
+BEAT_TTL = 95_000
 BLOCKED = 1.0
 LOOK = 0.5
 OVERSTAY = 30.0

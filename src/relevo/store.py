@@ -7,7 +7,7 @@ Time is the store's own, in milliseconds; callers pass lengths, not moments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Any, Literal, Protocol
@@ -46,6 +46,14 @@ class Rescued(Struct, frozen=True):
     queue: str
     worker: str
     state: State  # READY, or DEAD when it has killed its worker once too often
+
+
+class Sweep(list[Rescued]):
+    """Jobs taken back, and in how many milliseconds the next lease lapses; None: nothing runs."""
+
+    def __init__(self, rescued: Iterable[Rescued] = (), next_lapse: int | None = None) -> None:
+        super().__init__(rescued)
+        self.next_lapse = next_lapse
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -345,7 +353,7 @@ class Store(Protocol):
 
     # upkeep
 
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> list[Rescued]:
+    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
         """Take back the jobs whose lease has lapsed, or all of `worker`, which is known to be gone.
 
         A rescued attempt counts: a job that kills its worker ends among the dead letters.

@@ -312,3 +312,16 @@ async def test_what_a_person_took_from_the_park_is_not_unparked(store: Store) ->
 
     assert await states(store, cancelled, retried) == [State.CANCELLED, State.RUNNING]
     assert await end(store, lease)
+
+
+async def test_a_sweep_tells_when_the_next_lease_lapses(store: Store) -> None:
+    assert (await store.rescue()).next_lapse is None
+    await add(store)
+    [lease] = await take(store, lease=10 * SECOND)
+
+    lapse = (await store.rescue()).next_lapse
+    assert lapse is not None
+    assert 5 * SECOND < lapse <= 10 * SECOND
+
+    await end(store, lease)
+    assert (await store.rescue()).next_lapse is None

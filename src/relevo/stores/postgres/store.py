@@ -14,7 +14,7 @@ from asyncpg import exceptions as pg
 from relevo.clock import Clock
 from relevo.errors import StoreUnavailable
 from relevo.job import Ending, Inserted, Lease, NewJob, State, Verdict
-from relevo.store import BATCH, Claim, Rescued, Want
+from relevo.store import BATCH, Claim, Rescued, Sweep, Want
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.doctor import Doctor
 from relevo.stores.postgres.letters import Letters
@@ -236,22 +236,32 @@ class PostgresStore(People, Memory, Letters, Doctor):
 
     # upkeep
 
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> list[Rescued]:
+    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
         rows = await self._upkeep.fetch(
-            self._sql("select id, queue, worker, state from relevo.rescue_jobs($1, $2, $3)"),
+            self._sql("""
+            select id, queue, worker, state, null::bigint as lapse
+            from relevo.rescue_jobs($1, $2, $3)
+            union all
+            select null, null, null, null, min(lease_until) - relevo.moment($1)
+            from relevo.jobs
+            where state = 1
+            """),
             self._skew,
             limit,
             clean(worker),
         )
-        return [
-            Rescued(
-                id=row["id"].hex,
-                queue=row["queue"],
-                worker=restore(row["worker"] or ""),
-                state=state_of(row["state"], 0, 0),
-            )
-            for row in rows
-        ]
+        return Sweep(
+            [
+                Rescued(
+                    id=row["id"].hex,
+                    queue=row["queue"],
+                    worker=restore(row["worker"] or ""),
+                    state=state_of(row["state"], 0, 0),
+                )
+                for row in rows[:-1]
+            ],
+            rows[-1]["lapse"],
+        )
 
     async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
         rows = await self._upkeep.fetch(

@@ -11,7 +11,7 @@ from typing import Any
 from relevo.clock import Clock
 from relevo.errors import MisuseError
 from relevo.job import Ending, Failure, Lease, State
-from relevo.store import BATCH, Claim, Rescued, Store, Want
+from relevo.store import BATCH, Claim, Rescued, Store, Sweep, Want
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.ledger import Ledger
 from relevo.stores.redis.memory import Memory
@@ -109,20 +109,23 @@ class RedisStore(People, Ledger, Memory):
     # upkeep
 
     @timely
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> list[Rescued]:
+    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
         gone = (worker or "").encode("utf-8", "replace")
-        rescued: list[Rescued] = []
+        sweep = Sweep()
         queues = await self._queues()
         groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
         for group in groups if queues else []:
             keys = [self._root(queue) for queue in group]
-            left = min(limit - len(rescued), BATCH)
-            found, out, bundles = await self._run("rescue", keys, (left, gone, ORPHANED))
-            rescued += [_read_rescued(row) for row in found]
+            left = min(limit - len(sweep), BATCH)
+            found, out, bundles, lapse = await self._run("rescue", keys, (left, gone, ORPHANED))
+            sweep += [_read_rescued(row) for row in found]
+            if lapse >= 0:
+                known = sweep.next_lapse
+                sweep.next_lapse = lapse if known is None else min(lapse, known)
             await self._carry(out)
             for queue, name, jobs in bundles:
                 await self._finish(queue.decode(), name, jobs)
-        return rescued
+        return sweep
 
     @timely
     async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
@@ -242,7 +245,10 @@ class RedisStore(People, Ledger, Memory):
                 self._settled.discard(_run_of(ending))
                 continue
             queue = ending.lease.queue
-            run = runs.setdefault(queue if self._wire.is_cluster else "", Endings())
+            slot = queue if self._wire.is_cluster else ""
+            run = runs.get(slot)
+            if run is None:
+                run = runs[slot] = Endings()
             number = run.queues.setdefault(queue, len(run.queues) + 1)
             if once and _is_plain(ending):
                 lease = ending.lease

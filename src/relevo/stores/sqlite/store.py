@@ -29,7 +29,7 @@ from relevo.store import (
     Note,
     Page,
     QueueMode,
-    Rescued,
+    Sweep,
     Tally,
     Want,
     WorkerInfo,
@@ -79,7 +79,7 @@ class SqliteStore:
         self._looks = 0
         self._version: tuple[sqlite3.Connection, int] | None = None
         self._released: set[str] = set()
-        self._done = pages.DoneCounts()
+        self._live, self._done = pages.live_counts(), pages.done_counts()
 
     @property
     def name(self) -> str:
@@ -455,7 +455,7 @@ class SqliteStore:
 
     # upkeep
 
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> list[Rescued]:
+    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
         return await self._write(upkeep.rescue, limit, worker)
 
     async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
@@ -482,7 +482,7 @@ class SqliteStore:
         return await self._read(pages.count, where, most, self._now)
 
     async def tally(self) -> list[Tally]:
-        return await self._read(pages.tally, self._done, self._now)
+        return await self._read(pages.tally, self._live, self._done, self._now)
 
     async def groups(self, *, queue: str | None = None, limit: int = 50) -> list[Group]:
         return await self._read(pages.groups, queue, limit)

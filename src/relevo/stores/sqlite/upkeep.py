@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relevo.job import Failure, State
-from relevo.store import Rescued
+from relevo.store import Rescued, Sweep
 from relevo.stores.sqlite import flows
 from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
 from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, plain, text
@@ -11,8 +11,14 @@ from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_toke
 DAY = 86_400_000
 
 
-def rescue(tx: Tx, limit: int, worker: str | None) -> list[Rescued]:
+def rescue(tx: Tx, limit: int, worker: str | None) -> Sweep:
     """Take back jobs whose lease has lapsed, or all of a worker that is known to be gone."""
+    rescued = _rescue(tx, limit, worker)
+    (lapse,) = tx.one("select min(until_at) from relevo_jobs where state = 20")
+    return Sweep(rescued, None if lapse is None else lapse - tx.now)
+
+
+def _rescue(tx: Tx, limit: int, worker: str | None) -> list[Rescued]:
     _bury_unreadable(tx)
     if worker is None:
         rows = tx.all(_LAPSED.replace("THOSE", "job.until_at <= ?"), (tx.now, limit))

@@ -3,7 +3,8 @@
 -- ARGV  4 the most to take back, 5 '' or the worker that is known to be gone, 6 how old a bundle
 --       must be to be nobody's
 -- Answers id, queue, worker and new state (Q or X) of each; the releases that the caller must
--- carry to other slots, with those that callers who died have left; and the bundles they left.
+-- carry to other slots, with those that callers who died have left; the bundles they left; and
+-- the milliseconds until the next lease lapses, -1 if nothing runs.
 
 local left, gone = tonumber(ARGV[4]), ARGV[5]
 local answer = {}
@@ -68,4 +69,13 @@ for _, root in ipairs(KEYS) do
     end
   end
 end
-return { answer, out, bundles }
+
+local lapse = -1
+for _, root in ipairs(KEYS) do
+  local first = call('ZRANGE', root .. ':leases', 0, 0, 'WITHSCORES')
+  local left_ms = first[2] and math.max(0, math.ceil(tonumber(first[2]) - now))
+  if left_ms and (lapse < 0 or left_ms < lapse) then
+    lapse = left_ms
+  end
+end
+return { answer, out, bundles, lapse }
