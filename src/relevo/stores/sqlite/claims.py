@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from relevo.job import Lease
 from relevo.store import Claim, QueueMode, Want
-from relevo.stores.sqlite.transaction import ESCAPE, Tx, as_list, new_token, plain
+from relevo.stores.sqlite.transaction import ESCAPE, Tx, as_list, chunks, fill, new_token, plain
 from relevo.stores.sqlite.upkeep import bury
 
 BLOCKED = 1_000  # milliseconds until a queue at its limit is looked at again, if nothing wakes us
@@ -394,8 +394,7 @@ def _choose(tx: Tx, turn: _Turn, want: Want, count: int) -> list[int]:
     taken: dict[int, int] = {}
     for _, _, place, _ in chosen:
         taken[place] = taken.get(place, 0) + 1
-    for place, number in taken.items():
-        _serve(tx, want, lanes[place], number)
+    _serve(tx, want, [(lanes[place], number) for place, number in taken.items()])
     return [seq for *_, seq in chosen]
 
 
@@ -538,19 +537,28 @@ def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[lis
     return msgspec.json.decode(found, type=list[list[tuple[int, int]]])
 
 
-def _serve(tx: Tx, want: Want, lane: _Lane, taken: int) -> None:
-    tat = (
-        lane.tat if want.lane_rate is None else Pace(want.lane_rate, lane.tat, tx.now).after(taken)
-    )
-    tx.run(
-        """
-        insert into relevo_lanes (queue, lane, served, tat, served_at)
-        values (?, ?, ?, ?, ?)
-        on conflict (queue, lane) do update
-        set served = excluded.served, tat = excluded.tat, served_at = excluded.served_at
-        """,
-        (want.queue, lane.name or "", tx.take_seqs(1), tat, tx.now),
-    )
+def _serve(tx: Tx, want: Want, lanes: Sequence[tuple[_Lane, int]]) -> None:
+    """Note that lanes have had their turn, and what they took of their rate."""
+    turn = tx.take_seqs(1)
+    for some in chunks(lanes):
+        values: list[object] = []
+        for lane, taken in some:
+            tat = lane.tat
+            if want.lane_rate is not None:
+                tat = Pace(want.lane_rate, tat, tx.now).after(taken)
+            values += (want.queue, lane.name or "", turn, tat, tx.now)
+        tx.run(
+            fill(
+                """
+                insert into relevo_lanes (queue, lane, served, tat, served_at)
+                values [?, ?, ?, ?, ?]
+                on conflict (queue, lane) do update
+                set served = excluded.served, tat = excluded.tat, served_at = excluded.served_at
+                """,
+                len(some),
+            ),
+            values,
+        )
 
 
 def _next_due(tx: Tx, wants: Sequence[Want], moments: Sequence[int]) -> int | None:

@@ -26,7 +26,6 @@ from relevo.store import (
 from relevo.stores.sqlite.memory import effect_of, note_of, worker_of
 from relevo.stores.sqlite.transaction import (
     CODES,
-    DEAD,
     DONE,
     NEVER,
     READY,
@@ -41,7 +40,7 @@ from relevo.stores.sqlite.transaction import (
 FEW = 5_000  # up to so many candidates are sorted; more are found by walking from the newest
 LONGEST = 200  # jobs on one page, at most
 WALK = 200_000  # rows looked at for one page when only their text can tell
-STALE = 60.0  # seconds for which a count of done jobs that took long to make is good
+SLOW, STALE = 0.1, 50.0  # seconds: a count that takes longer is kept, but never for longer
 
 _COLUMNS = """
     job.seq, job.id, job.queue, job.kind, job.state, job.payload, job.priority, job.attempt,
@@ -295,13 +294,9 @@ class _Question:
             return [
                 ("select seq from relevo_jobs where state = 50 and park = ?", (text(where.park),))
             ]
-        if where.fingerprint is not None and self.codes == {DEAD}:
-            return [
-                (
-                    "select seq from relevo_jobs where state = 70 and fingerprint = ?",
-                    (text(where.fingerprint),),
-                )
-            ]
+        if where.fingerprint is not None:
+            mark = text(where.fingerprint)
+            return [("select seq from relevo_jobs where fingerprint = ?", (mark,))]
         return self._indexes_by_state(connection)
 
     def _indexes_by_state(
@@ -413,31 +408,58 @@ def count(connection: sqlite3.Connection, where: Filter, most: int, now: int) ->
 # counts
 
 
-class DoneCounts:
-    """How many done jobs each queue has; kept for a while where counting takes long."""
+class Counts:
+    """Counts by queue, kept for a while where counting takes long: a page asks every second."""
 
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+    def __init__(self, sql: str, *, patience: float) -> None:
+        self._sql = sql
+        self._patience = patience  # how many times as long as it took to count
+        self._rows: list[Any] = []
         self._good_until = 0.0
 
-    def read(self, connection: sqlite3.Connection) -> dict[str, int]:
+    def read(self, connection: sqlite3.Connection, *values: Any) -> list[Any]:
+        """The rows, counted now or a short while ago."""
         began = time.monotonic()
         if began >= self._good_until:
-            self._counts = dict(
-                connection.execute(
-                    "select queue, count(*) from relevo_jobs where state = 30 group by queue"
-                ).fetchall()
-            )
-            took = time.monotonic() - began
-            self._good_until = time.monotonic() + (STALE * 0.8 if took > 0.05 else 0.0)
-        return self._counts
+            self._rows = connection.execute(self._sql, values).fetchall()
+            ended = time.monotonic()
+            took = ended - began
+            self._good_until = ended + min(took * self._patience, STALE) if took > SLOW else 0.0
+        return self._rows
 
 
-def tally(connection: sqlite3.Connection, done: DoneCounts, now: int) -> list[Tally]:
+def live_counts() -> Counts:
+    """Due and scheduled jobs: a look at a million may be some seconds old, at fewer it is not."""
+    return Counts(
+        """
+        select queue, sum(run_at <= ?1), count(*), min(run_at)
+        from relevo_jobs
+        where state = 10
+          and lane is null
+        group by queue
+        union all
+        select queue, sum(run_at <= ?1), count(*), min(run_at)
+        from relevo_jobs
+        where lane is not null
+          and state = 10
+        group by queue
+        """,
+        patience=8.0,
+    )
+
+
+def done_counts() -> Counts:
+    """Done jobs, which may be counted as of the last minute."""
+    return Counts(
+        "select queue, count(*) from relevo_jobs where state = 30 group by queue", patience=500.0
+    )
+
+
+def tally(connection: sqlite3.Connection, live: Counts, done: Counts, now: int) -> list[Tally]:
     """Every queue, its mode, its jobs by state, the age of its oldest ready one."""
     counts: defaultdict[str, dict[State, int]] = defaultdict(dict)
     oldest: dict[str, int] = {}
-    for queue, due, all_, first in connection.execute(_LIVE_COUNTS, (now, now)):
+    for queue, due, all_, first in live.read(connection, now):
         mine = counts[queue]
         mine[State.READY] = mine.get(State.READY, 0) + due
         mine[State.SCHEDULED] = mine.get(State.SCHEDULED, 0) + all_ - due
@@ -457,7 +479,7 @@ def tally(connection: sqlite3.Connection, done: DoneCounts, now: int) -> list[Ta
     ):
         state = STATES.get(code, State.DEAD)
         counts[queue][state] = counts[queue].get(state, 0) + number
-    for queue, number in done.read(connection).items():
+    for queue, number in done.read(connection):
         counts[queue][State.DONE] = number
     modes = dict(connection.execute("select name, mode from relevo_queues").fetchall())
     return [
@@ -469,21 +491,6 @@ def tally(connection: sqlite3.Connection, done: DoneCounts, now: int) -> list[Ta
         )
         for queue in sorted(modes.keys() | counts.keys())
     ]
-
-
-_LIVE_COUNTS = """
-    select queue, sum(run_at <= ?1), count(*), min(run_at)
-    from relevo_jobs
-    where state = 10
-      and lane is null
-    group by queue
-    union all
-    select queue, sum(run_at <= ?2), count(*), min(run_at)
-    from relevo_jobs
-    where state = 10
-      and lane is not null
-    group by queue
-"""
 
 
 def groups(connection: sqlite3.Connection, queue: str | None, limit: int) -> list[Group]:

@@ -455,7 +455,13 @@ class SqliteStore:
 
     # upkeep
 
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
+    async def rescue(
+        self,
+        limit: int = BATCH,
+        *,
+        worker: str | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> Sweep:
         return await self._write(upkeep.rescue, limit, worker)
 
     async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:

@@ -50,8 +50,8 @@ create index relevo_jobs_running on relevo_jobs (until_at) where state = 20;
 create index relevo_jobs_done on relevo_jobs (queue, until_at) where state = 30;
 create index relevo_jobs_aside on relevo_jobs (state, queue, ended_at)
     where state not between 10 and 30;
-create index relevo_jobs_dead on relevo_jobs (fingerprint, queue, ended_at)
-    where fingerprint is not null and state = 70;
+create index relevo_jobs_failed on relevo_jobs (fingerprint, queue, state, ended_at)
+    where fingerprint is not null;
 create index relevo_jobs_parked on relevo_jobs (park) where park is not null;
 create index relevo_jobs_lanes on relevo_jobs (queue, lane, priority, run_at)
     where lane is not null and state = 10;
