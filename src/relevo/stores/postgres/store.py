@@ -236,7 +236,13 @@ class PostgresStore(People, Memory, Letters, Doctor):
 
     # upkeep
 
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
+    async def rescue(
+        self,
+        limit: int = BATCH,
+        *,
+        worker: str | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> Sweep:
         rows = await self._upkeep.fetch(
             self._sql("""
             select id, queue, worker, state, null::bigint as lapse

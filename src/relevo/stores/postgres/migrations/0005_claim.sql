@@ -53,6 +53,32 @@ begin
     );
 end $$;
 
+-- How many jobs a lane may give, of `_most`.
+create function relevo.lane_room(
+    _now bigint, _queue text, _lane uuid, _most integer, _lane_limit integer, _lane_rate integer,
+    _lane_span bigint
+) returns integer
+language plpgsql
+set enable_seqscan = off
+as $$
+begin
+    if _lane_limit is not null then
+        _most := least(_most, _lane_limit - (
+            select count(*)
+            from relevo.jobs
+            where queue = _queue and lane = _lane and state = 1 and gated
+        ));
+    end if;
+    if _lane_rate is not null then
+        _most := least(_most, (
+            select relevo.tokens(_now, full_at, _lane_rate, _lane_span)
+            from relevo.lanes
+            where queue = _queue and lane = _lane
+        ));
+    end if;
+    return _most;
+end $$;
+
 -- Takes up to `_room` jobs of a queue with lanes or limits, and says when to look again.
 create function relevo.claim_turns(
     _now bigint, _queue text, _room integer, _limit integer, _lane_limit integer, _rate integer,
@@ -145,40 +171,63 @@ begin
         _after := _last;
         _per := ceil((_room - cardinality(ids))::numeric / cardinality(_lanes));
 
-        select array_agg(id), array_agg(distinct lane)
-        into _picked, _givers
-        from (
-            select candidate.id, candidate.lane
+        if _ordered then
+            select array_agg(id), array_agg(lane)
+            into _picked, _givers
             from (
-                select
-                    j.id, w.lane, w.place,
-                    row_number() over (partition by w.place order by j.nth) as nth
+                select j.id, w.lane
                 from unnest(_lanes) with ordinality as w (lane, place)
                 cross join lateral (
-                    select least(
-                        _per,
-                        case when _lane_limit is not null then _lane_limit - (
-                            select count(*)
+                    select h.id
+                    from relevo.jobs as h
+                    where h.queue = _queue and h.lane = w.lane
+                    order by h.seq
+                    limit 1
+                ) as head
+                join relevo.jobs as j on j.id = head.id
+                where j.state = 0 and j.run_at <= _now
+                    and relevo.lane_room(
+                        _now, _queue, w.lane, 1, _lane_limit, _lane_rate, _lane_span
+                    ) > 0
+                order by w.place
+                limit _room - cardinality(ids)
+                for update of j skip locked
+            ) as chosen;
+        else
+            select array_agg(id), array_agg(lane)
+            into _picked, _givers
+            from (
+                select candidate.id, candidate.lane
+                from (
+                    select j.id, w.lane, w.place, row_number() over (partition by w.place) as nth
+                    from unnest(_lanes) with ordinality as w (lane, place)
+                    cross join lateral (
+                        select case
+                            when _lane_limit is null and _lane_rate is null then _per
+                            else relevo.lane_room(
+                                _now, _queue, w.lane, _per, _lane_limit, _lane_rate, _lane_span
+                            )
+                        end as most
+                    ) as allowed
+                    cross join lateral (
+                        select first.id
+                        from (values (0::smallint), (1::smallint), (2::smallint)) as p (priority)
+                        cross join lateral (
+                            select r.id
                             from relevo.jobs as r
-                            where r.queue = _queue and r.lane = w.lane and r.state = 1 and r.gated
-                        ) end,
-                        case when _lane_rate is not null then (
-                            select relevo.tokens(_now, l.full_at, _lane_rate, _lane_span)
-                            from relevo.lanes as l
-                            where l.queue = _queue and l.lane = w.lane
-                        ) end,
-                        case when _ordered then 1 end
-                    ) as most
-                ) as allowed
-                cross join lateral (
-                    select id, row_number() over () as nth
-                    from relevo.due_in_lane(_now, _queue, w.lane, allowed.most, _ordered) as id
-                ) as j
-                where allowed.most > 0
-            ) as candidate
-            order by candidate.nth, candidate.place
-            limit _room - cardinality(ids)
-        ) as chosen;
+                            where r.queue = _queue and r.lane = w.lane and r.state = 0
+                                and r.priority = p.priority and r.run_at <= _now
+                            order by r.run_at, r.seq
+                            limit greatest(allowed.most, 0)
+                            for update skip locked
+                        ) as first
+                        limit greatest(allowed.most, 0)
+                    ) as j
+                ) as candidate
+                order by candidate.nth, candidate.place
+                limit _room - cardinality(ids)
+            ) as chosen;
+        end if;
 
         if _picked is not null then
             perform relevo.lease_jobs(_now, _picked, _gated, _token, _worker, _lease);
@@ -192,14 +241,13 @@ begin
                          + g.taken * _lane_span::double precision / _lane_rate
                 end
             from (
-                select w.lane, nextval('relevo.turns') as turn, (
-                    select count(*)
-                    from relevo.jobs as j
-                    where j.id = any (_picked) and j.lane = w.lane
-                ) as taken
-                from unnest(_lanes) with ordinality as w (lane, place)
-                where w.lane = any (_givers)
-                order by w.place
+                select served.lane, served.taken, nextval('relevo.turns') as turn
+                from (
+                    select lane, count(*) as taken
+                    from unnest(_givers) with ordinality as g (lane, place)
+                    group by lane
+                    order by max(place)
+                ) as served
             ) as g
             where l.queue = _queue and l.lane = g.lane;
         end if;
@@ -224,45 +272,6 @@ begin
                       + cardinality(ids) * _span::double precision / _rate
         where queue = _queue
         returning relevo.token_at(full_at, _rate, _span) into due;
-    end if;
-end $$;
-
--- A lane's due jobs, locked. On an ordered queue only its head, whatever state that is in.
-create function relevo.due_in_lane(
-    _now bigint, _queue text, _lane uuid, _most bigint, _ordered boolean
-) returns setof uuid
-language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-as $$
-begin
-    if _ordered then
-        return query
-        select head.id
-        from (
-            select j.id, j.state, j.run_at
-            from relevo.jobs as j
-            where j.queue = _queue and j.lane = _lane
-            order by j.seq
-            limit 1
-        ) as head
-        join relevo.jobs as j on j.id = head.id
-        where j.state = 0 and j.run_at <= _now
-        for update of j skip locked;
-    else
-        return query
-        select j.id
-        from (values (0::smallint), (1::smallint), (2::smallint)) as p (priority)
-        cross join lateral (
-            select r.id
-            from relevo.jobs as r
-            where r.queue = _queue and r.lane = _lane and r.state = 0 and r.priority = p.priority
-                and r.run_at <= _now
-            order by r.run_at, r.seq
-            limit _most
-            for update skip locked
-        ) as j
-        limit _most;
     end if;
 end $$;
 
