@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from relevo.clock import milliseconds
@@ -18,6 +19,7 @@ PRUNE_EVERY = 300.0
 NEIGHBOURS_EVERY = 1.0
 ENSURE_EVERY = 60.0
 LEARN_EVERY = 120
+ALL_QUEUES = 20
 
 
 class Keeper:
@@ -44,16 +46,21 @@ class Keeper:
         soon after its lease has lapsed, and an idle fleet is asked little.
         """
         length = self._worker.lease.total_seconds()
+        round = 0
         while True:
-            lapse = await self._sweep()
+            # Its own queues each time; those of workers that may all be gone, now and then.
+            lapse = await self._sweep(queues=self._worker.queues if round % ALL_QUEUES else None)
+            round += 1
             wait = length if lapse is None else min(length, max(lapse / 1000, length / 10))
             await asyncio.sleep(wait * random.uniform(1, 1.1))
 
-    async def _sweep(self, gone: str | None = None) -> int | None:
+    async def _sweep(
+        self, gone: str | None = None, queues: Sequence[str] | None = None
+    ) -> int | None:
         """Take back what can be; answers when to look again, as the store does."""
         try:
             while True:
-                taken = await self._store.rescue(BATCH, worker=gone)
+                taken = await self._store.rescue(BATCH, worker=gone, queues=queues)
                 for job in taken:
                     self._worker.telemetry.rescued(job)
                 if len(taken) < BATCH:

@@ -353,10 +353,17 @@ class Store(Protocol):
 
     # upkeep
 
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
+    async def rescue(
+        self,
+        limit: int = BATCH,
+        *,
+        worker: str | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> Sweep:
         """Take back the jobs whose lease has lapsed, or all of `worker`, which is known to be gone.
 
-        A rescued attempt counts: a job that kills its worker ends among the dead letters.
+        In these queues at least, or in all; whoever serves a queue sweeps it often. A rescued
+        attempt counts: a job that kills its worker ends among the dead letters.
         """
         ...
 

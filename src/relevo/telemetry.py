@@ -9,8 +9,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from relevo.job import Job, Lease
+from relevo.job import Lease
 from relevo.outcome import Outcome, scrub
+from relevo.store import Rescued
 
 log = logging.getLogger("relevo")
 
@@ -49,7 +50,8 @@ class Telemetry:
         self.counts["lease_lost"] += 1
         log.warning("lease lost", extra={"job": lease.id, "queue": lease.queue})
 
-    def rescued(self, job: Job | Any) -> None:
+    def rescued(self, job: Rescued) -> None:
+        """A job was taken back from a worker that went silent."""
         self.counts["rescued"] += 1
         log.warning(
             "job rescued",

@@ -109,10 +109,16 @@ class RedisStore(People, Ledger, Memory):
     # upkeep
 
     @timely
-    async def rescue(self, limit: int = BATCH, *, worker: str | None = None) -> Sweep:
+    async def rescue(
+        self,
+        limit: int = BATCH,
+        *,
+        worker: str | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> Sweep:
         gone = (worker or "").encode("utf-8", "replace")
         sweep = Sweep()
-        queues = await self._queues()
+        queues = await self._queues() if queues is None else queues
         groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
         for group in groups if queues else []:
             keys = [self._root(queue) for queue in group]
