@@ -5,6 +5,7 @@ RelevoError
 ├── DefinitionError          a command, event, worker or flow is written wrongly
 ├── PayloadError             a command cannot travel: too big, not JSON, or carrying a secret
 ├── MisuseError              a call at the wrong moment, such as once() inside a transaction
+│   └── NotAllowed           … or by someone whose role does not reach that far
 ├── NotFoundError            no job, queue or effect answers to that name
 ├── SignatureError           a delivery is not from who it says
 ├── QueueClosed              the queue is draining and takes no newcomers
@@ -46,6 +47,10 @@ class PayloadError(RelevoError):
 
 class MisuseError(RelevoError):
     """A call at the wrong moment."""
+
+
+class NotAllowed(MisuseError):
+    """The person's role does not reach that far."""
 
 
 class NotFoundError(RelevoError):

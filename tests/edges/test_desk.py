@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from relevo.desk import ACTIONS, EDITABLE, Desk, NotAllowed, Person, Role, Sweep, view
-from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError
+from relevo.desk import ACTIONS, EDITABLE, Desk, Person, Role, Sweep, view
+from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundError, PayloadError
 from relevo.ids import new_id
 from relevo.job import Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
@@ -643,7 +643,8 @@ async def test_a_queue_is_paused_and_resumed(desk: Desk, store: Store) -> None:
     assert (await desk.queue(WORK)).mode is QueueMode.PAUSED
     assert await desk.resume([WORK], OLLI) == [True]
     assert len(await take(store)) == 1
-    assert [row.note for row in (await desk.audits(target=WORK))[0]] == ["", "deploy"]
+    rows = (await desk.audits(target=WORK))[0]
+    assert [(row.verb, row.note) for row in rows] == [("resume", ""), ("pause", "deploy")]
 
 
 @every_store

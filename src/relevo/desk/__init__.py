@@ -6,7 +6,7 @@ there is no such thing, or not for this desk. MisuseError: not in the state the 
 """
 
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk, Progress, Sweep
-from relevo.desk.people import ACTIONS, NotAllowed, Person, Role
+from relevo.desk.people import ACTIONS, Person, Role
 from relevo.desk.views import Story, view
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "COUNT_MAX",
     "EDITABLE",
     "Desk",
-    "NotAllowed",
     "Person",
     "Progress",
     "Role",

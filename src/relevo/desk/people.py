@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from relevo.errors import MisuseError
+from relevo.errors import NotAllowed
 from relevo.store import By
 
 NOTE_MAX = 1_000
@@ -36,10 +36,6 @@ ACTIONS: Final[dict[str, Role]] = {
 """What a person may do, and the role it needs; the doors ask here and nowhere else."""
 
 _RANK = list(Role)
-
-
-class NotAllowed(MisuseError):
-    """The person's role does not reach that far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,9 @@ def _put_aside(tx: Tx, rows: Sequence[_Row], by: By, verb: str) -> None:
     tx.woken.update({row.queue for row in rows} & tx.known.limited)
 
 
+_VERBS = {QueueMode.PAUSED: "pause", QueueMode.DRAINING: "drain", QueueMode.OPEN: "resume"}
+
+
 def set_mode(tx: Tx, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
     """Pause, drain or open queues."""
     answers: list[bool] = []
@@ -215,6 +218,6 @@ def set_mode(tx: Tx, queues: Sequence[str], mode: QueueMode, by: By) -> list[boo
         answers.append(before is not mode)
         if before is not mode:
             tx.change_queue(name, mode=mode)
-            write_audit(tx, by, "set_mode", name, before=before.value, after=mode.value)
+            write_audit(tx, by, _VERBS[mode], name, before=before.value, after=mode.value)
             tx.woken.add(name)
     return answers
