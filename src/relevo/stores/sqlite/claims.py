@@ -74,7 +74,9 @@ _CLAIM_CHOSEN = _BATCH.replace("ROWS", _CHOSEN)
 
 def claim(tx: Tx, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
     """Take up to `count` due jobs, shared evenly over the queues."""
-    open_ = [want for want in wants if tx.queue(want.queue).mode is not QueueMode.PAUSED]
+    # A queue that is not known has never had a job.
+    known = [want for want in wants if want.queue in tx.known.queues]
+    open_ = [want for want in known if tx.queue(want.queue).mode is not QueueMode.PAUSED]
     turn = _Turn(tx, worker, lease)
     if len(open_) == 1 and _is_plain(tx, open_[0]):
         turn.take_due(open_[0].queue, count)

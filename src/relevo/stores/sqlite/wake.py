@@ -87,7 +87,7 @@ class Bells:
         others = self._look()
         if not others:
             return
-        message = "\n".join(queues).encode()
+        message = "\n".join(queues).encode("utf-8", "replace")
         if len(message) > _DATAGRAM_MAX:
             message = ANY.encode()
         if self._sender is None:

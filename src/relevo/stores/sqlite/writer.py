@@ -97,9 +97,11 @@ class Writer:
             self.anchor = self._anchor(alone)
             self.bells.stay()
             self.readers = Readers(self.path, self.identity)
-        except BaseException:
+        except BaseException as error:
             self._disconnect()
             self.bells.leave()
+            if isinstance(error, sqlite3.Error):
+                raise file.translate(error, self.path) from error
             raise
         self._thread = threading.Thread(target=self._work, name="relevo-sqlite", daemon=True)
         self._thread.start()
@@ -131,7 +133,7 @@ class Writer:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            connection = file.connect(self.path, self._address.synchronous, timeout=SLICE)
+            connection = file.connect(self.path, self._address.synchronous, timeout=0)
             (mode,) = connection.execute("pragma journal_mode").fetchone()
             if mode != "wal":
                 connection.execute("pragma journal_mode = wal")
@@ -166,7 +168,11 @@ class Writer:
             batch: list[Command] = []
             going = self._gather(batch)
             while batch:
-                batch = self._transact(batch)
+                try:
+                    batch = self._transact(batch)
+                except Exception as error:  # noqa: BLE001 - the thread must outlive any mistake
+                    self._fail(batch, error)
+                    batch = []
                 if batch:
                     going = self._gather(batch, wait=False) and going
         if self._connection is not None:
@@ -205,7 +211,7 @@ class Writer:
         with contextlib.suppress(sqlite3.Error, StoreDamaged, StoreUnavailable):
             self.identity.check()
             self._connection.execute("pragma wal_checkpoint(truncate)")
-            self.identity.check()
+            self.identity.check()  # how large it is now
 
     def _transact(self, batch: list[Command]) -> list[Command]:
         """Run a batch in one transaction; answers those who may still wait for their turn."""
@@ -217,7 +223,7 @@ class Writer:
         try:
             self.identity.check()
             connection = self._connection = self._connection or self._connect()
-            connection.execute("begin immediate")
+            _begin(connection)
             tx, outcomes = self._commit(connection, batch)
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
@@ -245,7 +251,7 @@ class Writer:
             if file.is_fatal(error):
                 raise
             self._rollback()
-            connection.execute("begin immediate")
+            _begin(connection)
             tx = Tx(connection, self.known, 0)
             outcomes = self._run_apart(tx, batch)
         connection.execute("commit")
@@ -343,6 +349,22 @@ def _answer(pairs: list[tuple[Command, Outcome]]) -> None:
             command.future.set_exception(error)
 
 
+def _begin(connection: sqlite3.Connection) -> None:
+    """Begin to write, trying often: SQLite itself sleeps up to 100 ms between two tries."""
+    deadline = time.monotonic() + SLICE
+    pause = 0.0002
+    while True:
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 1.2, 0.0015)
+        else:
+            return
+
+
 def _rank(command: Command) -> int:
     return command.rank
 
@@ -363,7 +385,7 @@ def _left_open(path: Path) -> bool:
 
 def _agree(connection: sqlite3.Connection, boot: str, alone: bool) -> int:
     """The clock all processes share on this file; set anew after a boot, or if nobody is there."""
-    connection.execute("begin immediate")
+    _begin(connection)
     try:
         kept = dict(
             connection.execute(
