@@ -143,10 +143,8 @@ class Bell:
                 await asyncio.sleep(longest * random.uniform(0.5, 1))
 
     def _heard(self, message: bytes) -> None:
-        queue, _, caller = message.decode().partition("|")
-        # Our own inserts ring as soon as they are answered; no need to be told again.
-        if caller != self._caller:
-            self.ring(queue)
+        # Our own too: an insert has rung already, but a settle that released a parent has not.
+        self.ring(message.decode().partition("|")[0])
 
     def _wake_all(self) -> None:
         for sleeper in self._sleepers:
