@@ -17,7 +17,7 @@ from relevo.job import queue_name
 from relevo.store import DEADLINE
 from relevo.stores.redis.address import read_address
 from relevo.stores.redis.bell import Bell
-from relevo.stores.redis.wire import Arg, Wire, script
+from relevo.stores.redis.wire import Arg, Refused, Wire, script
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +42,8 @@ def timely(
             raise StoreUnavailable(
                 f"the Redis at {self.url} did not answer within {LIMIT} s"
             ) from error
+        except Refused:
+            raise  # it is there, and answered
         except StoreUnavailable:
             self.doubt()
             raise
@@ -146,6 +148,12 @@ class Frame:
         if not self._wire.is_cluster:
             return [await self._run(name, roots, args)]
         return await side_by_side(*(self._run(name, [root], args) for root in roots))
+
+    async def _all(self, name: str, args: Sequence[Arg] = ()) -> list[Any]:
+        """One run over all the queues there are; on a cluster one for each, side by side."""
+        if self._wire.is_cluster:
+            return await self._each(name, await self._queues(), args)
+        return [await self._run(name, [self._key("queues")], args)]
 
     async def _over(
         self, name: str, items: Sequence[tuple[str, tuple[Arg, ...]] | None], *head: Arg

@@ -270,11 +270,8 @@ class Inlet(Frame):
 
     async def _queues_of(self, ids: Sequence[str]) -> dict[str, str]:
         """In which queue each stored job is. There is no index: every queue is asked."""
-        queues = await self._queues() if ids else []
-        if not queues:
-            return {}
         found: dict[str, str] = {}
-        for rows in await self._each("where", queues, ids):
+        for rows in await self._all("where", ids) if ids else []:
             found |= {id.decode(): queue.decode() for queue, id in rows}
         return found
 

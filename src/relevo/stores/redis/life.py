@@ -59,15 +59,19 @@ class Life(Frame):
             )
         return findings or [Finding(level="ok", subject="redis", message="durable and not full")]
 
-    async def _look_now_and_then(self) -> None:
-        """Shout, once a minute, when the server has been changed into one that forgets."""
+    def _is_time_to_look(self) -> bool:
+        """Once a minute somebody looks whether the server was changed into one that forgets."""
         if time.monotonic() - self._looked_at < BETWEEN_LOOKS:
-            return
+            return False
         self._looked_at = time.monotonic()
-        for where, info in await self._look():
-            for finding in judge(info, where, wait=0):
-                if finding.level == "error":
-                    log.error("redis is not durable", extra={"finding": finding.message})
+        return True
+
+    def _shout(self, where: str, info: Info) -> None:
+        if self._address.allow_volatile:
+            return
+        for finding in judge(info, where, wait=0):
+            if finding.level == "error":
+                log.error("redis may lose jobs", extra={"finding": finding.message})
 
     @timely
     async def _open(self) -> None:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 
 from relevo.store import Note, WorkerInfo
 from relevo.stores.redis.frame import side_by_side, timely
-from relevo.stores.redis.life import Life
+from relevo.stores.redis.life import Life, read_info
 from relevo.stores.redis.record import digest, dump, from_text, load, to_text
 from relevo.stores.redis.wire import Arg
 
@@ -63,8 +63,10 @@ class Memory(Life):
 
     @timely
     async def beat(self, worker: WorkerInfo, ttl: int) -> None:
-        await self._run("beat", [self._people()], (to_text(worker.id), ttl, dump(worker)))
-        await self._look_now_and_then()
+        told = b"1" if self._is_time_to_look() else b""
+        values = (to_text(worker.id), ttl, dump(worker), told)
+        if info := await self._run("beat", [self._people()], values):
+            self._shout(self.url, read_info(self.url, info))
 
     @timely
     async def leave(self, worker: str) -> None:
@@ -83,7 +85,7 @@ class Memory(Life):
         return sorted(found, key=lambda info: info.id)
 
     async def _tidy_memory(self, limit: int) -> int:
-        """Remove notes past their time and workers silent for a day."""
+        """On a cluster: remove notes past their time and workers silent for a day."""
         key = self._key("kinds")
         removed = 0
         for shelf in await self._wire.command(key, b"SMEMBERS", key):

@@ -25,7 +25,7 @@ from relevo.stores.redis.record import (
 )
 from relevo.stores.redis.wire import Arg
 
-AT_ONCE = 50_000  # look-ups in one script run
+AT_ONCE = 500  # ids to look for in one script run
 TRIES = 5
 SLACK = 3_600_000  # how far a process's clock may be ahead of the store's
 LETTERS = {
@@ -113,10 +113,9 @@ class People(Inlet, Newest):
 
     @timely
     async def groups(self, *, queue: str | None = None, limit: int = 50) -> list[Group]:
-        queues = [q for q in await self._queues() if queue is None or queue == q]
         found: list[Group] = []
-        for rows in await self._each("groups", queues, (max(limit, 1),)):
-            found += [_read_group(row) for row in rows]
+        for rows in await self._all("groups", (max(limit, 1),)):
+            found += [_read_group(row) for row in rows if queue in (None, row[0].decode())]
         found.sort(key=lambda group: (-group.count, -group.last_at))
         return found[:limit]
 
@@ -179,14 +178,12 @@ class People(Inlet, Newest):
     async def _rows(self, ids: Sequence[str]) -> tuple[int, dict[str, Any]]:
         """The rows of the jobs that are there. There is no index: every queue is asked."""
         known = [id for id in dict.fromkeys(ids) if parse_id(id) == id]
-        queues = await self._queues() if known else []
         rows: dict[str, Any] = {}
         now = 0
-        step = max(1, min(1_000, AT_ONCE // max(len(queues), 1)))
-        for at in range(0, len(known) if queues else 0, step):
-            parts = await self._each("read", queues, known[at : at + step])
-            now = parts[0][0]
-            rows |= {row[1].decode(): row for _, found in parts for row in found}
+        for at in range(0, len(known), AT_ONCE):
+            for then, found in await self._all("read", known[at : at + AT_ONCE]):
+                now = max(now, then)
+                rows |= {row[1].decode(): row for row in found}
         return now, rows
 
     async def _roots_of(self, where: Filter) -> list[tuple[str, bytes]]:
@@ -194,7 +191,7 @@ class People(Inlet, Newest):
         return [(q, self._root(q)) for q in queues if where.queue is None or where.queue == q]
 
     async def _tallies(self) -> list[Tally]:
-        parts = await self._each("tally", await self._queues())
+        parts = await self._all("tally")
         return [_read_tally(row) for rows in parts for row in rows]
 
     async def _do(

@@ -218,7 +218,13 @@ def read_line(line: bytes) -> Line:
 def read_lease(
     id: bytes, queue: str, blob: bytes, attempt: int, token: str, claimed_at: int
 ) -> Lease:
-    parts, header, payload = unpack_job(blob)
+    # As unpack_job does, in place: this line is run once for every job there is.
+    parts = blob.split(b"|", 7)
+    try:
+        front, _, payload = parts[7].partition(b"\n")
+        header = _header.decode(front) if _ODD not in front else load(_header, front)
+    except (IndexError, ValidationError, ValueError) as error:
+        raise Unreadable(str(error)) from error
     name = id.decode()
     return Lease(
         id=name,

@@ -14,7 +14,7 @@ from relevo.job import Ending, Failure, Lease, State
 from relevo.store import BATCH, Claim, Rescued, Store, Sweep, Want
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.ledger import Ledger
-from relevo.stores.redis.memory import Memory
+from relevo.stores.redis.memory import DAY, Memory
 from relevo.stores.redis.people import People
 from relevo.stores.redis.record import (
     LETTERS,
@@ -118,11 +118,8 @@ class RedisStore(People, Ledger, Memory):
     ) -> Sweep:
         gone = (worker or "").encode("utf-8", "replace")
         sweep = Sweep()
-        queues = await self._queues() if queues is None else queues
-        groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
-        for group in groups if queues else []:
-            keys = [self._root(queue) for queue in group]
-            left = min(limit - len(sweep), BATCH)
+        for keys in await self._groups(queues):
+            left = max(min(limit - len(sweep), BATCH), 0)
             found, out, bundles, lapse = await self._run("rescue", keys, (left, gone, ORPHANED))
             sweep += [_read_rescued(row) for row in found]
             if lapse >= 0:
@@ -136,32 +133,35 @@ class RedisStore(People, Ledger, Memory):
     @timely
     async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
         freed = 0
-        queues = await self._queues()
-        groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
         most = 2**31 if limit is None else limit
-        for group in groups if queues else []:
-            keys = [self._root(queue) for queue in group]
+        for keys in await self._groups():
             before, all_of_it = 0, ""
             while freed < most:
                 args = (to_text(park), most - freed, spread, before, all_of_it)
                 gone, all_of_it = await self._run("unpark", keys, args)
                 before, freed = before + gone, freed + gone
-                if gone < min(BATCH, most):
+                if gone < BATCH:
                     break
         return freed
 
     @timely
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         removed = 0
-        queues = await self._queues()
-        groups = [[queue] for queue in queues] if self._wire.is_cluster else [queues]
-        for group in groups if queues else []:
+        for keys in await self._groups():
             if removed < limit:
-                keys = [self._root(queue) for queue in group]
-                removed += await self._run("prune", keys, (dead_keep, limit - removed))
-        if removed < limit:
+                removed += await self._run("prune", keys, (dead_keep, limit - removed, DAY))
+        if self._wire.is_cluster and removed < limit:
             removed += await self._tidy_memory(limit - removed)
         return removed
+
+    async def _groups(self, queues: Sequence[str] | None = None) -> list[list[bytes]]:
+        """The keys of runs over all queues, or these: one run, or on a cluster one for each."""
+        if self._wire.is_cluster:
+            wanted = await self._queues() if queues is None else queues
+            return [[self._root(queue)] for queue in wanted]
+        if queues is None:
+            return [[self._key("queues")]]
+        return [[self._root(queue) for queue in queues]] if queues else []
 
     # how a claim is made
 

@@ -100,7 +100,7 @@ def explain(error: BaseException, where: str) -> StoreError:
     """Our word for a driver's error."""
     text = str(error) or type(error).__name__
     if isinstance(error, NoPermissionError) or "NOPERM" in text or "permission" in text.lower():
-        return StoreUnavailable(
+        return Refused(
             f"the Redis at {where} does not let this user do it ({text:.200}); "
             "the package's docstring lists what its ACL must allow"
         )
@@ -111,7 +111,13 @@ def explain(error: BaseException, where: str) -> StoreError:
             return StoreDamaged(f"a key of ours at {where} holds another program's data: {text}")
         if not isinstance(error, (ReadOnlyError, ClusterDownError, TryAgainError, AskError)):
             return StoreError(f"the Redis at {where} refused a command: {text:.500}")
+    if any(word in text for word in ("OOM", "MISCONF", "NOREPLICAS", "BUSY")):
+        return Refused(f"the Redis at {where} cannot take it now: {text:.200}")
     return StoreUnavailable(f"the Redis at {where} does not answer: {text:.200}")
+
+
+class Refused(StoreUnavailable):
+    """The server is there and says why it cannot do it now: it is full, busy, or must not."""
 
 
 class Unsent(StoreUnavailable):
@@ -127,6 +133,8 @@ class Node:
         self._make = SSLConnection if tls else Connection
         self._options = options
         self._idle: list[Line] = []
+        self._doubtful: list[Line] = []
+        self._trust = 0
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._failures = 0
         self._not_before = 0.0
@@ -134,7 +142,7 @@ class Node:
     async def ask(self, *commands: bytes) -> list[Any]:
         """The answers to commands sent together; an error answer is a value here."""
         async with self._slots:
-            line = await self._take()
+            line, trust = await self._take(), self._trust
             answers: list[Any] = []
             try:
                 await line.send_packed_command(b"".join(commands), check_health=False)
@@ -150,7 +158,7 @@ class Node:
                 # Cancelled while the answer was on its way: this line is of no use any more.
                 await line.disconnect(nowait=True)
                 raise
-            self._idle.append(line)
+            (self._idle if trust == self._trust else self._doubtful).append(line)
             return answers
 
     async def line(self) -> Line:
@@ -174,12 +182,21 @@ class Node:
         self._failures = 0
         return made
 
+    def distrust(self) -> None:
+        """Use no connection of before again: one that hangs is not noticed until it is used."""
+        self._trust += 1
+        self._doubtful += self._idle
+        self._idle = []
+
     async def drop(self) -> None:
         """Close what is idle: after an error none of it is trusted."""
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+        self.distrust()
+        while self._doubtful:
+            await self._doubtful.pop().disconnect(nowait=True)
 
     async def _take(self) -> Line:
+        while self._doubtful:
+            await self._doubtful.pop().disconnect(nowait=True)
         while self._idle:
             line = self._idle.pop()
             # A server that restarted has closed its end; better to see it before we send.
@@ -244,8 +261,10 @@ class Wire:
         return await nodes[0].line()
 
     def distrust(self) -> None:
-        """Look again who the master is, or who has which slots, before the next call."""
+        """Trust no connection, and look again who is the master or has which slots."""
         self._stale = True
+        for node in self._nodes.values():
+            node.distrust()
 
     def open(self) -> None:
         self._is_closed = False

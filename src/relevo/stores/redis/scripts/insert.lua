@@ -41,12 +41,6 @@ local function known(root, id)
   return is_ended(state and string.sub(state, 1, 1)) and 'done' or 'in_progress'
 end
 
-local function register(root)
-  if together then
-    call('SADD', string.match(root, '^(.-):{') .. ':queues', name_of(root))
-  end
-end
-
 if form == 'plain' then
   if drains then
     return { -1 }
@@ -78,6 +72,7 @@ if form == 'plain' then
     else
       there[queue][id] = true
       local moment = string.format('%.4f', at + n / 2048)
+      local place = rank_from[queue] == at and not places[1] and moment or rank(queue, n)
       local mine = jobs[queue]
       mine[#mine + 1] = id
       mine[#mine + 1] = now .. ARGV[FIRST + 4 * n + 3]
@@ -85,7 +80,7 @@ if form == 'plain' then
       mine[#mine + 1] = moment
       mine[#mine + 1] = id
       mine = all[queue]
-      mine[#mine + 1] = rank(queue, n)
+      mine[#mine + 1] = place
       mine[#mine + 1] = id
     end
   end

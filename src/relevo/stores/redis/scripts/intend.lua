@@ -15,9 +15,7 @@ for n = 4, #ARGV, 7 do
       ARGV[n + 5] .. ARGV[n + 6] }, '|')
     call('HSET', key, name, kept)
     call('ZADD', root .. ':effects', moment, member_of(job, name))
-    if together then
-      call('SADD', string.match(root, '^(.-):{') .. ':queues', name_of(root))
-    end
+    register(root)
   end
   answer[#answer + 1] = kept
 end

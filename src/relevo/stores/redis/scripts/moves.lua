@@ -28,6 +28,12 @@
 --   root:effects, root:concluded  ZSET  effect → when;  root:effects:…  HASH  name → effect
 --   root:audit      STREAM  what people did
 --
+-- Beside them, on one server all in the same script, on a cluster on slots of their own:
+--   prefix:schema   the layout's version;  prefix:bell  the channel
+--   prefix:queues   SET  every queue there ever was
+--   prefix:{notes_…}, :names, :expiry  a kind of notes;  prefix:kinds  SET  these
+--   prefix:{workers}  HASH;  prefix:{audit}:audit  STREAM  what people did elsewhere
+--
 -- Every script starts with: ARGV 1 offset of the clock, 2 who calls, 3 '1' if all slots are here.
 -- A script that fails half way is not undone by Redis, so the first write of each is one that
 -- a full server refuses.
@@ -39,15 +45,36 @@ local at = time[1] * 1000 + time[2] / 1000 + offset
 local now = math.floor(at)
 local MOST = 1000
 
--- On a cluster the second half of the keys are those that are never there (see wire.py).
-local KEYS = together and KEYS or { unpack(KEYS, 1, #KEYS / 2) }
+local prefix = string.match(KEYS[1], '^([^:]+):')
 
 local function name_of(root)
   return string.match(root, '{(.*)}$')
 end
 
 local function root_of(queue)
-  return string.match(KEYS[1], '^(.-:){') .. '{' .. queue .. '}'
+  return prefix .. ':{' .. queue .. '}'
+end
+
+local function all_roots()
+  local roots = call('SMEMBERS', prefix .. ':queues')
+  table.sort(roots)
+  for n, queue in ipairs(roots) do
+    roots[n] = root_of(queue)
+  end
+  return roots
+end
+
+-- On a cluster the second half of the keys are those that are never there (see wire.py). On one
+-- server the list of queues stands for all of them.
+local KEYS = together and KEYS or { unpack(KEYS, 1, #KEYS / 2) }
+if together and KEYS[1] == prefix .. ':queues' then
+  KEYS = all_roots()
+end
+
+local function register(root)
+  if together then
+    call('SADD', prefix .. ':queues', name_of(root))
+  end
 end
 
 -- Calls a command with many values, some at a time.
@@ -115,7 +142,7 @@ local rung = {}
 local function ring(root)
   if not rung[root] and call('HDEL', root, 'bell') == 1 then
     rung[root] = true
-    call('PUBLISH', string.match(root, '^(.-):{') .. ':bell', name_of(root) .. '|' .. caller)
+    call('PUBLISH', prefix .. ':bell', name_of(root) .. '|' .. caller)
   end
 end
 
@@ -376,6 +403,27 @@ end
 local function audit(root, who, note, verb, target, before, after)
   call('XADD', root .. ':audit', '*', 'at', now, 'who', who, 'verb', verb, 'target', target,
     'note', note, 'before', before, 'after', after)
+end
+
+local function forget_notes(shelf, names)
+  for _, name in ipairs(names) do
+    call('HDEL', shelf, name)
+    call('ZREM', shelf .. ':names', name)
+    call('ZREM', shelf .. ':expiry', name)
+  end
+end
+
+local function forget_workers(people, silence, most)
+  local removed = 0
+  local rows = call('HGETALL', people)
+  for n = 1, #rows, 2 do
+    local silent = tonumber(string.match(rows[n + 1], '^%d+|(%d+)|') or 0)
+    if silent < now - silence and removed < most then
+      call('HDEL', people, rows[n])
+      removed = removed + 1
+    end
+  end
+  return removed
 end
 
 -- A job as `find` and `page` show it.

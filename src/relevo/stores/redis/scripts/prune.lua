@@ -1,6 +1,7 @@
 -- Removes what has been kept long enough. Keys for good stay, as hashes.
 -- KEYS  the roots of the queues
--- ARGV  4 how long dead and cancelled jobs and concluded effects are kept, 5 how many at most
+-- ARGV  4 how long dead and cancelled jobs and concluded effects are kept, 5 how many at most, 6 how
+--       long workers may have been silent
 -- Answers how many.
 
 local long_ago, left = now - ARGV[4], tonumber(ARGV[5])
@@ -41,10 +42,26 @@ local function remove_effects(root)
   left, removed = left - #rows, removed + #rows
 end
 
+-- On one server notes and workers go in the same run.
+local function remove_memory()
+  for _, shelf in ipairs(call('SMEMBERS', prefix .. ':kinds')) do
+    if left > 0 then
+      local names = call('ZRANGEBYSCORE', shelf .. ':expiry', '-inf', now, 'LIMIT', 0, left)
+      forget_notes(shelf, names)
+      left, removed = left - #names, removed + #names
+    end
+  end
+  local gone = forget_workers(prefix .. ':{workers}', tonumber(ARGV[6]), left)
+  left, removed = left - gone, removed + gone
+end
+
 for _, root in ipairs(KEYS) do
   remove(root, ':done', now)
   remove(root, ':dead', long_ago)
   remove(root, ':cancelled', long_ago)
   remove_effects(root)
+end
+if together then
+  remove_memory()
 end
 return removed
