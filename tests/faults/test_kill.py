@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from relevo import Relevo
-from relevo.store import Store
+from relevo.store import Filter, Store
 from tests.faults import apps
 from tests.faults.apps import Print
-from tests.faults.fleet import Fleet
+from tests.faults.every_call import PARTS
+from tests.faults.fleet import HOME, Fleet
 from tests.faults.ledger import Ledger
-from tests.faults.verdict import drained, judged
+from tests.faults.verdict import SEEN, drained, judged, whole
 
 LEASE = 2.0
 
@@ -86,3 +91,45 @@ async def test_f01_random_kills_lose_and_double_nothing(
 @pytest.mark.soak
 async def test_f01_twenty_kills_in_a_minute(store: Store, ledger: Ledger, tmp_path: Path) -> None:
     await kills(store, ledger, tmp_path, jobs=10_000, kills=20, seconds=60)
+
+
+async def every_call(store: Store, ledger: Ledger, folder: Path, stride: int) -> dict[str, int]:
+    """Die at every `stride`-th call; then every part of every story has happened once."""
+    database = "" if store.name in ("sqlite", "postgres") else f"sqlite:///{folder / 'outbox.db'}"
+    relevo = Relevo(store.dsn, database=database or None)
+    async with relevo:
+        async with relevo.transaction() as session:
+            await session.execute(text("create table orders (number integer)"))
+        command = [sys.executable, "-m", "tests.faults.every_call", store.dsn, database]
+        command += [str(ledger.path), str(stride), str(random.randrange(stride))]
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=HOME, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, complaints = await process.communicate()
+        assert process.returncode == 0, complaints.decode()[-4_000:]
+        told: dict[str, int] = json.loads(out)
+        numbers = Counter(range(1, told["stories"] + 1))
+        for part in PARTS:
+            assert ledger.counts(part) == numbers, f"{part}: {ledger.counts(part) - numbers}"
+        async with relevo.transaction() as session:
+            rows = await session.execute(text("select number from orders"))
+            assert Counter(rows.scalars()) == numbers
+        await drained(store)
+        assert await store.count(Filter(states=SEEN)) == 0
+        whole(store)
+    return told
+
+
+async def test_f02_a_death_at_any_call_loses_and_doubles_nothing(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    told = await every_call(store, ledger, tmp_path, stride=5)
+    assert told["died"] >= 8
+
+
+@pytest.mark.soak
+async def test_f02_a_death_at_every_call(store: Store, ledger: Ledger, tmp_path: Path) -> None:
+    began = time.monotonic()
+    told = await every_call(store, ledger, tmp_path, stride=1)
+    assert told["died"] >= 2 * 20
+    assert time.monotonic() - began < 300

@@ -1,0 +1,209 @@
+"""A process that dies at its k-th call to the store, for every k, before and after it took effect.
+
+`python -m tests.faults.every_call` imports everything once and forks its victims from there, a wave
+at a time. Each victim orders its own story and works until that story is told, or until it dies;
+then one that does not die tells what is left. Prints a JSON line: how many died, and at which k the
+victims no longer did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from relevo import App, Command, Context, Event, Flow, Relevo, constant
+from relevo.app import listener
+from relevo.relay import Relayed
+from relevo.store import Filter
+from relevo.stores import open_store
+from relevo.telemetry import start_logging
+from relevo.testing import FaultyStore, until
+from tests.faults.ledger import Ledger
+from tests.faults.verdict import OPEN, SEEN
+
+WAVE = 8
+PARTS = ("label", "follow", "left", "right", "first", "second", "whole")
+"""The effects of one story, each of which happens once."""
+
+FAST = {"attempts": 25, "backoff": constant("50ms"), "timeout": "10s"}
+
+
+class Order(Command, queue="story:orders:take", key="order:{number}", unique="forever", **FAST):
+    number: int
+
+
+class Follow(Command, queue="story:orders:follow", **FAST):
+    number: int
+
+
+class Ordered(Event, name="story.ordered"):
+    number: int
+
+
+class Piece(Command, queue="story:flow:piece", **FAST):
+    number: int
+    part: str
+
+
+class Whole(Command, queue="story:flow:whole", **FAST):
+    number: int
+
+
+def stories(ledger: Ledger, begin: Callable[[Flow], Awaitable[Any]]) -> App:
+    """What becomes of an order: an effect; a row, a command, an event, a flow, all or none."""
+
+    async def effect(ctx: Context, number: int, part: str) -> None:
+        async def call(key: str) -> str:
+            ledger.write(part, number, key)
+            return "done"
+
+        async def find(key: str) -> str | None:
+            return "done" if ledger.has(key) else None
+
+        await ctx.once(part, call, find=find)
+
+    async def take(order: Order, ctx: Context) -> None:
+        await effect(ctx, order.number, "label")
+        async with ctx.transaction() as session:
+            await session.execute(text("insert into orders values (:n)"), {"n": order.number})
+            await ctx.enqueue(Follow(order.number))
+            await ctx.publish(Ordered(order.number))
+            flow = Flow("story")
+            pieces = [flow.add(Piece(order.number, part), name=part) for part in PARTS[4:6]]
+            flow.add(Whole(order.number), name="whole", after=pieces)
+            await begin(flow)
+
+    async def follow(order: Follow, ctx: Context) -> None:
+        await effect(ctx, order.number, "follow")
+
+    async def left(fact: Ordered, ctx: Context) -> None:
+        await effect(ctx, fact.number, "left")
+
+    async def right(fact: Ordered, ctx: Context) -> None:
+        await effect(ctx, fact.number, "right")
+
+    async def piece(order: Piece, ctx: Context) -> None:
+        await effect(ctx, order.number, order.part)
+
+    async def whole(order: Whole, ctx: Context) -> None:
+        await effect(ctx, order.number, "whole")
+
+    return App(
+        "story",
+        workers=[take, follow, piece, whole],
+        listeners=[listener(left, **FAST), listener(right, **FAST)],
+    )
+
+
+class Fuse(FaultyStore):
+    """Several stores that count their calls together."""
+
+    count = 0
+
+    @property
+    def calls(self) -> int:
+        return Fuse.count
+
+    @calls.setter
+    def calls(self, value: int) -> None:
+        Fuse.count = value
+
+
+def engine(store: str, database: str | None, ledger: Ledger, k: int, when: str) -> Relevo:
+    """An engine whose every store dies at the k-th call of all; k = 0 never."""
+
+    def fused(url: str) -> Any:
+        return Fuse(open_store(url), at=k, when=when, die=True, ignore=("wait", "tally", "page"))
+
+    Fuse.count = 0
+    app = stories(ledger, lambda flow: relevo.start(flow))
+    relevo = Relevo(fused(store), apps=[app], database=database)
+    if isinstance(relevo.store, Relayed) and database is not None:
+        relevo.store.ledger = fused(database)
+    return relevo
+
+
+async def tell(relevo: Relevo, ledger: Ledger, numbers: list[int]) -> None:
+    """Order these stories, as a provider that had no answer would again, and work until told."""
+
+    def untold() -> set[tuple[int, str]]:
+        told = {(fact.number, fact.what) for fact in ledger.facts()}
+        return {(number, part) for number in numbers for part in PARTS} - told
+
+    stop = asyncio.Event()
+    async with relevo:
+        for number in numbers:
+            await relevo.enqueue(Order(number))
+        work = relevo.work(stop=stop, concurrency=10, lease="1s", grace="1s")
+        working = asyncio.create_task(work)
+        try:
+            await until(lambda: working.done() or not untold(), timeout="30s")
+        except AssertionError as error:
+            page = await relevo.store.page(Filter(states=OPEN | SEEN))
+            raise AssertionError(f"untold: {sorted(untold())}, open: {page.jobs}") from error
+        finally:
+            stop.set()
+            await working
+
+
+def victim(run: Callable[[], Any]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            asyncio.run(run())
+            code = 0
+        except BaseException:  # noqa: BLE001 - a forked child must not unwind into its parent's code
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return pid
+
+
+def main(store: str, database: str, path: str, stride: str, offset: str) -> None:
+    start_logging("error", "text")
+    create_async_engine("sqlite+aiosqlite://")  # imports it all, or every victim would
+    ledger = Ledger(path)
+    died = number = 0
+    at = 1 + int(offset)
+    survivors: set[int] = set()
+    while not survivors:
+        wave: dict[int, int] = {}
+        for n in range(WAVE):
+            number += 1
+            k, when = at + n // 2 * int(stride), ("before", "after")[n % 2]
+            one, fate = [number], (k, when)
+            wave[
+                victim(
+                    lambda one=one, fate=fate: tell(
+                        engine(store, database or None, ledger, *fate), ledger, one
+                    )
+                )
+            ] = k
+        for pid, k in wave.items():
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            assert code in (0, -9), f"a victim at call {k} ended with {code}"
+            died += code == -9
+            if code == 0:
+                survivors.add(k)
+        some = list(range(number - WAVE + 1, number + 1))
+        clean = victim(lambda: tell(engine(store, database or None, ledger, 0, ""), ledger, some))  # noqa: B023 - forked at once
+        code = os.waitstatus_to_exitcode(os.waitpid(clean, 0)[1])
+        assert code == 0, f"after the wave at {at} the survivor ended with {code}"
+        at += WAVE // 2 * int(stride)
+    told = {"died": died, "stories": number, "calls": min(survivors)}
+    Path("/dev/stdout").write_text(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
