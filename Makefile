@@ -21,7 +21,8 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/relevo check src bench
+	$(BIN)/pytest -q -n 2 tests/unit
 
 test: setup
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak"
