@@ -21,7 +21,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
-	$(BIN)/relevo check src bench
+	$(BIN)/relevo check src
 	$(BIN)/pytest -q -n 2 tests/unit
 
 test: setup
