@@ -34,6 +34,8 @@ PATIENCE = DEADLINE - 0.3
 
 HOST_PATIENCE = 2.0
 LONGEST_BACKOFF = 2.0
+REPEATS = 2
+MOST_CROSSINGS = 8
 
 # The server gives up before we do, so that a blocked statement ends with an answer.
 SETTINGS = {
@@ -193,20 +195,31 @@ class Line:
         Deadlocks and serialisation failures are tried again: nothing has happened then. With
         `repeat`, so is a statement whose connection broke, because it does no harm twice.
         """
+        rows, _ = await self._ask(sql, values, REPEATS if repeat else 0)
+        return rows
+
+    async def fetch_once(self, sql: str, *values: object) -> tuple[list[Record], bool]:
+        """The same with repeats, and whether an earlier try may have happened unheard."""
+        return await self._ask(sql, values, REPEATS)
+
+    async def _ask(
+        self, sql: str, values: Sequence[object], repeats: int
+    ) -> tuple[list[Record], bool]:
+        lost = crossed = 0
         try:
             async with asyncio.timeout(PATIENCE), self._turn:
-                tries = 0
                 while True:
                     connection = await self._connected()
                     try:
-                        return await self._fetch(connection, sql, values)
+                        return await self._fetch(connection, sql, values), lost > 0
                     except (pg.DeadlockDetectedError, pg.SerializationError):
-                        tries += 1
-                        if tries > 8:
+                        crossed += 1
+                        if crossed > MOST_CROSSINGS:
                             raise
-                        await asyncio.sleep(random.uniform(0, 0.01 * 2**tries))
+                        await asyncio.sleep(random.uniform(0, 0.01 * 2**crossed))
                     except ConnectionLost:
-                        if not repeat:
+                        lost += 1
+                        if lost > repeats:
                             raise
         except TimeoutError as error:
             raise StoreUnavailable(f"PostgreSQL did not answer within {PATIENCE:g} s") from error
@@ -289,6 +302,12 @@ async def lent(connection: Any) -> AsyncGenerator[Connection]:
     if not isinstance(connection, asyncpg.Connection):
         raise MisuseError(
             f"this store writes through an asyncpg connection, not {type(connection).__name__}"
+        )
+    if not connection.is_in_transaction():
+        # It would be committed at once, whatever becomes of the caller's rows.
+        raise MisuseError(
+            "the connection has no open transaction yet: with asyncpg use `async with "
+            "connection.transaction()`; SQLAlchemy begins with the first statement it executes"
         )
     try:
         yield connection

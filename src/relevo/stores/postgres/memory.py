@@ -276,7 +276,7 @@ class Memory(Session):
             self._skew,
             repeat=True,
         )
-        return [_worker_of(row) for row in rows]
+        return [worker for row in rows if (worker := _worker_of(row))]
 
     async def audit(self, rows: Sequence[Audit]) -> None:
         await self._people.fetch(
@@ -360,8 +360,11 @@ def _effect_of(row: Record) -> Effect:
     )
 
 
-def _worker_of(row: Record) -> WorkerInfo:
-    info = _INFO.decode(row["info"])
+def _worker_of(row: Record) -> WorkerInfo | None:
+    try:
+        info = _INFO.decode(row["info"])
+    except msgspec.MsgspecError:
+        return None  # of another version
     return msgspec.structs.replace(
         info,
         id=restore(info.id),

@@ -178,7 +178,7 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
 
 
 def _history_of(row: Record, job: Job) -> tuple[Attempt, ...]:
-    lines = [_attempt_of(line) for line in row["history"] or ()]
+    lines = [told for line in row["history"] or () if (told := _attempt_of(line))]
     if job.state is State.DONE and job.ended_at is not None:
         # The run that ended well cost no line: the row itself tells.
         lines.append(
@@ -193,8 +193,11 @@ def _history_of(row: Record, job: Job) -> tuple[Attempt, ...]:
     return tuple(lines[-50:])
 
 
-def _attempt_of(line: str) -> Attempt:
-    number, outcome, began_at, ended_at, worker, failure = _LINES.decode(line)
+def _attempt_of(line: str) -> Attempt | None:
+    try:
+        number, outcome, began_at, ended_at, worker, failure = _LINES.decode(line)
+    except msgspec.MsgspecError:
+        return None  # somebody wrote it by hand; the job is worth more than the line
     return Attempt(
         number=number,
         outcome=outcome,

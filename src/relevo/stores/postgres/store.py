@@ -18,7 +18,7 @@ from relevo.store import BATCH, Claim, Rescued, Sweep, Want
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.doctor import Doctor
 from relevo.stores.postgres.letters import Letters
-from relevo.stores.postgres.lines import PATIENCE, ConnectionLost, Record, lent, translated
+from relevo.stores.postgres.lines import PATIENCE, Record, lent, translated
 from relevo.stores.postgres.memory import Memory
 from relevo.stores.postgres.people import People
 from relevo.stores.postgres.rows import (
@@ -59,6 +59,7 @@ class PostgresStore(People, Memory, Letters, Doctor):
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         super().__init__(url, clock)
         self._claims = 0
+        self._unheard: list[int] = []
         self._settled = 0
         self._vacuum: asyncio.Task[None] | None = None
         self._handing_back: set[asyncio.Task[Any]] = set()
@@ -123,17 +124,8 @@ class PostgresStore(People, Memory, Letters, Doctor):
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
             return []
-        values = [self._skew, *columns_of(jobs)]
-        unsure = False
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                try:
-                    rows = await self._in.fetch(self._sql(_INSERT), *values)
-                except ConnectionLost:
-                    # By their ids, jobs go in once however often they are sent.
-                    unsure = True
-                else:
-                    break
+        # By their ids, jobs go in once however often they are sent.
+        rows, unsure = await self._in.fetch_once(self._sql(_INSERT), self._skew, *columns_of(jobs))
         for queue in {job.queue for job in jobs}:
             self._ear.hear(queue)
         return _inserted(jobs, rows, unsure=unsure)
@@ -172,17 +164,22 @@ class PostgresStore(People, Memory, Letters, Doctor):
         wants = [*wants[turn:], *wants[:turn]]
         queues = [want.queue for want in wants]
         token = random.getrandbits(63)
+        await self._release_unheard()
         self._ear.looking(queues)
-        rows = await self._out.fetch(
-            self._sql(_CLAIM),
-            self._skew,
-            queues,
-            *_limits(wants),
-            count,
-            token,
-            clean(worker),
-            lease,
-        )
+        try:
+            rows = await self._out.fetch(
+                self._sql(_CLAIM),
+                self._skew,
+                queues,
+                *_limits(wants),
+                count,
+                token,
+                clean(worker),
+                lease,
+            )
+        except StoreUnavailable:
+            self._unheard.append(token)
+            raise
         next_due = None
         if rows and rows[-1]["id"] is None:
             next_due = rows.pop()["inserted_at"]
@@ -190,6 +187,24 @@ class PostgresStore(People, Memory, Letters, Doctor):
         if leases:
             self._ear.found(queues, more=len(leases) == count)
         return Claim(leases, next_due)
+
+    async def _release_unheard(self) -> None:
+        """Hand back what claims may have taken whose answer was never heard."""
+        if self._unheard:
+            await self._out.fetch(
+                self._sql("""
+                select relevo.settle_jobs(
+                    $1, array_agg(id), array_agg(token), '{}', array_agg(0::smallint), '{}',
+                    array_agg(false), '{}', '{}', '{}', '{}', '{}'
+                )
+                from relevo.jobs
+                where state = 1 and token = any ($2)
+                having count(*) > 0
+                """),
+                self._skew,
+                self._unheard,
+            )
+            self._unheard.clear()
 
     async def _hand_back(self, claiming: asyncio.Task[Claim]) -> None:
         try:
@@ -245,12 +260,8 @@ class PostgresStore(People, Memory, Letters, Doctor):
     ) -> Sweep:
         rows = await self._upkeep.fetch(
             self._sql("""
-            select id, queue, worker, state, null::bigint as lapse
+            select id, queue, worker, state, lapse
             from relevo.rescue_jobs($1, $2, $3)
-            union all
-            select null, null, null, null, min(lease_until) - relevo.moment($1)
-            from relevo.jobs
-            where state = 1
             """),
             self._skew,
             limit,

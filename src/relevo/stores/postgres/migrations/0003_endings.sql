@@ -132,7 +132,7 @@ begin
             end,
             meta, coalesce(answer, result), payload
         from gone
-        where last <> 5 or keep > 0
+        where last <> 5 or keep > 0 or child
     )
     select array_agg(queue), array_agg(lane)
     into _queues, _lanes

@@ -178,9 +178,10 @@ begin
     return _kept;
 end $$;
 
--- Takes back jobs whose lease has lapsed, or all of one worker.
+-- Takes back jobs whose lease has lapsed, or all of one worker. A last row without an id says in
+-- how many milliseconds the next lease lapses, if one is left.
 create function relevo.rescue_jobs(_skew bigint, _limit integer, _worker text)
-returns table (id uuid, queue text, worker text, state smallint)
+returns table (id uuid, queue text, worker text, state smallint, lapse bigint)
 language plpgsql
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -215,19 +216,29 @@ begin
             for update skip locked
         );
     end if;
+    return query
+    select
+        id, queue, worker, (case when attempt >= attempts then 6 else 0 end)::smallint,
+        null::bigint
+    from relevo.jobs
+    where id = any (_ids);
+    return query
+    select null::uuid, null::text, null::text, null::smallint, (
+        select greatest(lease_until - _now, 0)
+        from relevo.jobs
+        where state = 1 and not id = any (_ids)
+        order by lease_until
+        limit 1
+    );
     if cardinality(_ids) = 0 then
         return;
     end if;
-    return query
-    select id, queue, worker, (case when attempt >= attempts then 6 else 0 end)::smallint
-    from relevo.jobs
-    where id = any (_ids);
 
     select array_agg(id), array_agg(format('it killed its worker %s times', times))
     into _dead, _messages
     from (
         select id, 1 + (
-            select count(*) from unnest(history) as h (line) where line::json ->> 1 = 'rescued'
+            select count(*) from unnest(history) as h (line) where line ~ '^\[\d+, "rescued"'
         ) as times
         from relevo.jobs
         where id = any (_ids) and attempt >= attempts
@@ -332,6 +343,12 @@ begin
         select id
         from relevo.ended
         where state = 5 and ended_at + keep <= _now
+            and not exists (  -- a parent that has yet to run reads its children's results
+                select
+                from relevo.edges as e
+                join relevo.jobs as p on p.id = e.parent
+                where e.child = ended.id
+            )
         order by ended_at + keep
         limit _limit
         for update skip locked
