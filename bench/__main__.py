@@ -22,7 +22,7 @@ SECTIONS = ("throughput", "latency", "backlog", "idle")
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("stores", nargs="*", metavar="STORE", help="sqlite, postgres, redis; all")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", default=SECTIONS)
+    parser.add_argument("--only", nargs="*", choices=SECTIONS, metavar="SECTION", default=SECTIONS)
     parser.add_argument("--jobs", type=int, default=50_000, help="jobs a sample (50,000)")
     parser.add_argument("--rounds", type=int, default=3, help="samples a row (3)")
     parser.add_argument("--backlog", type=int, default=1_000_000, help="the long queue (1,000,000)")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import asyncpg
 import uvloop
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
+from pgqueuer.domain.types import QueueExecutionMode
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 from stage import JOBS, TEXT, URL, Count, by_callers
 
-count = Count()
+count = Count(waits=True)
 
 
 async def main() -> None:
@@ -33,7 +33,9 @@ async def main() -> None:
     async def work(job: Job) -> None:
         count.one()
 
-    await pgq.run(batch_size=1_000, dequeue_timeout=timedelta(seconds=1))
+    # Its acknowledgements are written in batches too: it is done when the queue is empty.
+    await pgq.qm.run(batch_size=1_000, mode=QueueExecutionMode.drain)
+    count.end()
 
 
 uvloop.run(main())

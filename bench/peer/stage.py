@@ -19,11 +19,13 @@ TEXT = "A guest asks whether breakfast is served before seven on Sundays; answer
 class Count:
     """Counts jobs as they run; the last one prints the figures and ends the program.
 
-    From the first job to the last: starting up is not held against anyone.
+    From the first job to the last, or to end() if it `waits` for that: starting up is not held
+    against anyone.
     """
 
-    def __init__(self, **figures: float) -> None:
-        self.figures = figures
+    def __init__(self, *, waits: bool = False) -> None:
+        self.figures: dict[str, float] = {}
+        self._waits = waits
         self._done = 0
         self._began = 0.0
         self._lock = threading.Lock()
@@ -33,10 +35,13 @@ class Count:
             self._done += 1
             if self._done == 1:
                 self._began = time.perf_counter()
-            elif self._done == JOBS:
-                taken = time.perf_counter() - self._began
-                print(json.dumps({**self.figures, "drain": (JOBS - 1) / taken}), flush=True)
-                os._exit(0)
+            elif self._done == JOBS and not self._waits:
+                self.end()
+
+    def end(self) -> None:
+        self.figures["drain"] = (self._done - 1) / (time.perf_counter() - self._began)
+        os.write(1, b"\n%s\n" % json.dumps(self.figures).encode())  # some take print() for theirs
+        os._exit(0)
 
 
 async def by_callers(call: Callable[[int], Awaitable[Any]], jobs: int = JOBS) -> float:
@@ -53,14 +58,14 @@ async def by_callers(call: Callable[[int], Awaitable[Any]], jobs: int = JOBS) ->
 
 def by_threads(call: Callable[[int], Any]) -> float:
     """The same for one that knows no async: the better of one thread and of eight."""
-    return max(_threads(call, 1), _threads(call, 8))
+    return max(_threads(call, 1, JOBS // 2), _threads(call, 8, JOBS - JOBS // 2))
 
 
-def _threads(call: Callable[[int], Any], threads: int) -> float:
-    share = JOBS // 2 // threads
+def _threads(call: Callable[[int], Any], threads: int, jobs: int) -> float:
+    numbers = iter(range(jobs))  # shared: each thread takes the next
 
     def caller() -> None:
-        for number in range(share):
+        for number in numbers:
             call(number)
 
     callers = [threading.Thread(target=caller) for _ in range(threads)]
@@ -69,4 +74,4 @@ def _threads(call: Callable[[int], Any], threads: int) -> float:
         thread.start()
     for thread in callers:
         thread.join()
-    return share * threads / (time.perf_counter() - began)
+    return jobs / (time.perf_counter() - began)
