@@ -2,26 +2,20 @@
 
 Steps of time are whole hours and lengths end at half past, so that the moments that pass while a
 test runs never decide anything. Exact milliseconds are read from the store once they were found
-to lie where they must. The seed is in the failure's notes: RELEVO_TEST_SEED=… tells the same.
+to lie where they must.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    get_state_machine_test,
     initialize,
     invariant,
     precondition,
@@ -42,9 +36,8 @@ from relevo.job import (
     State,
     Verdict,
 )
-from relevo.store import By, Edit, Filter, QueueMode, Rescued, Store, Want
-from relevo.testing import ManualClock
-from tests.conformance.fresh import fresh
+from relevo.store import By, Edit, Filter, QueueMode, Rescued, Want
+from tests.conformance.stories import Steps, StoreStory, steps_of, tell
 
 HOUR = 3_600_000
 HALF = HOUR // 2
@@ -131,7 +124,7 @@ endings = st.builds(
     st.booleans(),
     st.sampled_from(PARKS),
 )
-STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
+STEPS: Steps = {
     "insert": (5, {"batch": st.lists(specs, min_size=1, max_size=3)}),
     "insert_parent": (
         4,
@@ -167,26 +160,14 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         {"queue": queues, "mode": st.sampled_from([*QueueMode, QueueMode.OPEN, QueueMode.OPEN])},
     ),
 }
-"""Every verb, how often it is told of, and with what."""
-
-steps = st.sampled_from([verb for verb, (often, _) in STEPS.items() for _ in range(often)]).flatmap(
-    lambda verb: st.tuples(st.just(verb), st.fixed_dictionaries(STEPS[verb][1]))
-)
+steps = steps_of(STEPS)
 
 
-class Story(RuleBasedStateMachine):
+class Story(StoreStory):
     """Random steps, told to the store and to the model."""
-
-    open_store: Callable[[ManualClock], Any]
-    portal: BlockingPortal
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = ManualClock()
-        self.stack = ExitStack()
-        self.store: Store = self.stack.enter_context(
-            self.portal.wrap_async_context_manager(self.open_store(self.clock))
-        )
         self.rows: dict[str, Row] = {}
         self.names: list[str] = []
         self.leases: list[Lease] = []
@@ -198,15 +179,6 @@ class Story(RuleBasedStateMachine):
         self.ends: list[Row] = []
         self.old: list[Row] = []
         self.count = 0
-
-    def teardown(self) -> None:
-        self.stack.close()
-
-    def call(self, verb: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **how: Any) -> Any:
-        async def run() -> Any:
-            return await verb(*args, **how)
-
-        return self.portal.call(run)
 
     # the rules of the house, in the plainest words
 
@@ -673,41 +645,14 @@ class Story(RuleBasedStateMachine):
         assert shown == dead
 
 
-def tell(store_name: str, folder: Path, examples: int, steps: int) -> None:
-    """Run so many stories of so many steps against a store."""
-    number = int(os.environ.get("RELEVO_TEST_SEED", "1"))
-    with start_blocking_portal() as portal:
-
-        class OfThisStore(Story):
-            pass
-
-        OfThisStore.portal = portal
-        OfThisStore.open_store = staticmethod(lambda clock: fresh(store_name, clock, folder))
-        profile = settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate, Phase.shrink],
-            report_multiple_bugs=False,
-        )
-        test = seed(number)(get_state_machine_test(OfThisStore, settings=profile))
-        try:
-            test()
-        except BaseException as problem:
-            problem.add_note(f"RELEVO_TEST_SEED={number} tells the same stories")
-            raise
-
-
 @pytest.mark.timeout(600)
 def test_a_store_and_its_model_agree(store_name: str, tmp_path: Path) -> None:
     """F50"""
-    tell(store_name, tmp_path, examples=25, steps=40)
+    tell(Story, store_name, tmp_path, examples=25, steps=40)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7_200)
 def test_a_store_and_its_model_agree_for_long(store_name: str, tmp_path: Path) -> None:
     """F50"""
-    tell(store_name, tmp_path, examples=200, steps=500)
+    tell(Story, store_name, tmp_path, examples=200, steps=500)
