@@ -83,7 +83,7 @@ class Relevo:
         keep_dead: Duration = KEEP_DEAD,
     ) -> None:
         self.clock = clock or SystemClock()
-        self.store = open_store(store, clock=self.clock) if isinstance(store, str) else store
+        self.store: Store = open_store(store, clock=self.clock) if isinstance(store, str) else store
         self._relay: Relayed | None = None
         self._relaying: asyncio.Task[None] | None = None
         if database is not None and self.store.name not in SQL:
@@ -189,6 +189,10 @@ class Relevo:
         if key is not None:
             changes["key"] = key
         if priority is not None:
+            if priority not in PRIORITIES:
+                raise DefinitionError(
+                    f"priority is 'high', 'normal' or 'low', not {priority!r:.40}"
+                )
             changes["priority"] = PRIORITIES[priority]
         if attempts is not None:
             changes["attempts"] = attempts_of(attempts, type(command).__name__)
@@ -324,7 +328,12 @@ class Relevo:
         """The queues to serve, with their limits; all that the apps know unless some are named."""
         specs: dict[str, Spec] = {}
         for binding in self.bindings.values():
-            specs.setdefault(binding.spec.queue, binding.spec)
+            spec = specs.setdefault(binding.spec.queue, binding.spec)
+            if spec.limits != binding.spec.limits:
+                raise DefinitionError(
+                    f"{spec.kind} and {binding.spec.kind} share {spec.queue} but not its limits: "
+                    "give them the same limit, rate, ordered and fair, or queues of their own"
+                )
         if queues is not None:
             missing = [queue for queue in queues if queue not in specs]
             if missing:

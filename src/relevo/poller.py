@@ -31,6 +31,8 @@ Over = Callable[[], Iterable[Mapping[str, str]] | Awaitable[Iterable[Mapping[str
 
 _FIELD = re.compile(r"\{([a-z_][a-z0-9_]*)\}", re.ASCII)
 ATTEMPTS = 1_000  # a poller outlives its workers
+PAUSED = "recurring-paused"  # the kind of the notes that switch single keys off
+RUN = "recurring-run"  # and of those that ask a schedule for a tick now; their value is the moment
 
 
 class Progress(msgspec.Struct, omit_defaults=True):

@@ -15,14 +15,13 @@ from relevo.errors import CircuitOpen, LeaseLost
 from relevo.ids import derived_id
 from relevo.message import Command
 from relevo.outcome import Again, Cancelled, Outcome, describe
-from relevo.poller import Poll, Poller, Progress
+from relevo.poller import PAUSED, RUN, Poll, Poller, Progress
 from relevo.schedule import Schedule
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
 
-PAUSED = "recurring-paused"  # the kind of the notes that switch single keys off
 REST_WHEN_OFF = timedelta(seconds=60)
 SOON = timedelta(milliseconds=1)
 KEEP_TICK = 3_600_000  # a tick's job is known at least so long after its end
@@ -110,6 +109,7 @@ class Recurring:
             if not await self._is_off(schedule.name):
                 for moment_due in schedule.due(last, now):
                     await self._order(schedule, moment_due)
+                await self._order_asked(schedule)
             following = schedule.next_after(now)
             if following is None:
                 return Cancelled(f"'{schedule.cron}' has no tick left")
@@ -117,6 +117,12 @@ class Recurring:
             return Again(max(SOON, moment(following) - moment(now)), kept)
 
         return tick
+
+    async def _order_asked(self, schedule: Schedule) -> None:
+        [asked] = await self._engine.store.recall(RUN, [schedule.name])
+        if asked is not None:
+            await self._order(schedule, msgspec.json.decode(asked.value, type=int))
+            await self._engine.store.forget(RUN, [schedule.name])
 
     async def _order(self, schedule: Schedule, tick: int) -> None:
         for number, order in enumerate(schedule.orders(tick)):

@@ -218,6 +218,7 @@ async def _try_everything(
         "drain": lambda by: desk.drain([OTHER], by),
         "confirm_effect": lambda by: desk.confirm_effect(uncertain, "book", "X1", by),
         "deny_effect": lambda by: desk.deny_effect(doubtful, "book", by),
+        "turn_breaker": lambda by: desk.turn_breaker("acme", "open", by),
     }
 
 

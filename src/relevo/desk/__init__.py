@@ -6,18 +6,28 @@ there is no such thing, or not for this desk. MisuseError: not in the state the 
 """
 
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk, Progress, Sweep
+from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.people import ACTIONS, Person, Role
+from relevo.desk.standing import BreakerView, OutboxView, RecurringView, What
 from relevo.desk.views import Story, view
 
 __all__ = [
     "ACTIONS",
     "COUNT_MAX",
     "EDITABLE",
+    "BreakerView",
     "Desk",
+    "FlowRow",
+    "FlowView",
+    "OutboxView",
     "Person",
     "Progress",
+    "Reason",
+    "RecurringView",
     "Role",
     "Story",
     "Sweep",
+    "What",
+    "name_of",
     "view",
 ]

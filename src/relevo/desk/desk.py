@@ -11,8 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from relevo.clock import Duration, duration, stamp
-from relevo.desk.looking import PAGE_MAX, Looking, plain_id
+from relevo.desk.flows import Flows
+from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
+from relevo.desk.standing import Standing
 from relevo.desk.views import payload_of
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.job import LIVE, Job, State, queue_name
@@ -43,7 +45,7 @@ Progress = Callable[[Sweep], None]
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Looking):
+class Desk(Flows, Standing):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

@@ -30,6 +30,7 @@ ACTIONS: Final[dict[str, Role]] = {
     "resume": Role.OPERATOR,
     "confirm_effect": Role.OPERATOR,
     "deny_effect": Role.OPERATOR,
+    "turn_breaker": Role.OPERATOR,
     "edit": Role.ADMIN,  # decides what will be done in someone's name
     "drain": Role.ADMIN,  # refuses newcomers
 }

@@ -1,0 +1,228 @@
+"""What stands and goes on by itself: breakers, pollers, schedules, the outbox."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from relevo.breaker import KIND as BREAKER
+from relevo.breaker import Breakers, Circuit
+from relevo.clock import SystemClock
+from relevo.desk.looking import PAGE_MAX, Looking
+from relevo.desk.people import Person
+from relevo.errors import DefinitionError, MisuseError, NotFoundError
+from relevo.job import LIVE, Job, State
+from relevo.outcome import behind
+from relevo.payload import mask, plain
+from relevo.poller import PAUSED, RUN, Progress
+from relevo.store import Audit, By, Filter, Letter, Note, Outbox
+from relevo.storetime import StoreTime
+
+RECURRING_MAX = 2_000
+
+What: TypeAlias = Literal["poller", "schedule"]
+_MODULES: dict[What, str] = {"poller": "pollers", "schedule": "schedules"}
+_KINDS: dict[What, str] = {"poller": "poll:", "schedule": "tick:"}
+
+_progress = msgspec.json.Decoder(Progress).decode
+
+
+class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A breaker, and how many jobs it holds back."""
+
+    name: str
+    circuit: Circuit
+    parked: int
+
+
+class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a poller, or a schedule: the job that never ends, and what it remembers."""
+
+    name: str  # the poller's key, the schedule's name
+    function: str
+    job: str
+    queue: str
+    state: State
+    is_paused: bool
+    next_at: int | None  # None when it is running, or has ended
+    last_at: int
+    failures: int
+    error: str
+    cursor: bytes | None  # JSON, as the last turn left it
+
+
+class OutboxView(msgspec.Struct, frozen=True, kw_only=True):
+    """The letters that wait, oldest first."""
+
+    waiting: list[Letter]  # to be carried to the store
+    carried: list[Letter]  # carried, and their jobs have not ended
+    lag: int  # milliseconds that the oldest has waited to be carried
+    is_cut: bool
+
+
+class Standing(Looking):
+    """What a person may see of them, and do to them."""
+
+    # breakers
+
+    async def breakers(self) -> list[BreakerView]:
+        """Every breaker that was ever troubled, open ones first."""
+        views = [
+            BreakerView(name=name, circuit=circuit, parked=parked)
+            for name, circuit, parked in await self._breakers().all()
+            if await self._sees_breaker(name)
+        ]
+        return sorted(views, key=lambda view: (view.circuit.state == "closed", view.name))
+
+    async def breaker(self, name: str) -> BreakerView:
+        """One breaker with its history."""
+        [note] = await self.store.recall(BREAKER, [name])
+        if note is None or not await self._sees_breaker(name):
+            raise NotFoundError(
+                f"no breaker {name!r:.80} was ever troubled; those that were: `relevo breakers ls`"
+            )
+        circuit = msgspec.json.decode(note.value, type=Circuit)
+        parked = await self.store.count(Filter(park=behind(name)))
+        return BreakerView(name=name, circuit=circuit, parked=parked)
+
+    async def turn_breaker(
+        self, name: str, verb: Literal["open", "close", "probe"], by: Person, note: str = ""
+    ) -> BreakerView:
+        """Open, close or probe by hand; what it held back is let go when it closes."""
+        signed = by.acts("turn_breaker", note)
+        if not 0 < len(name) <= 512:
+            raise DefinitionError("a breaker's name has 1 to 512 characters")
+        if self.apps is not None and not await self._sees_breaker(name):
+            raise NotFoundError(f"no breaker {name!r:.80} was ever troubled")
+        await self._breakers().turn(name, verb, signed)
+        return await self.breaker(name)
+
+    def _breakers(self) -> Breakers:
+        # Fresh each time: whoever stands at a desk wants no second-old memory.
+        return Breakers(self.store, StoreTime(self.store, SystemClock()))
+
+    async def _sees_breaker(self, name: str) -> bool:
+        # A breaker belongs to no app; a desk of some apps knows it by the jobs it holds back.
+        return self.apps is None or await self.count(Filter(park=behind(name)), most=1) > 0
+
+    # pollers and schedules
+
+    async def recurring(self, what: What) -> list[RecurringView]:
+        """Every poller's key, or every schedule, by queue and name; 2,000 at most."""
+        jobs: list[Job] = []
+        for tally in await self.queues():
+            if tally.queue.split(":")[1] != _MODULES[what]:
+                continue
+            cursor = None
+            while len(jobs) < RECURRING_MAX:
+                page = await self.jobs(Filter(queue=tally.queue), cursor, PAGE_MAX)
+                jobs += [job for job in page.jobs if job.kind.startswith(_KINDS[what])]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+        newest: dict[tuple[str, str], Job] = {}
+        for job in jobs:
+            newest.setdefault((job.queue, job.key or job.id), job)
+        names = [name for _, name in newest]
+        paused: dict[str, Note | None] = {}
+        for start in range(0, len(names), PAGE_MAX):
+            some = names[start : start + PAGE_MAX]
+            paused |= zip(some, await self.store.recall(PAUSED, some), strict=True)
+        views = [
+            _recurring(name, job, paused[name] is not None) for (_, name), job in newest.items()
+        ]
+        return sorted(views, key=lambda view: (view.queue, view.name))
+
+    async def recurring_one(self, what: What, name: str) -> RecurringView:
+        """A poller by its key, or a schedule by its name; either by its job's id."""
+        for view in await self.recurring(what):
+            if name in (view.name, view.job):
+                return view
+        raise NotFoundError(
+            f"no {what} is called {name!r:.80}; those that are known: `relevo {what}s ls`"
+        )
+
+    async def pause_recurring(self, what: What, name: str, by: Person, note: str = "") -> bool:
+        """Switch one off until it is resumed; False if it was off already."""
+        signed = by.acts("pause", note)
+        view = await self.recurring_one(what, name)
+        off = Note(kind=PAUSED, name=view.name, value=plain({"by": signed.who, "note": note}))
+        [is_new] = await self.store.remember([off])
+        if is_new:
+            await self._wrote(signed, "pause", view.name, "on", "off")
+        return is_new
+
+    async def resume_recurring(self, what: What, name: str, by: Person, note: str = "") -> bool:
+        """Switch one on again; False if it was on already."""
+        signed = by.acts("resume", note)
+        view = await self.recurring_one(what, name)
+        removed = await self.store.forget(PAUSED, [view.name]) > 0
+        if removed:
+            await self._wrote(signed, "resume", view.name, "off", "on")
+            if view.state is State.SCHEDULED and what == "poller":
+                await self.store.retry([view.job], signed)
+        return removed
+
+    async def run_recurring(self, what: What, name: str, by: Person, note: str = "") -> bool:
+        """Take a turn now; False when one is being taken."""
+        signed = by.acts("retry", note)
+        view = await self.recurring_one(what, name)
+        if view.is_paused:
+            raise MisuseError(f"{view.name} is paused: `relevo {what}s resume` first")
+        if view.state is State.RUNNING:
+            return False
+        if what == "schedule":
+            # A schedule orders only what is due; the note makes this moment a tick of its own.
+            at = plain(await self.store.now())
+            await self.store.forget(RUN, [view.name])
+            await self.store.remember([Note(kind=RUN, name=view.name, value=at, ttl=3_600_000)])
+        if view.state is State.READY:
+            return True
+        [is_due] = await self.store.retry([view.job], signed)
+        return is_due
+
+    async def _wrote(self, by: By, verb: str, target: str, before: str, after: str) -> None:
+        await self.store.audit(
+            [Audit(who=by.who, verb=verb, target=target, note=by.note, before=before, after=after)]
+        )
+
+    # the outbox
+
+    async def outbox(self, letters: Outbox, now: int, limit: int = 50) -> OutboxView:
+        """What waits in the outbox of a database beside the store."""
+        limit = min(max(limit, 1), PAGE_MAX)
+        waiting = await letters.letters(carried=False, limit=limit + 1)
+        carried = await letters.letters(carried=True, limit=limit + 1)
+        return OutboxView(
+            waiting=[letter for letter in waiting[:limit] if self.sees(letter.job.queue)],
+            carried=[letter for letter in carried[:limit] if self.sees(letter.job.queue)],
+            lag=max(0, now - waiting[0].posted_at) if waiting else 0,
+            is_cut=len(waiting) > limit or len(carried) > limit,
+        )
+
+    def masked_letter(self, letter: Letter) -> Letter:
+        """The letter as a viewer sees it."""
+        return replace(letter, job=replace(letter.job, payload=mask(letter.job.payload)))
+
+
+def _recurring(name: str, job: Job, is_paused: bool) -> RecurringView:
+    try:
+        kept = Progress() if job.result is None else _progress(job.result)
+    except msgspec.DecodeError:
+        kept = Progress()
+    waits = job.state in LIVE and job.state is not State.RUNNING
+    return RecurringView(
+        name=name,
+        function=f"{job.queue.partition(':')[0]}.{job.kind.partition(':')[2]}",
+        job=job.id,
+        queue=job.queue,
+        state=job.state,
+        is_paused=is_paused,
+        next_at=job.run_at if waits else None,
+        last_at=kept.last_at,
+        failures=kept.failures,
+        error=kept.error,
+        cursor=None if kept.cursor is None else msgspec.json.encode(kept.cursor),
+    )
