@@ -39,17 +39,27 @@ class Template:
 
     def __init__(self, text: str, owner: type) -> None:
         names = {field.name for field in fields(owner)}
+        self.names: list[str] = []
         for _, name, spec, conversion in string.Formatter().parse(text):
             if name is not None and (name not in names or spec or conversion):
                 raise DefinitionError(
                     f"{owner.__name__}: '{{{name}}}' in {text!r:.80} is not one of its fields "
                     f"({', '.join(sorted(names)) or 'it has none'}); write plain field names"
                 )
+            if name is not None:
+                self.names.append(name)
         self.text = text
 
     def fill(self, message: object) -> str:
         """The text for one message; PayloadError when it comes out empty or too long."""
-        filled = self.text.format_map(vars(message))
+        values = vars(message)
+        for name in self.names:
+            if values[name] is None or values[name] == "":
+                # Two messages without it are not the same message.
+                raise PayloadError(
+                    f"{type(message).__name__}: '{self.text}' needs a value in '{name}'", path=name
+                )
+        filled = self.text.format_map(values)
         if not 0 < len(filled) <= KEY_MAX:
             raise PayloadError(
                 f"{type(message).__name__}: '{self.text}' came out {len(filled)} characters long; "
@@ -117,6 +127,11 @@ class Spec:
     lane_rate: tuple[int, int] | None = None
     ordered: bool = False
     keep: int = 604_800_000
+
+    @property
+    def limits(self) -> tuple[object, ...]:
+        """What the jobs of one queue must agree on."""
+        return self.limit, self.lane_limit, self.rate, self.lane_rate, self.ordered
 
 
 def rate(text: str) -> tuple[int, int]:

@@ -136,6 +136,10 @@ async def _behind_sqlalchemy(tx: Any, on_commit: Callable[[], None]) -> Any:
                     "AsyncConnection"
                 )
         raw = await connection.get_raw_connection()
+        begun = getattr(raw.driver_connection, "is_in_transaction", None)
+        if begun is not None and not begun():
+            # SQLAlchemy begins on asyncpg with the first statement, and ours must be inside.
+            await connection.exec_driver_sql("select 1")
     except DBAPIError as error:
         raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
     return raw.driver_connection

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from relevo.backoff import Backoff
+from relevo.backoff import Backoff, constant
 from relevo.clock import Duration
 from relevo.errors import (
     CircuitOpen,
@@ -18,6 +18,7 @@ from relevo.errors import (
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
+    StoreUnavailable,
 )
 from relevo.job import Failure
 
@@ -87,6 +88,7 @@ class Again:
 
 Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held | Again
 
+_STORE_AWAY = constant("5s", jitter=1)
 _RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
 
 
@@ -96,6 +98,8 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
     match error:
         case CircuitOpen():
             return Parked(behind(error.breaker), failure)
+        case StoreUnavailable():
+            return Snooze(_STORE_AWAY.after(1), failure=failure)  # not the job's fault
         case ProviderUncertain():
             return Held(failure)
         case ProviderRefused() | PayloadError():

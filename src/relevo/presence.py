@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
+from relevo.errors import SettingsError
+
 
 class Presence:
     """Holds this worker's file, and tells which neighbours on the same store have gone."""
@@ -21,6 +23,8 @@ class Presence:
 
     def __enter__(self) -> Presence:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._directory.parent.lstat().st_uid != os.getuid():
+            raise SettingsError(f"{self._directory.parent} belongs to somebody else: remove it")
         # Locked before it has its name, so that nobody takes a newcomer for a departed one.
         unnamed = self._directory / f".{self._file.name}"
         self._handle = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -40,7 +44,11 @@ class Presence:
     def departed(self) -> list[str]:
         """Workers whose file is there but whose process is not."""
         gone: list[str] = []
-        for file in self._directory.iterdir():
+        try:
+            files = list(self._directory.iterdir())
+        except FileNotFoundError:
+            return gone  # somebody tidied the temporary folder; leases still lapse by themselves
+        for file in files:
             if file == self._file or file.name.startswith("."):
                 continue
             try:

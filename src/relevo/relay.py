@@ -111,7 +111,13 @@ class Relayed:
         claim = await self.fast.claim(wants, count, worker, lease)
         if not claim.leases:
             return claim
-        ended = await self.ledger.closed([one.id for one in claim.leases])
+        try:
+            ended = await self.ledger.closed([one.id for one in claim.leases])
+        except StoreError:
+            # Without the ledger nobody may run them; they go back unspent.
+            back = [Ending(lease=one, state=State.SCHEDULED, spend=False) for one in claim.leases]
+            await self.fast.settle(back)
+            raise
         if not any(ended):
             return claim
         over = [one for one, is_over in zip(claim.leases, ended, strict=True) if is_over]
