@@ -170,14 +170,14 @@ def victim(run: Callable[[], Any]) -> int:
     return pid
 
 
-def main(store: str, database: str, path: str, stride: str, offset: str) -> None:
+def main(store: str, database: str, path: str, stride: str, offset: str, waves: str) -> None:
     start_logging("error", "text")
     create_async_engine("sqlite+aiosqlite://")  # imports it all, or every victim would
     ledger = Ledger(path)
     died = number = 0
     at = 1 + int(offset)
     survivors: set[int] = set()
-    while not survivors:
+    for _ in range(int(waves)):
         wave: dict[int, int] = {}
         for n in range(WAVE):
             number += 1
@@ -200,8 +200,10 @@ def main(store: str, database: str, path: str, stride: str, offset: str) -> None
         clean = victim(lambda: tell(engine(store, database or None, ledger, 0, ""), ledger, some))  # noqa: B023 - forked at once
         code = os.waitstatus_to_exitcode(os.waitpid(clean, 0)[1])
         assert code == 0, f"after the wave at {at} the survivor ended with {code}"
+        if survivors:
+            break
         at += WAVE // 2 * int(stride)
-    told = {"died": died, "stories": number, "calls": min(survivors)}
+    told = {"died": died, "stories": number, "calls": min(survivors, default=at)}
     Path("/dev/stdout").write_text(json.dumps(told) + "\n")
 
 

@@ -101,6 +101,12 @@ class Fleet:
         number = len(self.members) + len(self.killed)
         return Member(command, environment, self._folder / f"worker-{number}.log")
 
+    def bury(self, member: Member, timeout: float = 20) -> None:
+        """Wait for one that kills itself, and strike it off."""
+        assert member.wait(timeout) == -signal.SIGKILL, member.said()
+        self.members.remove(member)
+        self.killed.append(member)
+
     def kill(self, member: Member) -> float:
         """kill -9 one and strike it off; answers when."""
         self.members.remove(member)
@@ -177,6 +183,7 @@ async def _work(orders: dict[str, Any]) -> None:
     import asyncio
 
     from relevo.engine import Relevo
+    from relevo.store import Store
     from relevo.stores import open_store
     from relevo.telemetry import log, start_logging
     from relevo.testing import FaultyStore
@@ -185,7 +192,9 @@ async def _work(orders: dict[str, Any]) -> None:
     start_logging("info", "json")
     store: Any = open_store(orders["store"])
     if fault := orders.get("fault"):
-        store = FaultyStore(store, die=True, **fault)
+        only = fault.pop("only")  # the one verb whose calls are counted
+        others = [name for name in dir(Store) if name != only]
+        store = FaultyStore(store, die=True, ignore=others, **fault)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     app = apps.app(Ledger(orders["ledger"]))
