@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Raw, Struct
 
 from relevo.job import Lease
 from relevo.store import Claim, QueueMode, Want
+from relevo.stores.sqlite.file import is_fatal
 from relevo.stores.sqlite.transaction import ESCAPE, Tx, as_list, chunks, fill, new_token, plain
 from relevo.stores.sqlite.upkeep import bury
 
@@ -46,7 +48,11 @@ _ROW = """
 _BATCH = f"""
     select count(*),
            count(*) filter (
-               where not (attempt between 0 and 1000000 and attempts between 1 and 1000000)
+               where not (
+                   attempt between 0 and 1000000
+                   and attempts between 1 and 1000000
+                   and keep between 0 and 1000000000000000
+               )
            ),
            '[' || group_concat(seq) || ']',
            cast('[' || group_concat({_ROW}) || ']' as blob)
@@ -63,13 +69,13 @@ _DUE = """
     order by priority, run_at, seq
     limit ?4
 """
+_SEQS = "select seq, ?1 from (ROWS)"  # with every parameter that _BATCH has
 _CHOSEN = """
     select job.*
     from json_each(?3) as chosen
     cross join relevo_jobs as job on job.seq = chosen.value
 """
-_CLAIM_DUE = _BATCH.replace("ROWS", _DUE)
-_CLAIM_CHOSEN = _BATCH.replace("ROWS", _CHOSEN)
+_BATCHES = {rows: _BATCH.replace("ROWS", rows) for rows in (_DUE, _CHOSEN)}
 
 
 def claim(tx: Tx, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
@@ -109,22 +115,24 @@ class _Turn:
 
     def take_due(self, queue: str, count: int) -> int:
         """Take the first due jobs of a queue without lanes."""
-        return self._take(_CLAIM_DUE, (self.token, self.tx.now, queue, count))
+        return self._take(_DUE, (self.token, self.tx.now, queue, count))
 
     def take(self, seqs: Sequence[int]) -> int:
         """Take these jobs."""
-        return self._take(_CLAIM_CHOSEN, (self.token, self.tx.now, as_list(seqs))) if seqs else 0
+        return self._take(_CHOSEN, (self.token, self.tx.now, as_list(seqs))) if seqs else 0
 
-    def _take(self, sql: str, parameters: tuple[object, ...]) -> int:
-        count, odd, seqs, batch = self.tx.one(sql, parameters)
-        if not count:
-            return 0
+    def _take(self, rows: str, parameters: tuple[object, ...]) -> int:
         try:
+            count, odd, seqs, batch = self.tx.one(_BATCHES[rows], parameters)
+            if not count:
+                return 0
             leases = [] if odd else _decode_all(batch)
-        except msgspec.DecodeError:
-            leases = []
+        except (sqlite3.OperationalError, msgspec.DecodeError, ValueError) as error:
+            if is_fatal(error):
+                raise
+            return self._take_one_by_one(rows, parameters)
         if len(leases) != count:
-            return self._take_one_by_one(seqs)
+            return self._take_one_by_one(rows, parameters)
         self._mark(seqs)
         self._add(leases, batch)
         return count
@@ -159,29 +167,30 @@ class _Turn:
                 lease.node = _plain(lease.node)
         self.leases += leases
 
-    def _take_one_by_one(self, seqs: str) -> int:
+    def _take_one_by_one(self, rows: str, parameters: tuple[object, ...]) -> int:
         """A row among them was changed by hand: it is buried, with the reason; the others run."""
-        taken: list[int] = []
-        for seq in msgspec.json.decode(seqs, type=list[int]):
-            _, odd, one, batch = self.tx.one(
-                _CLAIM_CHOSEN, (self.token, self.tx.now, as_list([seq]))
-            )
-            reason = "its counts of attempts make no sense" if odd else ""
+        taken = 0
+        found = self.tx.all(_SEQS.replace("ROWS", rows), parameters)
+        for seq, _ in found:
             try:
+                _, odd, one, batch = self.tx.one(
+                    _BATCHES[_CHOSEN], (self.token, self.tx.now, as_list([seq]))
+                )
                 (lease,) = _decode_all(batch)
-                # Raw lets some nonsense pass that a reader would not.
-                msgspec.json.decode(lease.payload)
-            except (msgspec.DecodeError, ValueError) as error:
-                reason = reason or f"it cannot be read ({error})"
-            else:
-                if not reason:
-                    self._mark(one)
-                    self._add([lease], batch)
-                    taken.append(seq)
-            if reason:
-                bury(self.tx, seq, f"its row was changed by hand: {reason}")
+                msgspec.json.decode(lease.payload)  # closer than Raw looks at it
+            except (sqlite3.OperationalError, msgspec.DecodeError, ValueError) as error:
+                if is_fatal(error):
+                    raise
+                bury(self.tx, seq, f"its row was changed by hand and cannot be read ({error})")
+                continue
+            if odd:
+                bury(self.tx, seq, "its row was changed by hand: its numbers make no sense")
+                continue
+            self._mark(one)
+            self._add([lease], batch)
+            taken += 1
         self.look_again.append(self.tx.now)  # there may be more behind those that were buried
-        return len(taken)
+        return taken
 
 
 def _plain(value: str | None) -> str | None:

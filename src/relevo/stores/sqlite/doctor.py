@@ -26,7 +26,7 @@ def check(shared: Writer, address: file.Address) -> list[Finding]:
         *_modes(address.path),
         *_space(address.path),
         *_log(address.path),
-        *_place(address.path),
+        *place(address.path),
         *_clock(shared),
     ]
 
@@ -81,7 +81,8 @@ def _log(path: Path) -> Iterator[Finding]:
         yield _say("ok", "write-ahead log", f"{size >> 20} MiB")
 
 
-def _place(path: Path) -> Iterator[Finding]:
+def place(path: Path) -> Iterator[Finding]:
+    """Whether the file lies where SQLite's locks can be trusted."""
     kind = _file_system(path)
     if any(word in kind for word in _REMOTE):
         yield _say(

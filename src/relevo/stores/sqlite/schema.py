@@ -9,6 +9,7 @@ from pathlib import Path
 
 from relevo.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 from relevo.stores.sqlite import file
+from relevo.stores.sqlite.wake import folder_of
 
 PATIENCE = 4.5  # seconds to wait for another process that migrates
 
@@ -81,10 +82,10 @@ def migrate(path: Path) -> list[str]:
 def _refuse_emptied(path: Path) -> None:
     """An empty file is a new one, unless something beside it says that it held jobs once."""
     log = Path(f"{path}-wal")
-    if Path(f"{path}.wake").exists() or (log.exists() and log.stat().st_size):
+    if folder_of(path).exists() or (log.exists() and log.stat().st_size):
         raise StoreDamaged(
             f"{path} is empty and was not always: restore it from a backup, or delete it and "
-            f"{path}.wake to begin anew"
+            f"{folder_of(path)} to begin anew"
         )
 
 
@@ -100,7 +101,7 @@ def _step(connection: sqlite3.Connection, number: int, name: str, sql: str) -> s
             connection.execute(
                 "create table if not exists relevo_schema (version integer primary key, name text)"
             )
-        for statement in _statements(sql):
+        for statement in statements(sql):
             connection.execute(statement)
         connection.execute(
             "insert into relevo_schema (version, name) values (?, ?)", (number, name)
@@ -113,7 +114,7 @@ def _step(connection: sqlite3.Connection, number: int, name: str, sql: str) -> s
     return name
 
 
-def _statements(sql: str) -> Iterator[str]:
+def statements(sql: str) -> Iterator[str]:
     """The single statements of a script; `executescript` would commit before it begins."""
     statement = ""
     for line in sql.splitlines(keepends=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -25,7 +26,8 @@ class Bells:
     """The bells of all processes that use one file, and the sign that this one does."""
 
     def __init__(self, path: Path) -> None:
-        self._folder = _folder(path)
+        self._folder = folder_of(path)
+        self._is_apart = self._folder.parent != path.parent
         self._alive: int | None = None
         self._sender: socket.socket | None = None
         self._seen = 0
@@ -59,8 +61,12 @@ class Bells:
                 return
 
     def leave(self) -> None:
-        """Let go of everything."""
+        """Let go of everything; a folder that lies apart from its file goes with the last one."""
         if self._alive is not None:
+            if self._is_apart:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(self._folder)
             os.close(self._alive)
             self._alive = None
         if self._sender is not None:
@@ -141,7 +147,8 @@ def _unlink(name: str) -> None:
         os.unlink(name)  # noqa: PTH108 - a socket's address is a string
 
 
-def _folder(path: Path) -> Path:
+def folder_of(path: Path) -> Path:
+    """Where the bells of a file hang: beside it, or where its path is too long for a socket."""
     folder = Path(f"{path}.wake")
     if len(os.fsencode(folder)) + len("/4194304-00000000.sock") <= _PATH_MAX:
         return folder

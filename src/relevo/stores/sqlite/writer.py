@@ -443,6 +443,11 @@ def release(writer: Writer) -> None:
     writer.stop()
 
 
+def running() -> list[Writer]:
+    """The writers of this process."""
+    return list(_writers.values())
+
+
 def _forget_all() -> None:
     # A forked child has its parent's writers without their threads: it opens its own.
     global _lock
