@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -346,6 +347,28 @@ async def test_a_fleet_keeps_the_order_of_every_lane(store: Store, handles: Hand
         await asyncio.gather(*(work(n) for n in range(6)))
 
     assert started == filled
+
+
+async def test_claimers_of_the_same_queues_do_not_block_each_other(
+    store: Store, handles: Handles
+) -> None:
+    """Whoever locks queues one by one must do so in one order for all, or they lock each other."""
+    queues = [f"app:module:q{n}" for n in range(4)]
+    ids = await put(store, *[job(queues[n % 4], lane=f"lane-{n % 5}") for n in range(200)])
+    workers = [store, *await handles(3)]
+    taken: list[str] = []
+
+    async def work(n: int) -> None:
+        turned = [*queues[n % 4 :], *queues[: n % 4]]
+        wants = [Want(queue=queue, lane_limit=50) for queue in turned]
+        while leases := await take(workers[n % 4], 4, *wants, worker=f"w{n}"):
+            taken.extend(lease.id for lease in leases)
+
+    began = time.monotonic()
+    await asyncio.gather(*(work(n) for n in range(8)))
+
+    assert sorted(taken) == sorted(ids)
+    assert time.monotonic() - began < 10
 
 
 async def test_a_paused_queue_with_lanes_gives_nothing(store: Store) -> None:
