@@ -131,12 +131,19 @@ class Context:
                 "leaves, and no transaction may stay open across a call. Call once() first."
             )
         self._check_open("once()")
-        if self._loop.time() > self._expires[0]:
-            raise LeaseLost(f"the lease on {self.id} has lapsed; another worker may have the job")
+        self._check_lease()
         if not self._run:
             self._run = new_id()
         return await once(
-            self._engine.store, self._lease, self._run, name, call, find, repeatable, type
+            self._engine.store,
+            self._lease,
+            self._run,
+            name,
+            call,
+            find,
+            repeatable,
+            type,
+            self._check_lease,
         )
 
     @asynccontextmanager
@@ -207,6 +214,10 @@ class Context:
             spend=False,
             result=progress,
         )
+
+    def _check_lease(self) -> None:
+        if self._loop.time() > self._expires[0]:
+            raise LeaseLost(f"the lease on {self.id} has lapsed; another worker may have the job")
 
     def _check_open(self, what: str) -> None:
         if self.is_settled:

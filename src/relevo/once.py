@@ -36,6 +36,7 @@ async def once(
     find: Callable[[str], Awaitable[T | None]] | None,
     repeatable: bool,
     type: type[T] | None,
+    check: Callable[[], None],
 ) -> T:
     """Context.once(), with what it needs of the context spelled out."""
     if not _NAME.fullmatch(name):
@@ -77,6 +78,9 @@ async def once(
                     "up; decide with `relevo effects confirm` or `relevo effects deny`"
                 )
             await _write(store, mine, EffectState.INTENDED)
+    # Once more: a process that was frozen while it waited for the answers above may wake up long
+    # after another has made the call.
+    check()
     try:
         result = await call(mine.key)
     except ProviderRefused as error:

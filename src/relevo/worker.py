@@ -159,6 +159,7 @@ class Worker:
                 await self._first(self._slot_free.wait())
                 continue
             asked = min(free, BATCH)
+            asked_at = self._loop.time()
             try:
                 claim = await self.store.claim(self.wants, asked, self.id, milliseconds(self.lease))
             except StoreUnavailable as error:
@@ -167,7 +168,7 @@ class Worker:
                 await self._first(asyncio.sleep(_RECONNECT.after(failures).total_seconds()))
                 continue
             failures = 0
-            self._take(claim.leases)
+            self._take(claim.leases, asked_at)
             if len(claim.leases) < asked:
                 idle = IDLE_MAX if claim.next_due is None else min(IDLE_MAX, claim.next_due / 1000)
                 if idle > 0:
@@ -207,10 +208,10 @@ class Worker:
             return 0  # nobody starves, and one large claim costs less than many small ones
         return slots + self._ahead
 
-    def _take(self, leases: list[Lease]) -> None:
-        now = self._loop.time()
+    def _take(self, leases: list[Lease], asked_at: float) -> None:
+        # Their time began at the store before the answer was here, however late that came.
         for lease in leases:
-            flight = Flight(lease, now, self._length)
+            flight = Flight(lease, asked_at, self._length)
             self.flights[lease.id] = flight
             self._local.append(flight)
         if leases:

@@ -203,3 +203,24 @@ async def test_f05_a_polite_stop_hands_over_what_is_too_long(
     assert {job.state for job in short if job} == {State.DONE}
     assert {(job.state, job.attempt) for job in long if job} == {(State.RUNNING, 1)}
     assert await stuck(store, 2) == []
+
+
+async def test_a_process_that_was_frozen_longer_than_its_lease_doubles_nothing(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    """A laptop lid, a paused container: it wakes up in the middle of what others have done."""
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    with Fleet(store.dsn, ledger, tmp_path, lease="1s", concurrency=40) as fleet:
+        sleeper, _ = fleet.hire(2)
+        fleet.wait_for(2)
+        async with Producer(relevo, rate=500) as producer:
+            await producer.until_acked(200)
+            for pause in (2.2, 1.5):
+                sleeper.freeze()
+                await asyncio.sleep(pause)
+                sleeper.thaw()
+                await asyncio.sleep(0.3)
+        await drained(store, 30, fleet.check)
+    await relevo.rest()
+
+    await judged(store, ledger, producer.acked, unsure=producer.unsure, lease=1)
