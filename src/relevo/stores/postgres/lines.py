@@ -180,6 +180,7 @@ class Line:
         self._settings = settings
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @property
     def busy(self) -> bool:
@@ -257,8 +258,12 @@ class Line:
             raise ConnectionLost(f"the connection to PostgreSQL broke: {error}") from error
         except BaseException as error:
             if not isinstance(error, pg.PostgresError):
-                # Cancelled half way: what comes next on this connection would be its answer.
-                self._drop()
+                # Given up half way. The driver asks the server to stop, so that what was reported
+                # as failed does not happen a little later; meanwhile others get a new connection.
+                self._connection = None
+                leaving = asyncio.create_task(_dismiss(connection))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
             raise
 
     def _drop(self) -> None:
@@ -268,9 +273,16 @@ class Line:
 
     async def close(self) -> None:
         if self._connection is not None:
-            with contextlib.suppress(Exception):
-                await self._connection.close(timeout=1)
-            self._drop()
+            await _dismiss(self._connection)
+            self._connection = None
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+
+async def _dismiss(connection: Connection) -> None:
+    with contextlib.suppress(Exception):
+        await connection.close(timeout=1)
+    connection.terminate()
 
 
 class Lines:

@@ -179,7 +179,7 @@ class People(Session):
                 where state = 5
                 group by 1
             )
-            select names.queue, greatest(some.n, coalesce(sample.n, 0)) as n
+            select names.queue, greatest(few.n, coalesce(sample.n, 0)) as n
             from names
             left join sample using (queue)
             cross join lateral (
@@ -190,8 +190,8 @@ class People(Session):
                     where e.queue = names.queue and e.state = 5
                     limit 1000
                 ) as first
-            ) as some
-            where names.queue is not null and some.n > 0
+            ) as few
+            where names.queue is not null and few.n > 0
             """),
             share,
             repeat=True,
