@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from redis.exceptions import RedisError
 
-from relevo.errors import StoreError
+from relevo.errors import RelevoError
 from relevo.stores.redis.wire import CONNECT, Wire, pack
 
 LONGEST_PAUSE = 4.0
@@ -56,8 +56,11 @@ class Bell:
     def doubt(self) -> None:
         """The store was away: our marks may be gone, and what was published meanwhile is lost."""
         self._trusted.clear()
-        self._is_up.clear()
-        self._hang_up()
+        if self._is_up.is_set() and not self._is_closed:
+            # One that is not up is being made anew already, and must not be disturbed.
+            self._is_up.clear()
+            self._hang_up()
+            self._pick_up()
         self._wake_all()
 
     async def wait(
@@ -113,8 +116,11 @@ class Bell:
             return
         if self._listening is None:
             self._is_up.clear()
-            self._listening = asyncio.create_task(self._hear(), name="relevo-redis-bell")
+            self._pick_up()
         await self._is_up.wait()
+
+    def _pick_up(self) -> None:
+        self._listening = asyncio.create_task(self._hear(), name="relevo-redis-bell")
 
     async def _hear(self) -> None:
         failures = 0
@@ -136,15 +142,17 @@ class Bell:
                     self._is_up.clear()
                     self._trusted.clear()
                     await line.disconnect(nowait=True)
-            except (StoreError, RedisError, OSError, TimeoutError):
+            except (RelevoError, RedisError, OSError, TimeoutError):
                 self._wire.distrust()
                 longest = min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 10))
                 failures += 1
                 await asyncio.sleep(longest * random.uniform(0.5, 1))
 
     def _heard(self, message: bytes) -> None:
-        # Our own too: an insert has rung already, but a settle that released a parent has not.
-        self.ring(message.decode().partition("|")[0])
+        queue, _, caller = message.decode("utf-8", "replace").partition("|")
+        # Our own inserts ring as soon as they are answered; no need to be told again.
+        if caller != self._caller:
+            self.ring(queue)
 
     def _wake_all(self) -> None:
         for sleeper in self._sleepers:

@@ -137,7 +137,9 @@ class Frame:
     async def _run(
         self, name: str, keys: Sequence[bytes], args: Sequence[Arg] = (), *, wait: int = 0
     ) -> Any:
-        head = (self._offset, self._caller, self._together)
+        # Only an insert rings here by itself; what others make ready we hear of like anybody.
+        caller = self._caller if name == "insert" else ""
+        head = (self._offset, caller, self._together)
         return await self._wire.call(script(name), keys, (*head, *args), wait=wait)
 
     async def _each(self, name: str, queues: Sequence[str], args: Sequence[Arg] = ()) -> list[Any]:

@@ -119,7 +119,8 @@ class Inlet(Frame):
             if job.after or job.bundle in spread or job.id in children
         ]
         alone = [n for n in range(len(jobs)) if n not in set(linked)]
-        await self._put([jobs[n] for n in alone], alone, answers)
+        if alone:
+            await self._put([jobs[n] for n in alone], alone, answers)
         if linked:
             await self._insert_linked([jobs[n] for n in linked], linked, answers)
 

@@ -206,7 +206,7 @@ def repack(
         parts[1] = str(band(priority)).encode()
     if attempts is not None:
         parts[2] = str(max(attempts, 0)).encode()
-    front = b"|".join([*parts[:7], _encode(header)])
+    front = b"|".join([*parts[:7], dump(header)])
     return front + b"\n" + (old if payload is None else payload)
 
 

@@ -98,7 +98,8 @@ def pack(*args: Arg) -> bytes:
 
 def explain(error: BaseException, where: str) -> StoreError:
     """Our word for a driver's error."""
-    text = str(error) or type(error).__name__
+    code: str | None = getattr(error, "status_code", None)  # redis-py takes it off the text
+    text = " ".join(filter(None, (code, str(error) or type(error).__name__)))
     if isinstance(error, NoPermissionError) or "NOPERM" in text or "permission" in text.lower():
         return Refused(
             f"the Redis at {where} does not let this user do it ({text:.200}); "

@@ -43,11 +43,9 @@ local function allowance(rate, tat)
   return math.floor((at + rate[2] - tat) / gap + 1e-6), tat, gap
 end
 
-local function spend(name, field, rate, used)
-  if rate and used > 0 then
-    local _, tat, gap = allowance(rate, call('HGET', name, field))
-    call('HSET', name, field, string.format('%.4f', tat + used * gap))
-  end
+local function spent(rate, kept, used)
+  local _, tat, gap = allowance(rate, kept)
+  return string.format('%.4f', tat + used * gap)
 end
 
 -- How many this queue may give at all.
@@ -161,7 +159,7 @@ local function next_of(want, lane, band)
     return nil, nil
   end
   if want.lane_rate then
-    local free, tat, gap = allowance(want.lane_rate, call('HGET', root .. ':tats', lane))
+    local free, tat, gap = allowance(want.lane_rate, call('ZSCORE', root .. ':tats', lane))
     if free < 1 then
       return nil, tat + gap - want.lane_rate[2]
     end
@@ -185,7 +183,10 @@ local function serve(want, lane, band)
   call('HINCRBY', root .. ':lanes', lane, 1)
   call('ZREM', root .. ':lane:' .. lane .. ':' .. band, id)
   call('ZREM', root .. ':laned', id)
-  spend(root .. ':tats', lane, want.lane_rate, 1)
+  if want.lane_rate then
+    local kept = call('ZSCORE', root .. ':tats', lane)
+    call('ZADD', root .. ':tats', spent(want.lane_rate, kept, 1), lane)
+  end
   want.ids[#want.ids + 1] = id
   return 1
 end
@@ -286,7 +287,9 @@ for _, want in ipairs(queues) do
     for _, pulled in ipairs(want.pulled or {}) do
       call('ZREM', pulled[1], pulled[2])
     end
-    spend(root, 'tat', want.rate, #ids)
+    if want.rate then
+      call('HSET', root, 'tat', spent(want.rate, call('HGET', root, 'tat'), #ids))
+    end
     answer[#answer + 1] = { want.n, ids, blobs, again and attempts or {} }
   end
 end

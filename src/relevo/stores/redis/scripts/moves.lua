@@ -23,7 +23,7 @@
 --                   and each lane's unfinished ones in the order they came in
 --   root:turn:0…2   ZSET  lane → rank, lanes that may have a due job, least recently served first
 --   root:rest:0…2   ZSET  lane → when to look at it again
---   root:lanes      HASH  lane → how many run;  root:tats  HASH  lane → its rate's next moment
+--   root:lanes      HASH  lane → how many run;  root:tats  ZSET  lane → its rate's next moment
 --
 --   root:effects, root:concluded  ZSET  effect → when;  root:effects:…  HASH  name → effect
 --   root:audit      STREAM  what people did
@@ -295,7 +295,14 @@ local function conclude(root, id, job, verdict)
   end
   if job.lane ~= '' then
     call('ZREM', root .. ':line:' .. job.lane, id)
-    touch(root, job.lane)
+    if call('EXISTS', root .. ':line:' .. job.lane) == 1 then
+      touch(root, job.lane)
+    else
+      for band = 0, 2 do
+        call('ZREM', root .. ':turn:' .. band, job.lane)
+        call('ZREM', root .. ':rest:' .. band, job.lane)
+      end
+    end
   else
     make_room(root)
   end

@@ -60,6 +60,7 @@ for _, root in ipairs(KEYS) do
   remove(root, ':dead', long_ago)
   remove(root, ':cancelled', long_ago)
   remove_effects(root)
+  call('ZREMRANGEBYSCORE', root .. ':tats', '-inf', now)
 end
 if together then
   remove_memory()

@@ -1,0 +1,937 @@
+"""What only Redis can do to us: volatile servers, forgotten scripts, fail-overs, moving slots."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from relevo.errors import (
+    DefinitionError,
+    MisuseError,
+    SchemaMismatch,
+    SettingsError,
+    StoreDamaged,
+    StoreUnavailable,
+)
+from relevo.ids import new_id
+from relevo.job import After, Ending, Inserted, Lease, NewJob, State, Verdict
+from relevo.store import (
+    DEADLINE,
+    By,
+    Edit,
+    Effect,
+    EffectState,
+    Filter,
+    Note,
+    QueueMode,
+    Want,
+    WorkerInfo,
+)
+from relevo.stores import open_store
+from relevo.stores.redis.address import read_address
+from relevo.stores.redis.store import RedisStore
+from relevo.testing import ManualClock
+from tests.servers.redis import (
+    HOST,
+    RedisCluster,
+    RedisServer,
+    SentinelTrio,
+    cluster_url,
+    fresh_store,
+    redis_url,
+    restricted_user,
+    until,
+)
+
+WORK = "app:module:work"
+ANN = By("ann", "because")
+LEASE = 60_000
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    with RedisCluster(timeout=1_000) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def opened(url: str, clock: ManualClock | None = None) -> AsyncIterator[RedisStore]:
+    store = RedisStore(url, clock=clock)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def job(queue: str = WORK, **fields: Any) -> NewJob:
+    return NewJob(**{"id": new_id(), "queue": queue, "kind": "Do", "payload": b"{}", **fields})
+
+
+async def take(store: RedisStore, count: int = 1, *queues: str | Want) -> list[Lease]:
+    wants = [want if isinstance(want, Want) else Want(queue=want) for want in queues or (WORK,)]
+    return (await store.claim(wants, count, "w1", LEASE)).leases
+
+
+async def end(store: RedisStore, *leases: Lease, state: State = State.DONE) -> list[bool]:
+    return await store.settle([Ending(lease=lease, state=state) for lease in leases])
+
+
+async def state_of(store: RedisStore, id: str) -> State | None:
+    (found,) = await store.find([id])
+    return found and found.state
+
+
+async def soon(work: Callable[[], Awaitable[Any]], within: float) -> Any:
+    """The first answer that is no StoreUnavailable; every refusal must come in time."""
+    deadline = time.monotonic() + within
+    while True:
+        began = time.monotonic()
+        try:
+            return await work()
+        except StoreUnavailable:
+            assert time.monotonic() - began < DEADLINE
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+# addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("redis://h:6379", "without a password"),
+        ("redis://10.0.0.1", "allow_open=1"),
+        ("redis://[2001:db8::1]:6379", "without a password"),
+        ("redis+cluster://127.0.0.1,10.1.2.3", "10.1.2.3"),
+        ("redis://user@10.0.0.1", "without a password"),
+        ("redis://", "host:port"),
+        ("redis://127.0.0.1:0", "0 is no port"),
+        ("redis://127.0.0.1:99999", "99999 is no port"),
+        ("redis://127.0.0.1:x", "host:port"),
+        ("redis://a b", "host:port"),
+        ("redis://127.0.0.1,127.0.0.2", "redis+cluster"),
+        ("redis://127.0.0.1/x", "the database"),
+        ("redis://127.0.0.1/-1", "the database"),
+        ("redis+cluster://127.0.0.1/1", "one database"),
+        ("redis+sentinel://127.0.0.1", "the master's name"),
+        ("redis+sentinel://127.0.0.1/a b", "the master's name"),
+        ("redis://127.0.0.1?prefx=a", "prefx"),
+        ("redis://127.0.0.1?prefix=", "prefix"),
+        ("redis://127.0.0.1?prefix=a:b", "prefix"),
+        ("redis://127.0.0.1?prefix={a}", "prefix"),
+        ("redis://127.0.0.1?allow_volatile=yes", "0 or 1"),
+        ("redis://127.0.0.1?wait=-1", "wait"),
+        ("redis://127.0.0.1?wait=1000", "wait"),
+        ("redis://127.0.0.1?wait", "name=value"),
+        ("http://127.0.0.1", "no Redis scheme"),
+    ],
+)
+def test_a_wrong_address_is_told_what_is_wrong(url: str, complaint: str) -> None:
+    """C34, B64"""
+    with pytest.raises(SettingsError, match=re.escape(complaint)):
+        read_address(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://ann:s3cr%40t@10.0.0.1:7000/3?prefix=x",
+        "rediss://:s3cr%40t@host",
+        "redis+sentinel://:s3cr%40t@a:1,b:2/main?sentinel_password=s3cr%40t",
+        "redis+cluster://ann:s3cr%40t@a:1,b:2",
+    ],
+)
+def test_a_password_is_never_shown(url: str) -> None:
+    """C20"""
+    store = RedisStore(url)
+
+    assert read_address(url).password == "s3cr@t"
+    assert store.dsn == url
+    assert "s3cr" not in store.url
+    assert store.url.startswith(url.partition("//")[0])
+
+
+def test_an_address_says_where_and_how() -> None:
+    read = read_address("rediss+cluster://ann:pw@a:1,[2001:db8::1]:2?prefix=p.q&wait=2")
+
+    assert (read.kind, read.tls, read.hosts) == ("cluster", True, (("a", 1), ("2001:db8::1", 2)))
+    assert (read.username, read.password, read.prefix, read.wait) == ("ann", "pw", "p.q", 2)
+    assert read_address("redis://127.0.0.1/5").database == 5
+    assert read_address("redis+sentinel://localhost/main/2").service == "main"
+    assert read_address("redis+sentinel://localhost/main/2").hosts == (("localhost", 26_379),)
+    assert read_address("redis://10.0.0.1?allow_open=1").hosts == (("10.0.0.1", 6_379),)
+    assert open_store("redis+cluster://127.0.0.1").name == "cluster"
+    assert open_store("redis://127.0.0.1").name == "redis"
+
+
+async def test_a_wrong_password_is_a_wrong_setting() -> None:
+    with RedisServer("requirepass s3cret") as server:
+        for login in ("", ":wrong@", "nobody:s3cret@"):
+            store = RedisStore(f"redis://{login}{HOST}:{server.port}")
+            with pytest.raises(SettingsError) as caught:
+                await store.open()
+            await store.close()
+            assert "s3cret" not in str(caught.value)
+        async with opened(f"redis://:s3cret@{HOST}:{server.port}") as store:
+            assert await store.insert([job()])
+
+
+async def test_a_server_that_is_not_there_is_unavailable_at_once() -> None:
+    store = RedisStore("redis://127.0.0.1:1")
+    began = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(StoreUnavailable):
+            await store.open()
+        with pytest.raises(StoreUnavailable):
+            await store.insert([job()])
+    await store.close()
+
+    assert time.monotonic() - began < DEADLINE
+
+
+async def test_an_address_of_the_wrong_kind_says_so(server: RedisServer) -> None:
+    store = RedisStore(f"redis+cluster://{HOST}:{server.port}")
+    with pytest.raises(SettingsError, match="no cluster node"):
+        await store.open()
+    await store.close()
+
+
+# durability
+
+
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [("appendonly no", "appendonly yes"), ("maxmemory-policy allkeys-lru", "noeviction")],
+)
+async def test_a_server_that_forgets_is_refused(setting: str, advice: str) -> None:
+    """F25"""
+    with RedisServer(setting) as server:
+        store = RedisStore(server.url)
+        with pytest.raises(SettingsError, match=advice):
+            await store.open()
+        await store.close()
+        async with opened(f"{server.url}?allow_volatile=1") as store:
+            findings = await store.check()
+            assert {finding.level for finding in findings} == {"error", "warning"}
+
+
+async def test_a_policy_changed_while_running_is_shouted(
+    server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F25"""
+    info = WorkerInfo(id="w1", host="h", pid=1, queues=[WORK], concurrency=1)
+    async with opened(server.url) as store:
+        assert [finding.level for finding in await store.check()] == ["ok"]
+        server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+
+        assert [finding.level for finding in await store.check()] == ["error"]
+        with caplog.at_level(logging.ERROR):
+            await store.beat(info, LEASE)
+            assert not caplog.records  # not before a minute has passed
+            monkeypatch.setattr("relevo.stores.redis.life.BETWEEN_LOOKS", 0.0)
+            await store.beat(info, LEASE)
+        assert "noeviction" in caplog.records[0].__dict__["finding"]
+
+
+async def test_a_newer_layout_is_refused(server: RedisServer) -> None:
+    """F45"""
+    async with opened(server.url) as store:
+        assert await store.migrate() == []
+        assert server.command("GET", "relevo:schema") == b"1"
+        server.command("SET", "relevo:schema", "2")
+        with pytest.raises(SchemaMismatch, match="upgrade relevo"):
+            await store.open()
+        with pytest.raises(SchemaMismatch):
+            await store.migrate()
+        server.command("SET", "relevo:schema", "hello")
+        with pytest.raises(SchemaMismatch):
+            await store.open()
+
+
+async def test_an_empty_server_is_migrated_once(server: RedisServer) -> None:
+    handles = [RedisStore(server.url) for _ in range(4)]
+    steps = await asyncio.gather(*(handle.migrate() for handle in handles))
+    for handle in handles:
+        await handle.close()
+
+    assert sorted(steps) == [[], [], [], ["0001 keys"]]
+
+
+async def test_an_insert_waits_for_its_replicas(server: RedisServer) -> None:
+    async with opened(f"{server.url}?wait=1") as store:
+        new = job()
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            await store.insert([new])
+        assert any("wait=1" in finding.message for finding in await store.check())
+        with RedisServer(f"replicaof {HOST} {server.port}", "repl-diskless-sync-delay 0") as copy:
+            until("the replica", lambda: copy.info("replication")["master_link_status"] == "up")
+            assert await store.insert([new]) == [Inserted(new.id, Verdict.IN_PROGRESS)]
+            assert await store.insert([job(key="k")])
+
+
+async def test_a_full_server_stores_nothing_and_loses_nothing(server: RedisServer) -> None:
+    """F25"""
+    async with opened(server.url) as store:
+        before = [job(), job(key="k", lane="l"), job("app:module:other", delay=LEASE)]
+        await store.insert(before)
+        (held,) = await take(store)
+        server.command("CONFIG", "SET", "maxmemory", "1kb")
+        dump = server.command("DBSIZE"), await everything(store)
+        for _ in range(3):
+            for verb in (
+                lambda: store.insert([job(), job(key="k2"), job(lane="l")]),
+                lambda: store.insert([job(after=(After(before[0].id),))]),
+                lambda: take(store, 10),
+                lambda: end(store, held),
+                lambda: end(store, held, state=State.SCHEDULED),
+                lambda: end(store, held, state=State.DEAD),
+                lambda: store.cancel([held.id], ANN),
+                lambda: store.remember([Note(kind="k", name="n", value=b"1")]),
+            ):
+                with pytest.raises(StoreUnavailable):
+                    await verb()
+        assert (server.command("DBSIZE"), await everything(store)) == dump
+
+        server.command("CONFIG", "SET", "maxmemory", "0")
+        assert await end(store, held) == [True]
+        assert len(await take(store, 10)) == 1
+
+
+async def everything(store: RedisStore) -> list[Any]:
+    counts = [(tally.queue, tally.counts) for tally in await store.tally()]
+    return [(await store.page(Filter())).jobs, counts, await store.audits()]
+
+
+# servers that go away, come back, or are not what they were
+
+
+async def test_forgotten_scripts_are_shown_again(server: RedisServer) -> None:
+    """F26"""
+    async with opened(server.url) as store:
+        for _ in range(3):
+            server.command("SCRIPT", "FLUSH")
+            assert await store.insert([job()])
+            server.command("SCRIPT", "FLUSH")
+            (lease,) = await take(store)
+            server.command("SCRIPT", "FLUSH")
+            assert await end(store, lease) == [True]
+
+
+async def test_what_was_stored_survives_kill_9(server: RedisServer) -> None:
+    """F22"""
+    async with opened(server.url) as store:
+        ids: list[str] = []
+        for _ in range(5):
+            batch = [job() for _ in range(50)]
+            await store.insert(batch)
+            ids += [new.id for new in batch]
+            until("the AOF", lambda: server.info("persistence")["aof_pending_bio_fsync"] == 0)
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                await take(store)
+            server.start()
+            began = time.monotonic()
+            leases = await soon(lambda: take(store, 20), within=10)
+            assert time.monotonic() - began < 10
+            assert all(await end(store, *leases))
+        rest = await take(store, 1_000)
+
+        assert len(rest) == 150
+        assert await store.count(Filter(states=frozenset({State.DONE}))) == 100
+        assert all(await store.find(ids[:10]))
+
+
+async def test_a_silent_server_is_given_up_in_time(server: RedisServer) -> None:
+    """F10"""
+    async with opened(server.url) as store, opened(server.url) as other:
+        await store.insert([job(), job()])
+        (lease,) = await take(store)
+        server.freeze()
+        try:
+            calls = (
+                lambda: store.insert([job()]),
+                lambda: take(store),
+                lambda: store.extend([lease], LEASE),
+                lambda: end(store, lease),
+                lambda: store.find([lease.id]),
+                lambda: store.page(Filter(text="x")),
+                lambda: store.tally(),
+                lambda: store.now(),
+                lambda: store.check(),
+                lambda: other.rescue(),
+                lambda: other.cancel([lease.id], ANN),
+            )
+            began = time.monotonic()
+            answers = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+            assert time.monotonic() - began < DEADLINE
+            assert {type(answer) for answer in answers} == {StoreUnavailable}
+        finally:
+            server.thaw()
+        began = time.monotonic()
+        assert len(await soon(lambda: take(store, 10), within=10)) >= 1
+        assert time.monotonic() - began < 10
+
+
+async def test_a_sleeper_hears_again_after_its_line_was_cut(server: RedisServer) -> None:
+    """F09, F12"""
+    async with opened(server.url) as store, opened(server.url) as other:
+        assert await take(store) == []
+        waiting = asyncio.create_task(store.wait([WORK], 60))
+        await subscribed(server)
+        for _ in range(3):
+            server.command("CLIENT", "KILL", "TYPE", "pubsub")
+            await subscribed(server)
+            assert not waiting.done()
+        await other.insert([job()])
+        async with asyncio.timeout(10):
+            await waiting
+        assert len(await take(store)) == 1
+
+
+async def test_what_came_while_the_line_was_cut_is_heard_of(server: RedisServer) -> None:
+    """F12"""
+    async with opened(server.url) as store, opened(server.url) as other:
+        assert await take(store) == []
+        waiting = asyncio.create_task(store.wait([WORK], 60))
+        await subscribed(server)
+        server.command("CLIENT", "KILL", "TYPE", "pubsub")
+        await other.insert([job()])
+        async with asyncio.timeout(10):
+            await waiting
+        assert len(await take(store)) == 1
+
+
+async def subscribed(server: RedisServer) -> None:
+    """Somebody listens to the bell."""
+    await asyncio.to_thread(
+        until, "a subscriber", lambda: server.command("PUBSUB", "NUMSUB", "relevo:bell")[1]
+    )
+
+
+async def test_cut_connections_are_replaced(server: RedisServer) -> None:
+    """F09"""
+    async with opened(server.url) as store:
+        for _ in range(10):
+            await soon(lambda: store.insert([job()]), within=5)
+            server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            await asyncio.sleep(0.01)
+
+        assert len(await soon(lambda: take(store, 100), within=5)) == 10
+
+
+async def test_a_replica_is_no_place_to_write(server: RedisServer) -> None:
+    """F26"""
+    async with opened(server.url) as store:
+        await store.insert([job()])
+        (lease,) = await take(store)
+        with RedisServer() as other:
+            server.command("REPLICAOF", HOST, other.port)
+            for call in (
+                lambda: store.insert([job()]),
+                lambda: end(store, lease),
+                lambda: store.extend([lease], LEASE),
+            ):
+                with pytest.raises(StoreUnavailable):
+                    await call()
+            server.command("REPLICAOF", "NO", "ONE")
+        await soon(lambda: store.insert([job()]), within=5)
+
+
+async def test_a_busy_server_is_unavailable(server: RedisServer) -> None:
+    """F26"""
+    server.command("CONFIG", "SET", "lua-time-limit", "1")
+    async with opened(server.url) as store:
+        await store.insert([job()])
+        busy = asyncio.create_task(
+            asyncio.to_thread(_quietly, server, "EVAL", "while true do end", 0)
+        )
+        with pytest.raises(StoreUnavailable):
+            while True:
+                await take(store)
+                await asyncio.sleep(0.01)
+        until("the script to be killed", lambda: server.command("SCRIPT", "KILL"))
+        await busy
+        lapsed = await soon(lambda: store.find([new_id()]), within=5)
+        assert lapsed == [None]
+
+
+def _quietly(server: RedisServer, *words: Any) -> None:
+    try:
+        server.command(*words)
+    except Exception as error:  # noqa: BLE001 - it is killed on purpose
+        logging.getLogger(__name__).debug("ended: %s", error)
+
+
+async def test_a_fail_over_by_sentinels_is_followed() -> None:
+    """F23"""
+    with SentinelTrio() as trio:
+        async with opened(f"{trio.url}?wait=1") as store, opened(trio.url) as sleeper:
+            assert store.name == "redis"
+            batch = [job() for _ in range(20)]
+            await store.insert(batch)
+            (lease, *_) = await take(store, 5)
+            assert await take(sleeper, 1, "app:module:sleep") == []
+            waiting = asyncio.create_task(sleeper.wait(["app:module:sleep"], 60))
+            failing = asyncio.create_task(asyncio.to_thread(trio.fail_over))
+            began = time.monotonic()
+            taken = await soon(lambda: take(sleeper, 100), within=20)
+            assert time.monotonic() - began < 15
+            await failing
+            assert len(taken) <= 15
+            assert await soon(lambda: end(store, lease), within=5) == [True]
+            async with opened(trio.url) as third:
+                await soon(lambda: third.insert([job("app:module:sleep")]), within=5)
+            async with asyncio.timeout(10):
+                await waiting
+            assert await store.count(Filter(queue=WORK)) == 20
+
+
+async def test_sentinels_that_know_no_such_master_say_so() -> None:
+    with SentinelTrio() as trio:
+        store = RedisStore(trio.url.replace("relevo-test", "unheard-of"))
+        with pytest.raises(SettingsError, match="unheard-of"):
+            await store.open()
+        await store.close()
+
+
+# a cluster
+
+
+QUEUES = [f"app:module:q{n}" for n in range(12)]
+
+
+@pytest.mark.xdist_group("cluster")
+async def test_a_lost_master_is_followed(cluster: RedisCluster) -> None:
+    """F24"""
+    cluster.flush()
+    async with opened(f"{cluster.url}?wait=1") as store:
+        batch = [job(queue) for queue in QUEUES for _ in range(5)]
+        await store.insert(batch)
+        victim = cluster.master_of(f"relevo:{{{QUEUES[0]}}}")
+        failing = asyncio.create_task(asyncio.to_thread(cluster.fail_over, victim))
+        taken: list[Lease] = []
+        began = time.monotonic()
+        while len(taken) < len(batch) and time.monotonic() - began < 30:
+            taken += await soon(lambda: take(store, 100, *QUEUES), within=20)
+            if len(taken) < len(batch):
+                await asyncio.sleep(0.1)
+            else:
+                assert time.monotonic() - began < 15
+        await failing
+        assert {lease.id for lease in taken} == {new.id for new in batch}
+        settled = await soon(lambda: end(store, *taken), within=10)
+        assert settled == [True] * len(batch)
+        victim.start()
+        cluster.wait_until_whole()
+
+
+@pytest.mark.xdist_group("cluster")
+async def test_slots_move_under_load_and_nothing_is_torn(cluster: RedisCluster) -> None:
+    """F24"""
+    cluster.flush()
+    async with opened(cluster.url) as store:
+        root = f"relevo:{{{WORK}}}"
+        slot, source = key_slot(root.encode()), cluster.master_of(root)
+        target = next(node for node in cluster.masters() if node is not source)
+        acked: list[str] = []
+        ended: list[str] = []
+        moving = asyncio.Event()
+
+        async def produce() -> None:
+            while not moving.is_set():
+                fresh = [job()]
+                await soon(partial(store.insert, fresh), within=20)
+                acked.append(fresh[0].id)
+
+        async def consume() -> None:
+            while not moving.is_set():
+                leases = await soon(lambda: take(store, 5), within=20)
+                if leases:
+                    answers = await soon(partial(end, store, *leases), within=20)
+                    ended.extend(
+                        lease.id for lease, ours in zip(leases, answers, strict=True) if ours
+                    )
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(produce())
+            group.create_task(consume())
+            for one, other in ((source, target), (target, source), (source, target)):
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(cluster.move_slot, slot, one, other)
+            await asyncio.sleep(0.2)
+            moving.set()
+        while leases := await take(store, 100):
+            ended += [lease.id for lease in leases]
+            assert all(await end(store, *leases))
+
+        assert set(ended) == set(acked)
+        assert len(ended) == len(acked)
+        assert cluster.master_of(root) is target
+
+
+@pytest.mark.xdist_group("cluster")
+async def test_a_slot_half_moved_runs_no_script(cluster: RedisCluster) -> None:
+    """F24: a script that finds half of its keys gone would tear a job apart."""
+    cluster.flush()
+    async with opened(cluster.url) as store:
+        await store.insert([job() for _ in range(3)])
+        root = f"relevo:{{{WORK}}}"
+        slot, source = key_slot(root.encode()), cluster.master_of(root)
+        target = next(node for node in cluster.masters() if node is not source)
+        cluster.begin_moving(slot, source, target)
+        source.command("MIGRATE", HOST, target.port, f"{root}:jobs", 0, 5_000)
+
+        for call in (lambda: store.insert([job()]), lambda: take(store, 10)):
+            with pytest.raises(StoreUnavailable):
+                await call()
+
+        cluster.move_slot(slot, source, target)
+        leases = await soon(lambda: take(store, 10), within=5)
+        assert len(leases) == 3
+        assert all(await end(store, *leases))
+        cluster.move_slot(slot, target, source)
+
+
+class Crash(Exception):
+    """Our process dies here."""
+
+
+async def crash(*_: Any, **__: Any) -> Any:
+    raise Crash
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("moment", ["_put", "_tie", "_take_off"])
+async def test_a_bundle_whose_caller_died_is_finished(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """F40"""
+    async with fresh_store(clock, cluster=True) as store:
+        bundle = new_id()
+        children = [job(queue, bundle=bundle) for queue in QUEUES[:4]]
+        edges = tuple(After(child.id) for child in children)
+        parent = job("app:module:parent", bundle=bundle, after=edges)
+        with monkeypatch.context() as patch:
+            patch.setattr(RedisStore, moment, crash)
+            with pytest.raises(Crash):
+                await store.insert([*children, parent])
+        assert await store.rescue() == []
+        clock.advance("11s")
+
+        await store.rescue()
+
+        found = await store.find([new.id for new in [*children, parent]])
+        assert [one and one.state for one in found] == [State.READY] * 4 + [State.WAITING]
+        leases = await take(store, 10, *QUEUES[:4])
+        assert all(await end(store, *leases))
+        assert await state_of(store, parent.id) is State.READY
+        await store.rescue()
+        assert len(await take(store, 10, "app:module:parent")) == 1
+        assert await leftovers() == []
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("verdict", [State.DONE, State.DEAD])
+async def test_a_release_whose_caller_died_is_carried(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, verdict: State
+) -> None:
+    """F37"""
+    async with fresh_store(clock, cluster=True) as store:
+        child = job(QUEUES[0])
+        parent = job(QUEUES[1], after=(After(child.id),))
+        above = job(QUEUES[2], after=(After(parent.id, "continue"),))
+        await store.insert([child, parent, above])
+        (lease,) = await take(store, 1, QUEUES[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(RedisStore, "_carry", crash)
+            with pytest.raises(Crash):
+                await end(store, lease, state=verdict)
+        assert await state_of(store, parent.id) is State.WAITING
+
+        await asyncio.gather(*(store.rescue() for _ in range(3)))
+
+        if verdict is State.DONE:
+            assert await state_of(store, parent.id) is State.READY
+        else:
+            assert await state_of(store, parent.id) is State.DEAD
+            assert await state_of(store, above.id) is State.READY
+        assert await leftovers() == []
+
+
+async def leftovers() -> list[str]:
+    """Keys of what is on its way between slots."""
+    return [key for key in await keyspace(cluster_url()) if key.endswith((":out", ":bundles"))]
+
+
+async def keyspace(url: str) -> list[str]:
+    import redis as client
+
+    if url.startswith("redis+cluster"):
+        first = url.partition("//")[2].partition(",")[0]
+        with client.RedisCluster.from_url(f"redis://{first}") as nodes:
+            return [key.decode() for key in nodes.scan_iter(count=1_000)]
+    with client.Redis.from_url(url) as alone:
+        return [key.decode() for key in alone.scan_iter(count=1_000)]
+
+
+# everything at once, watched from outside
+
+
+KEYS = re.compile(
+    r"relevo:(schema|queues|kinds|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
+    r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|due:[012]|leases|waiting|parked|held"
+    r"|dead|cancelled|done|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
+    r"|laned|lanes|tats|turn:[012]|rest:[012]|effects|concluded|audit|park:[0-9a-f]{40}"
+    r"|pending:[0-9a-f]{32}|group:[0-9a-f]{40}|effects:[0-9a-f]{40}|lane:[0-9a-f]{32}:[012]"
+    r"|line:[0-9a-f]{32}))?)"
+)
+
+
+async def a_full_life(store: RedisStore) -> None:
+    """Every verb, with every kind of job."""
+    odd = "a\x00b:{c}*\n\ud800"
+    child, sibling = job(lane=odd), job("app:module:other", key=odd, unique="forever")
+    parent = job(after=(After(child.id), After(sibling.id, "continue")), bundle=new_id())
+    later = job(delay=60_000, priority=0)
+    await store.insert([child, sibling, parent, later, *[job(keep=0) for _ in range(6)]])
+    ordered = Want(queue=WORK, limit=20, lane_limit=2, rate=(50, 1_000), lane_rate=(9, 1_000))
+    leases = await take(store, 20, ordered, "app:module:other")
+    assert len(leases) == 8
+    assert await store.extend(leases, LEASE) == [True] * 8
+    ends = [State.DONE, State.DEAD, State.PARKED, State.HELD, State.SCHEDULED, State.CANCELLED]
+    endings = [
+        Ending(lease=lease, state=ends[n % 6], park=odd, result=b"1", delay=1)
+        for n, lease in enumerate(leases)
+    ]
+    assert await store.settle(endings) == [True] * 8
+    ids = [lease.id for lease in leases]
+    page = await store.page(Filter(text="{"), limit=3)
+    await store.page(Filter(text="{"), cursor=page.cursor)
+    await store.page(Filter(park=odd))
+    await store.count(Filter(key=odd))
+    await store.groups()
+    await store.edit([Edit(id=id, priority=2, payload=b"[]") for id in ids], ANN)
+    await store.unpark(odd)
+    await store.retry([*ids, parent.id], ANN)
+    await store.discard(ids, ANN)
+    await store.cancel([later.id, ids[0]], ANN)
+    await store.set_mode([WORK, "app:module:empty"], QueueMode.PAUSED, ANN)
+    effect = Effect(job=child.id, queue=WORK, name=odd, key=odd)
+    await store.intend([effect])
+    await store.conclude([Effect(**{**_fields(effect), "state": EffectState.CONFIRMED})], by=ANN)
+    assert (await store.effects(text=odd))[0]
+    await store.remember(
+        [Note(kind=odd, name=odd, value=b"1", ttl=5), Note(kind="k", name="", value=b"1")]
+    )
+    assert await store.recall("k", [""])
+    await store.notes("k")
+    await store.forget("k", [""])
+    await store.beat(WorkerInfo(id=odd, host="h", pid=1, queues=[], concurrency=1), 1)
+    assert await store.workers()
+    await store.leave(odd)
+    await store.audits()
+    await store.tally()
+    await store.rescue(worker="w1")
+    await store.prune(dead_keep=0)
+    await store.wait([WORK], 0.05)
+    await store.now()
+    await store.check()
+    await store.migrate()
+
+
+def _fields(effect: Effect) -> dict[str, Any]:
+    return {name: getattr(effect, name) for name in effect.__struct_fields__}
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("kind", ["redis", "cluster"])
+async def test_every_key_is_one_of_ours(clock: ManualClock, kind: str) -> None:
+    """C31"""
+    async with fresh_store(clock, cluster=kind == "cluster") as store:
+        await a_full_life(store)
+        keys = await keyspace(cluster_url() if kind == "cluster" else redis_url())
+
+    assert len(keys) > 20
+    assert [key for key in keys if not KEYS.fullmatch(key)] == []
+
+
+async def test_a_queue_with_a_foreign_name_gets_no_key(clock: ManualClock) -> None:
+    """B30"""
+    async with fresh_store(clock) as store:
+        for name in ("", "a", "a:b:c:d", "{a}:b:c", "a:b:c\n", "*", "a:b:" + "c" * 130):
+            with pytest.raises(DefinitionError):
+                await store.insert([job(name)])
+            with pytest.raises(DefinitionError):
+                await take(store, 1, name)
+        assert await keyspace(redis_url()) == ["relevo:schema"]
+
+
+async def test_a_restricted_user_is_enough(server: RedisServer) -> None:
+    """C34"""
+    import relevo.stores.redis as package
+
+    words = (package.__doc__ or "").split()
+    first = words.index("SETUSER")
+    rules = [word for word in words[first + 2 :] if word[0] in "+-~&"]
+    rules += ["resetkeys", "resetchannels", "~relevo:*", "&relevo:*"]
+    newer = [rule for rule in rules if not rule.startswith("+role")]
+    with restricted_user(server, "resetkeys", "resetchannels", *newer) as url:
+        async with opened(url) as store:
+            await a_full_life(store)
+            for words_ in (("KEYS", "*"), ("CONFIG", "GET", "*"), ("FLUSHALL",)):
+                with pytest.raises(StoreUnavailable, match="does not let"):
+                    await store._wire.command(b"x", *words_)
+
+
+async def test_a_user_that_may_too_little_is_told_so(server: RedisServer) -> None:
+    with restricted_user(server, "~relevo:*", "+@all", "-info") as url:
+        store = RedisStore(url)
+        with pytest.raises(SettingsError, match="INFO"):
+            await store.open()
+        await store.close()
+    with restricted_user(server, "~other:*", "+@all") as url:
+        store = RedisStore(url)
+        with pytest.raises(StoreUnavailable, match="ACL"):
+            await store.open()
+        await store.close()
+
+
+async def test_a_row_edited_by_hand_ends_among_the_dead(server: RedisServer) -> None:
+    """B36"""
+    async with opened(server.url) as store:
+        rows = [b"", b"x", b"\x80\x04K*.", b"1|1|3|0||u||{}\n{}", b"1|1|3|0||u||[1]\n{}", b"{}"]
+        jobs = [job() for _ in rows] + [job()]
+        await store.insert(jobs)
+        for new, row in zip(jobs, rows, strict=False):
+            server.command("HSET", f"relevo:{{{WORK}}}:jobs", new.id, row)
+        gone = job()
+        await store.insert([gone])
+        server.command("HDEL", f"relevo:{{{WORK}}}:jobs", gone.id)
+
+        leases = await take(store, 10)
+
+        assert [lease.id for lease in leases] == [jobs[-1].id]
+        found = await store.find([new.id for new in jobs])
+        assert [one and one.state for one in found[:-1]] == [State.DEAD] * len(rows)
+        assert {group.type for group in await store.groups()} == {"Unreadable"}
+        assert len((await store.page(Filter())).jobs) == len(jobs)
+        assert await end(store, *leases) == [True]
+
+
+async def test_a_key_of_another_type_is_damage(server: RedisServer) -> None:
+    """B37"""
+    async with opened(server.url) as store:
+        server.command("SET", f"relevo:{{{WORK}}}:jobs", "hello")
+        with pytest.raises(StoreDamaged, match="another program"):
+            await store.insert([job()])
+
+
+async def test_a_sleeping_worker_sends_nothing(server: RedisServer) -> None:
+    """F49"""
+    async with opened(server.url) as store, opened(server.url) as other:
+        assert await take(store, 5, *QUEUES) == []
+        waiting = asyncio.create_task(store.wait(QUEUES, 60))
+        await subscribed(server)
+        await asyncio.sleep(0.1)
+        before = server.info("stats")["total_commands_processed"]
+        await asyncio.sleep(3)
+        after = server.info("stats")["total_commands_processed"]
+        assert after - before <= 2  # INFO itself, and its connection's greeting
+        await other.insert([job(QUEUES[7])])
+        async with asyncio.timeout(5):
+            await waiting
+        assert await asyncio.gather(*(store.wait(QUEUES, 0.5) for _ in range(1))) == [None]
+
+
+async def test_a_claim_over_many_queues_is_one_command(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        await store.insert([job(queue) for queue in QUEUES])
+        await take(store, 1, *QUEUES)
+        before = server.info("commandstats")["cmdstat_evalsha"]["calls"]
+
+        leases = await take(store, 100, *QUEUES)
+        assert all(await end(store, *leases))
+        await store.insert([job(queue) for queue in QUEUES])
+        await store.rescue()
+        await store.find([leases[0].id])
+
+        assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 5
+
+
+async def test_a_job_costs_less_than_a_kilobyte(server: RedisServer) -> None:
+    """F32"""
+    async with opened(server.url) as store:
+        empty = server.info("memory")["used_memory"]
+        count, payload = 10_000, b'"' + b"x" * 200 + b'"'
+        for _ in range(count // 1_000):
+            await store.insert([job(payload=payload, thread=new_id()) for _ in range(1_000)])
+        waiting = server.info("memory")["used_memory"]
+        while leases := await take(store, 1_000):
+            await end(store, *leases)
+        done = server.info("memory")["used_memory"]
+
+        assert (waiting - empty) / count - len(payload) < 1_000
+        assert (done - empty) / count - len(payload) < 1_000
+
+
+async def test_what_is_pruned_leaves_nothing_behind(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """F48"""
+    async with opened(server.url, clock) as store:
+        await a_full_life(store)
+        await store.set_mode([WORK], QueueMode.OPEN, ANN)
+        await store.rescue(worker="w1")
+        found = (await store.page(Filter(), limit=200)).jobs
+        await store.cancel([one.id for one in found], ANN)
+        clock.advance("30d")
+        while await store.prune(dead_keep=1_000):
+            pass
+
+        keys = await keyspace(server.url)
+        kept = [
+            key for key in keys if not re.fullmatch(r".*(:audit|:ever|schema|queues|kinds|\})", key)
+        ]
+        assert kept == []
+
+
+# Redis is no SQL database
+
+
+async def test_no_transaction_can_be_joined(clock: ManualClock) -> None:
+    async with fresh_store(clock) as store:
+        with pytest.raises(MisuseError, match="outbox"):
+            await store.insert_within(object(), [job()])
+        with pytest.raises(MisuseError, match="outbox"):
+            await store.settle_within(object(), [])
+        store.committed([WORK])
+        async with store.turn():
+            assert await store.insert([job()])
