@@ -186,6 +186,8 @@ class Command(Message):
         super().__init_subclass__(**kwargs)
         _freeze(cls, allow)
         owner = cls.__name__
+        if not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+            raise DefinitionError(f"{owner}: write backoff=exponential('15s') or constant('1m')")
         if priority not in PRIORITIES:
             raise DefinitionError(f"{owner}: priority is 'high', 'normal' or 'low'")
         if unique not in ("unfinished", "forever"):

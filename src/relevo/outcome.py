@@ -124,7 +124,8 @@ _MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000
 _VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+|'[^']{0,200}'|\"[^\"]{0,200}\"", re.I)
 _SECRET = re.compile(
     r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:|"
-    r"\b\w{0,40}(?:passw|secret|token|api_?key|authorization|contrase)\w{0,40}[\"']?\s*[=:]\s*[\"']?)"
+    r"\b\w{0,40}(?:passw|secret|token|api_?key|authorization|contrase)\w{0,40}[\"']?\s*[=:]\s*[\"']?"
+    r"(?:(?:bearer|basic)\s+)?)"
     r"(?P<value>[^\s\"'&,;@]{4,4096})|"
     r"\b(?:sk|rk|pk)_(?:live|test)_\w+|\bwhsec_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
     re.I,

@@ -1,0 +1,127 @@
+"""What a failure means for its job, and how it is kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from relevo import (
+    CircuitOpen,
+    PayloadError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    StoreUnavailable,
+    constant,
+)
+from relevo.outcome import Dead, Held, Parked, Retry, Snooze, describe, judge, scrub
+
+BACKOFF = constant("10s", jitter=0)
+
+
+def verdict(error: BaseException, attempt: int = 1, attempts: int = 3) -> object:
+    return judge(error, attempt, attempts, BACKOFF)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("x"), Retry),
+        (ProviderUnavailable("503"), Retry),
+        (ProviderRefused("no"), Dead),
+        (PayloadError("bad"), Dead),
+        (ProviderUncertain("?"), Held),
+        (CircuitOpen("supplier:28"), Parked),
+        (StoreUnavailable("away"), Snooze),
+        (KeyboardInterrupt(), Retry),
+    ],
+)
+def test_errors_are_told_apart(error: BaseException, expected: type) -> None:
+    assert isinstance(verdict(error), expected)
+
+
+def test_the_last_attempt_is_the_end() -> None:
+    assert isinstance(verdict(ValueError("x"), attempt=3), Dead)
+    assert isinstance(verdict(ProviderUnavailable("503"), attempt=3), Dead)
+
+
+def test_what_is_not_the_job_s_fault_spends_nothing_even_at_the_end() -> None:
+    assert isinstance(verdict(StoreUnavailable("away"), attempt=3), Snooze)
+    assert isinstance(verdict(CircuitOpen("x"), attempt=3), Parked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (timedelta(), timedelta(seconds=1)),
+        (timedelta(seconds=-1), timedelta(seconds=1)),
+        (timedelta(seconds=30), timedelta(seconds=30)),
+        (timedelta(days=1_000), timedelta(hours=1)),
+    ],
+)
+def test_a_provider_s_wait_is_honoured_within_reason(asked: timedelta, kept: timedelta) -> None:
+    """B44: within [1 s, 1 h], and the attempt is not burned."""
+    error = ProviderUnavailable("429", retry_after=asked, spends=False)
+
+    outcome = verdict(error, attempt=3)
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.delay == kept
+
+
+def test_a_breaker_s_jobs_are_parked_behind_its_name() -> None:
+    outcome = verdict(CircuitOpen("supplier:28"))
+
+    assert isinstance(outcome, Parked)
+    assert outcome.behind == "breaker:supplier:28"
+
+
+def fail(message: str) -> BaseException:
+    try:
+        raise ValueError(message)
+    except ValueError as error:
+        return error
+
+
+def test_equal_mistakes_have_equal_fingerprints() -> None:
+    one = describe(fail("order 17 of 'Ana' at 0x7f3a: no such row"))
+    two = describe(fail("order 42 of 'Eva' at 0x91bc: no such row"))
+    other = describe(fail("the printer is on fire"))
+
+    assert one.fingerprint == two.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer CANARY123",
+        "postgresql://ana:CANARY123@db/shop",
+        "password=CANARY123 rest",
+        '{"api_key": "CANARY123"}',
+        "contraseña: CANARY123",
+        "token='CANARY123'",
+        "sk_live_CANARY123",
+        "whsec_CANARY123",
+        "eyJhbGciOi.CANARY123.sig",
+    ],
+)
+def test_secrets_are_scrubbed_from_what_is_kept(text: str) -> None:
+    """C20."""
+    kept = describe(fail(text))
+
+    assert "CANARY123" not in kept.message + kept.trace
+    assert "CANARY123" not in scrub(text)
+
+
+def test_control_characters_do_not_reach_a_log() -> None:
+    """C22: no escape sequence, no second line forged with a carriage return."""
+    assert "\x1b" not in scrub("\x1b[31mred\r\n")
+    assert "\r" not in scrub("a\rb")
+
+
+def test_what_is_kept_is_small() -> None:
+    """F08: at most 8 KiB, whatever was raised."""
+    failure = describe(fail("x" * 50_000_000))
+
+    assert len(failure.message.encode()) + len(failure.trace.encode()) <= 8_192
