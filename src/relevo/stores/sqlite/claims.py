@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -389,22 +390,19 @@ _decode_lanes = msgspec.json.Decoder(list[_Lane]).decode
 def _choose(tx: Tx, turn: _Turn, want: Want, count: int) -> list[int]:
     """The jobs whose turn it is: one per lane and round, the lane served longest ago first."""
     lanes = _lanes(tx, turn, want)
-    chosen: list[tuple[int, int, int, int]] = []  # priority, round, lane, seq
-    depth = 1 if want.ordered else -(-count // len(lanes)) if lanes else 0
+    chosen: list[tuple[int, int, int]] = []  # round, lane, seq
+    depth = -(-count // len(lanes)) if lanes else 0
     while lanes:
-        found = _waiting(tx, want, lanes, depth)
         chosen = sorted(
-            (priority, round_, place, seq)
-            for place, (lane, jobs) in enumerate(zip(lanes, found, strict=True))
-            for round_, (seq, priority) in enumerate(jobs[: lane.free])
+            (round_, place, seq)
+            for place, seqs in enumerate(_waiting(tx, want, lanes, depth))
+            for round_, seq in enumerate(seqs[: lanes[place].free])
         )
         if want.ordered or len(chosen) >= count or depth >= count:
             break
-        depth = count
+        depth = count  # some lanes have little: look deeper into the others
     chosen = chosen[:count]
-    taken: dict[int, int] = {}
-    for _, _, place, _ in chosen:
-        taken[place] = taken.get(place, 0) + 1
+    taken = Counter(place for _, place, _ in chosen)
     _serve(tx, want, [(lanes[place], number) for place, number in taken.items()])
     return [seq for *_, seq in chosen]
 
@@ -500,10 +498,10 @@ _LANES = """
 """
 
 
-def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[list[tuple[int, int]]]:
-    """The first due jobs of each lane, each with its priority."""
+def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[list[int]]:
+    """The first due jobs of each lane."""
     if want.ordered:
-        return [[(lane.head, 0)] if lane.head is not None else [] for lane in lanes]
+        return [[lane.head] if lane.head is not None else [] for lane in lanes]
     (found,) = tx.one(
         """
         select json_group_array(json(jobs))
@@ -511,9 +509,9 @@ def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[lis
             select iif(
                 asked.value is null,
                 (
-                    select json_group_array(json_array(seq, priority))
+                    select json_group_array(seq)
                     from (
-                        select seq, priority
+                        select seq
                         from relevo_jobs
                         where state = 10
                           and lane is null
@@ -525,9 +523,9 @@ def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[lis
                     )
                 ),
                 (
-                    select json_group_array(json_array(seq, priority))
+                    select json_group_array(seq)
                     from (
-                        select seq, priority
+                        select seq
                         from relevo_jobs
                         where state = 10
                           and lane is not null
@@ -545,7 +543,7 @@ def _waiting(tx: Tx, want: Want, lanes: Sequence[_Lane], depth: int) -> list[lis
         """,
         (want.queue, tx.now, depth, as_list(lane.name for lane in lanes)),
     )
-    return msgspec.json.decode(found, type=list[list[tuple[int, int]]])
+    return msgspec.json.decode(found, type=list[list[int]])
 
 
 def _serve(tx: Tx, want: Want, lanes: Sequence[tuple[_Lane, int]]) -> None:
