@@ -4,7 +4,7 @@
 -- Answers 1 or 0 for each.
 
 local lease = tonumber(ARGV[4])
-local answer = {}
+local answer, lost = {}, false
 for n = 5, #ARGV, 3 do
   local root, id, token = KEYS[tonumber(ARGV[n])], ARGV[n + 1], ARGV[n + 2]
   local was = status(root, id)
@@ -13,5 +13,9 @@ for n = 5, #ARGV, 3 do
     call('ZADD', root .. ':leases', now + lease, id)
   end
   answer[#answer + 1] = ours and 1 or 0
+  lost = lost or not ours
+end
+if lost then
+  be_the_master()
 end
 return answer

@@ -137,6 +137,12 @@ local function record(state, attempt, began, ended, due, token, worker)
   return table.concat({ state, attempt, began, ended, due, token, worker }, '|')
 end
 
+-- Nobody is told that a lease was lost by a server that has itself been deposed, and may have
+-- forgotten: a replica refuses to write.
+local function be_the_master()
+  call('HSET', KEYS[1], 'at', now)
+end
+
 -- Wakes whoever sleeps on a queue, once per script.
 local rung = {}
 local function ring(root)

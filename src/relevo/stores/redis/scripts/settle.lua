@@ -132,4 +132,7 @@ for n = 5 + 4 * plain, #ARGV, 11 do
   place = place + 1
 end
 
+if lost[1] then
+  be_the_master()
+end
 return { lost, climb_all() }
