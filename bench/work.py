@@ -117,12 +117,10 @@ async def prepare(pipe: Pipe, url: str) -> None:
 async def working(relevo: Relevo) -> AsyncGenerator[Worker]:
     """A worker with its usual settings, stopped politely when the block ends."""
     worker = Worker(relevo)
-    task = asyncio.create_task(worker.run())
-    try:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run())
         yield worker
-    finally:
         worker.stop()
-        await task
 
 
 # draining
