@@ -26,7 +26,7 @@ def run(command: str, folder: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
     done = subprocess.run(
         command,
-        shell=True,
+        shell=True,  # noqa: S602 - the page shows what a person types
         cwd=folder,
         env=clean | {"PATH": tools, "COLUMNS": "200", "PYTHONPATH": str(folder)},
         capture_output=True,
