@@ -24,9 +24,9 @@ _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 def run(command: str, folder: Path) -> str:
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602 - the page shows what a person types
         command,
-        shell=True,  # noqa: S602 - the page shows what a person types
+        shell=True,
         cwd=folder,
         env=clean | {"PATH": tools, "COLUMNS": "200", "PYTHONPATH": str(folder)},
         capture_output=True,
