@@ -6,6 +6,7 @@ does not answer, 130 interrupted. A mistake is one line on standard error.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -31,6 +32,8 @@ def run(args: Sequence[str]) -> int:
     from relevo.errors import DefinitionError, PayloadError, RelevoError, SettingsError, StoreError
 
     _ready_streams()
+    # A verb prints what it did; only `work` also logs, and sets that up itself.
+    logging.getLogger("relevo").addHandler(logging.NullHandler())
     try:
         answer: Any = _program().main(list(args), prog_name="relevo", standalone_mode=False)
         sys.stdout.flush()
@@ -67,16 +70,20 @@ def _program() -> Any:
     from typer.main import get_command
 
     from relevo.cli import (
+        breakers,
         check,
         database,
         dead,
         demo,
         doctor,
         effects,
+        flows,
         jobs,
         look,
         new,
+        outbox,
         queues,
+        recurring,
         top,
         work,
         workers,
@@ -86,7 +93,11 @@ def _program() -> Any:
     root = Verbs("Signed webhook, durable job, effect outside, once.")
     for module in (work, database, doctor, look, top):
         module.add_to(root)
-    for group in (jobs, queues, dead, effects, workers, look, database):
+    for group in (jobs, queues, dead, effects, flows, breakers, workers):
+        root.add(group.group)
+    for group in (recurring.pollers, recurring.schedules):
+        root.add(group)
+    for group in (outbox, look, database):
         root.add(group.group)
     for module in (check, new, demo):
         module.register(root.typer)

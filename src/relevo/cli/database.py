@@ -20,7 +20,7 @@ def add_to(root: Verbs) -> None:
 
 async def migrate(terminal: Terminal) -> None:
     """Bring the store's tables up to date; any number of processes may do it at once."""
-    store = terminal.store()
+    store = terminal.whole()
     try:
         steps = await store.migrate()
     finally:

@@ -12,6 +12,9 @@ from typing import Any, cast
 
 from relevo.app import App
 from relevo.errors import SettingsError
+from relevo.message import Spec
+
+PERIODS = {1_000: "s", 60_000: "m", 3_600_000: "h", 86_400_000: "d"}
 
 
 def load(names: Iterable[str]) -> list[App]:
@@ -38,6 +41,38 @@ def queues_of(app: App) -> set[str]:
 def recurring(app: App) -> set[str]:
     """The queues of its pollers and schedules, whose jobs never end."""
     return {item.command.__relevo__.queue for item in (*app.pollers, *app.schedules)}
+
+
+def limits_of(spec: Spec) -> str:
+    """The limits of a queue in a person's words; empty when it has none."""
+    lane = "" if spec.lane is None else f" per {spec.lane.text}"
+    words: list[str] = []
+    if spec.limit:
+        words.append(f"{spec.limit:,} at once")
+    if spec.lane_limit:
+        words.append(f"{spec.lane_limit:,} at once{lane}")
+    if spec.rate:
+        words.append(_rate(spec.rate))
+    if spec.lane_rate:
+        words.append(f"{_rate(spec.lane_rate)}{lane}")
+    if spec.ordered:
+        words.append(f"in order{lane}")
+    if lane and not words:
+        words.append(f"in turns{lane}")
+    return ", ".join(words)
+
+
+def _rate(rate: tuple[int, int]) -> str:
+    count, ms = rate
+    return f"{count:,}/{PERIODS[ms]}"
+
+
+def specs_of(app: App) -> dict[str, Spec]:
+    """What the first message of each queue says about it."""
+    specs: dict[str, Spec] = {}
+    for binding in (*app.workers, *app.listeners):
+        specs.setdefault(binding.spec.queue, binding.spec)
+    return specs
 
 
 def _load(name: str) -> list[App]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from relevo.cli.loading import limits_of
 from relevo.cli.tables import at, cell, data, short, span, table
 from relevo.cli.terminal import (
     OK,
@@ -43,7 +44,7 @@ def add_to(root: Verbs) -> None:
 
 
 async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
-    """Print the table of contents: queues, workers, listeners, pollers and schedules."""
+    """Print the table of contents: workers, listeners, pollers, schedules, breakers, limits."""
     rows = [
         {
             "app": each.name,
@@ -52,11 +53,13 @@ async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
             "queue": spec.queue,
             "function": f"{function.__module__}.{function.__qualname__}",
             "attempts": spec.attempts,
+            "breaker": None if spec.breaker is None else spec.breaker.template,
+            "limits": limits_of(spec) or None,
         }
         for each in terminal.apps(app)
         for role, takes, spec, function in _contents(each)
     ]
-    columns = ("app", "role", "takes", "queue", "function", "attempts")
+    columns = ("app", "role", "takes", "queue", "function", "attempts", "breaker", "limits")
     terminal.show(rows, lambda: table(columns, ([row[name] for name in columns] for row in rows)))
     if not rows:
         terminal.warn("no app to show: name one with --app module:attribute or RELEVO_APPS")
@@ -68,7 +71,8 @@ def _contents(app: App) -> Iterator[tuple[str, str, Spec, Any]]:
         for each in bindings:
             yield role, each.spec.kind, each.spec, each.function
     for poller in app.pollers:
-        yield "poller", poller.template, poller.command.__relevo__, poller.function
+        takes = f"{poller.template} every {span(poller.every.total_seconds())}"
+        yield "poller", takes, poller.command.__relevo__, poller.function
     for schedule in app.schedules:
         when = f"{schedule.cron} {schedule.tz}"
         yield "schedule", when, schedule.command.__relevo__, schedule.function

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relevo.cli.loading import limits_of, specs_of
 from relevo.cli.tables import STATES, fields, span, table
-from relevo.cli.terminal import NoteOption, Terminal, Verbs
+from relevo.cli.terminal import AppOption, NoteOption, Terminal, Verbs
+from relevo.desk import view
+from relevo.errors import SettingsError
 from relevo.job import State
 from relevo.store import Tally
 
@@ -21,11 +24,25 @@ Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 
 
 @group.verb("ls")
-async def ls(terminal: Terminal) -> None:
-    """List the queues with their counts."""
+async def ls(terminal: Terminal, app: AppOption = None) -> None:
+    """List the queues with their counts, and their limits where the app is named."""
+    limits = _limits(terminal, app)
     async with terminal.desk() as desk:
         tallies = await desk.queues()
-    terminal.show(tallies, lambda: tallies_table(tallies))
+    shown = [{**view(tally), "limits": limits.get(tally.queue)} for tally in tallies]
+    terminal.show(shown, lambda: tallies_table(tallies, limits))
+
+
+def _limits(terminal: Terminal, names: list[str] | None) -> dict[str, str]:
+    try:
+        specs = [specs_of(app) for app in terminal.apps(names)]
+    except SettingsError as error:
+        if names:
+            raise
+        terminal.warn(f"no limits are shown: {error}")
+        return {}
+    every = {queue: limits_of(spec) for some in specs for queue, spec in some.items()}
+    return {queue: words for queue, words in every.items() if words}
 
 
 @group.verb("show")
@@ -93,9 +110,10 @@ def _report(terminal: Terminal, queues: list[str], changed: list[bool], mode: st
     terminal.show(shown, lambda: "\n".join(lines))
 
 
-def tallies_table(tallies: list[Tally]) -> RenderableType:
+def tallies_table(tallies: list[Tally], limits: dict[str, str]) -> RenderableType:
+    last = ("limits",) if limits else ()
     return table(
-        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest"),
+        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest", *last),
         (
             (
                 tally.queue,
@@ -104,6 +122,7 @@ def tallies_table(tallies: list[Tally]) -> RenderableType:
                 tally.counts.get(State.DEAD, 0),
                 tally.counts.get(State.DONE, 0),
                 None if tally.oldest is None else span(tally.oldest / 1000),
+                *(limits.get(tally.queue) for _ in last),
             )
             for tally in tallies
         ),

@@ -21,6 +21,8 @@ COLOURS = {
     "running": "cyan",
     "ready": "blue",
     "scheduled": "blue",
+    "closed": "green",
+    "half_open": "yellow",
     "dead": "red",
     "error": "red",
     "refused": "red",

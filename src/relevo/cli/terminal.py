@@ -27,6 +27,7 @@ import typer
 from relevo.desk import Desk, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, SettingsError
 from relevo.outcome import scrub
+from relevo.relay import Relayed
 from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
 
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 
     from relevo.app import App
     from relevo.settings import Settings
-    from relevo.store import Store
+    from relevo.store import SqlStore, Store
 
 OK, PROBLEM, USAGE, UNAVAILABLE = 0, 1, 2, 3
+SQL = ("sqlite", "postgres")
 WIDE = 1_000
 """Columns of a table that no terminal shows: scripts want whole ids."""
 
@@ -47,6 +49,14 @@ V = TypeVar("V", bound=Verb)
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="The store; otherwise RELEVO_STORE_URL."),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="The database beside a store that is none; otherwise RELEVO_DATABASE_URL.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value, nothing else.")]
 PlainOption = Annotated[bool, typer.Option("--no-color", help="No colours, also on a terminal.")]
@@ -64,9 +74,10 @@ AppOption = Annotated[
 class Terminal:
     """One call of the program."""
 
-    def __init__(self, *, store: str | None, json: bool, plain: bool) -> None:
+    def __init__(self, *, store: str | None, database: str | None, json: bool, plain: bool) -> None:
         self.json = json
         self._url = store
+        self._database = database
         self._plain = plain
         self._settings: Settings | None = None
         self._console: Console | None = None
@@ -87,6 +98,10 @@ class Terminal:
         return self._url or self.settings.store_url
 
     @property
+    def database(self) -> str | None:
+        return self._database or self.settings.database_url
+
+    @property
     def person(self) -> Person:
         """Whoever may read the store's address may do everything to it."""
         try:
@@ -97,19 +112,24 @@ class Terminal:
 
     def store(self) -> Store:
         """The store, not yet open."""
-        hide_password(self.url)
-        try:
-            return open_store(self.url)
-        except ValueError as error:
-            raise SettingsError(f"the store's address cannot be read: {error}") from error
-        except ImportError as error:
-            extra = "postgres" if self.url.startswith("postgres") else "redis"
-            raise SettingsError(f"{error}: pip install 'relevo[{extra}]'") from error
+        return _store(self.url)
+
+    def whole(self) -> Store:
+        """The same with the database beside it, where effects and letters are kept."""
+        store = self.store()
+        ledger = self.ledger(store)
+        return store if ledger is None else Relayed(store, ledger).as_store()
+
+    def ledger(self, store: Store) -> SqlStore | None:
+        """The database beside a store, not yet open; None where the store is one itself."""
+        if self.database is None or store.name in SQL:
+            return None
+        return cast("SqlStore", _store(self.database))
 
     @asynccontextmanager
     async def desk(self) -> AsyncGenerator[Desk]:
         """The desk of the open store."""
-        store = self.store()
+        store = self.whole()
         try:
             await store.open()
             yield Desk(store)
@@ -170,6 +190,17 @@ class Terminal:
         with Progress(*columns, console=stderr, transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda sweep: bar.update(task, completed=sweep.changed + sweep.refused)
+
+
+def _store(url: str) -> Store:
+    hide_password(url)
+    try:
+        return open_store(url)
+    except ValueError as error:
+        raise SettingsError(f"the store's address cannot be read: {error}") from error
+    except ImportError as error:
+        extra = "postgres" if url.startswith("postgres") else "redis"
+        raise SettingsError(f"{error}: pip install 'relevo[{extra}]'") from error
 
 
 _CONTROL = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -248,6 +279,7 @@ def _parameters(*, is_root: bool = False) -> list[inspect.Parameter]:
     shared = [
         parameter("ctx_", typer.Context, inspect.Parameter.empty),
         parameter("store_", StoreOption),
+        parameter("database_", DatabaseOption),
         parameter("json_", JsonOption, False),
         parameter("plain_", PlainOption, False),
     ]
@@ -268,10 +300,13 @@ VersionOption = Annotated[
 ]
 
 
-def _collect(ctx_: typer.Context, store_: str | None, json_: bool, plain_: bool) -> dict[str, Any]:
+def _collect(
+    ctx_: typer.Context, store_: str | None, database_: str | None, json_: bool, plain_: bool
+) -> dict[str, Any]:
     """Shared options may stand anywhere; the one nearest to the verb wins."""
     given = cast("dict[str, Any]", ctx_.ensure_object(dict))
     given["store"] = store_ or given.get("store")
+    given["database"] = database_ or given.get("database")
     given["json"] = json_ or given.get("json", False)
     given["plain"] = plain_ or given.get("plain", False)
     return given
@@ -309,7 +344,7 @@ class Verbs:
             own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
 
             def run(ctx_: typer.Context, **given: Any) -> int:
-                names = ("store_", "json_", "plain_")
+                names = ("store_", "database_", "json_", "plain_")
                 shared = _collect(ctx_, **{name: given.pop(name) for name in names})
                 return run_async(function(Terminal(**shared), **given)) or OK
 

@@ -54,9 +54,9 @@ async def work(
             "no app to work for: name one with --app module:attribute or RELEVO_APPS"
         )
     start_logging(settings.log_level, settings.log_format)
-    hide_password(settings.database_url or "")
+    hide_password(terminal.database or "")
     engine = Relevo(
-        terminal.store(), apps=apps, database=settings.database_url, keep_dead=settings.keep_dead
+        terminal.store(), apps=apps, database=terminal.database, keep_dead=settings.keep_dead
     )
     try:
         queues = [want.queue for want in engine.wants(queue)]

@@ -183,7 +183,7 @@ class Flows(Looking):
         signed = by.acts("retry", note)
         only = None if node is None else flow.node(node).id
         nodes = {each.id: each for each in flow.nodes}
-        again: dict[str, Job] = {}
+        again: set[str] = set()
         for each in reversed(flow.nodes):  # parents come before their children
             parents = [parent for parent in each.before if parent in nodes]
             is_needed = any(
@@ -192,10 +192,9 @@ class Flows(Looking):
             )
             is_asked = each.id == only if only else not parents
             if each.state in _BAD and (is_needed or is_asked):
-                again[each.id] = each
-        return await self._by_layer(
-            flow, list(again.values()), lambda ids: self.store.retry(ids, signed)
-        )
+                again.add(each.id)
+        bad = [each for each in flow.nodes if each.id in again]
+        return await self._by_layer(flow, bad, lambda ids: self.store.retry(ids, signed))
 
     async def _by_layer(
         self,

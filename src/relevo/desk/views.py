@@ -63,7 +63,7 @@ def view(thing: Any) -> Any:
 
 
 def _is_moment(name: str) -> bool:
-    return name.endswith("_at") or name in ("at", "lease_until")
+    return name.endswith("_at") or name in ("at", "until", "lease_until")
 
 
 def _moment(ms: int | None) -> str | None:

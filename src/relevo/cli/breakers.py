@@ -1,0 +1,105 @@
+"""relevo breakers: list, show, open, close, probe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from relevo.cli.tables import ago, at, fields, short, table
+from relevo.cli.terminal import NoteOption, Terminal, Verbs
+from relevo.desk import BreakerView
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+group = Verbs("Breakers: list, show, open, close, probe.", name="breakers")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as supplier:28.")]
+
+
+@group.verb("ls")
+async def ls(terminal: Terminal) -> None:
+    """List the breakers that were ever troubled, open ones first."""
+    async with terminal.desk() as desk:
+        breakers = await desk.breakers()
+    terminal.show(breakers, lambda: breakers_table(breakers))
+
+
+@group.verb("show")
+async def show(terminal: Terminal, name: Name) -> None:
+    """Show one breaker with its last turns."""
+    async with terminal.desk() as desk:
+        seen = await desk.breaker(name)
+    terminal.show(seen, lambda: breaker_text(seen))
+
+
+@group.verb("open")
+async def open_(terminal: Terminal, name: Name, note: NoteOption = "") -> None:
+    """Stop calling: jobs are parked until it is closed, or a probe after the cool-down works."""
+    await _turn(terminal, name, "open", note)
+
+
+@group.verb("close")
+async def close(terminal: Terminal, name: Name, note: NoteOption = "") -> None:
+    """Call again, and let the parked jobs go, spread over time."""
+    await _turn(terminal, name, "close", note)
+
+
+@group.verb("probe")
+async def probe(terminal: Terminal, name: Name, note: NoteOption = "") -> None:
+    """Let one job try now instead of after the cool-down."""
+    await _turn(terminal, name, "probe", note)
+
+
+async def _turn(
+    terminal: Terminal, name: str, verb: Literal["open", "close", "probe"], note: str
+) -> None:
+    async with terminal.desk() as desk:
+        seen = await desk.turn_breaker(name, verb, terminal.person, note)
+    said = {
+        "open": f"{name} is open",
+        "close": f"{name} is closed, and what it held back goes on",
+        "probe": f"{name} is {seen.circuit.state}; one job tries",
+    }
+    terminal.show(seen, lambda: said[verb])
+
+
+def breakers_table(breakers: list[BreakerView]) -> RenderableType:
+    return table(
+        ("breaker", "state", "parked", "next try", "failures", "last turn", "why"),
+        (
+            (
+                each.name,
+                each.circuit.state,
+                each.parked,
+                ago(each.circuit.until),
+                each.circuit.failures,
+                ago(each.circuit.history[-1].at) if each.circuit.history else None,
+                short(each.circuit.history[-1].why, 80) if each.circuit.history else None,
+            )
+            for each in breakers
+        ),
+    )
+
+
+def breaker_text(breaker: BreakerView) -> RenderableType:
+    from rich.console import Group
+
+    circuit = breaker.circuit
+    head = fields(
+        (
+            ("breaker", breaker.name),
+            ("state", circuit.state),
+            ("parked", breaker.parked),
+            ("failures in a row", circuit.failures),
+            ("next try", at(circuit.until)),
+            ("cool-down", f"{circuit.cooldown / 1000:g}s" if circuit.cooldown else None),
+            ("probing job", circuit.probe),
+        )
+    )
+    turns = table(
+        ("at", "state", "why"),
+        ((at(turn.at), turn.state, short(turn.why, 160)) for turn in circuit.history),
+    )
+    return Group(head, "", turns)

@@ -1,0 +1,221 @@
+"""relevo pollers, relevo schedules: list, show, pause, resume, run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from relevo.cli.tables import ago, at, data, fields, short, table
+from relevo.cli.terminal import OK, PROBLEM, AppOption, NoteOption, Reveal, Terminal, Verbs
+from relevo.clock import moment
+from relevo.desk import RecurringView, What, view
+from relevo.payload import mask
+from relevo.schedule import Schedule
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+pollers = Verbs("Pollers: list, show, pause, resume, run.", name="pollers")
+schedules = Verbs("Schedules: list, show, pause, resume, run.", name="schedules")
+TICKS = 3
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The poller's key, such as hotel:999.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+# pollers
+
+
+@pollers.verb("ls")
+async def pollers_ls(terminal: Terminal, reveal: Reveal = False) -> None:
+    """List every key that is polled: its last good turn, its next, what is wrong."""
+    async with terminal.desk() as desk:
+        seen = [_masked(each, reveal) for each in await desk.recurring("poller")]
+    terminal.show(seen, lambda: pollers_table(seen))
+
+
+@pollers.verb("show")
+async def pollers_show(terminal: Terminal, key: Key, reveal: Reveal = False) -> None:
+    """Show one key of a poller with its cursor."""
+    async with terminal.desk() as desk:
+        seen = _masked(await desk.recurring_one("poller", key), reveal)
+    terminal.show(seen, lambda: recurring_text(seen))
+
+
+@pollers.verb("pause")
+async def pollers_pause(terminal: Terminal, key: Key, note: NoteOption = "") -> None:
+    """Switch one key off, until it is resumed."""
+    await _pause(terminal, "poller", key, note)
+
+
+@pollers.verb("resume")
+async def pollers_resume(terminal: Terminal, key: Key, note: NoteOption = "") -> None:
+    """Switch one key on again."""
+    await _resume(terminal, "poller", key, note)
+
+
+@pollers.verb("run")
+async def pollers_run(terminal: Terminal, key: Key, note: NoteOption = "") -> int:
+    """Take the next turn now instead of when it is due."""
+    return await _run(terminal, "poller", key, note)
+
+
+# schedules
+
+
+@schedules.verb("ls")
+async def schedules_ls(terminal: Terminal, app: AppOption = None) -> None:
+    """List every schedule; with its timetable and next ticks where the app is named."""
+    known = _known(terminal, app)
+    async with terminal.desk() as desk:
+        seen = await desk.recurring("schedule")
+        now = await desk.store.now()
+    rows = [_timed(each, known.get(each.name), now) for each in seen]
+    terminal.show(rows, lambda: schedules_table(rows, seen))
+
+
+@schedules.verb("show")
+async def schedules_show(terminal: Terminal, name: Name, app: AppOption = None) -> None:
+    """Show one schedule."""
+    known = _known(terminal, app)
+    async with terminal.desk() as desk:
+        seen = await desk.recurring_one("schedule", name)
+        row = _timed(seen, known.get(seen.name), await desk.store.now())
+    extra = (
+        ("timetable", row["cron"] and f"{row['cron']} {row['tz']}"),
+        ("missed ticks", row["missed"]),
+        ("next ticks", "\n".join(row["ticks"])),
+    )
+    terminal.show(row, lambda: recurring_text(seen, *extra))
+
+
+@schedules.verb("pause")
+async def schedules_pause(terminal: Terminal, name: Name, note: NoteOption = "") -> None:
+    """Let ticks pass without a command, until it is resumed."""
+    await _pause(terminal, "schedule", name, note)
+
+
+@schedules.verb("resume")
+async def schedules_resume(terminal: Terminal, name: Name, note: NoteOption = "") -> None:
+    """Switch a schedule on again; what it missed is not made up for."""
+    await _resume(terminal, "schedule", name, note)
+
+
+@schedules.verb("run")
+async def schedules_run(terminal: Terminal, name: Name, note: NoteOption = "") -> int:
+    """Give a tick now, beside those of its timetable."""
+    return await _run(terminal, "schedule", name, note)
+
+
+# what both do
+
+
+async def _pause(terminal: Terminal, what: What, name: str, note: str) -> None:
+    async with terminal.desk() as desk:
+        changed = await desk.pause_recurring(what, name, terminal.person, note)
+    _told(terminal, name, "paused", changed, f"{name} was paused already")
+
+
+async def _resume(terminal: Terminal, what: What, name: str, note: str) -> None:
+    async with terminal.desk() as desk:
+        changed = await desk.resume_recurring(what, name, terminal.person, note)
+    _told(terminal, name, "on", changed, f"{name} was not paused")
+
+
+async def _run(terminal: Terminal, what: What, name: str, note: str) -> int:
+    async with terminal.desk() as desk:
+        changed = await desk.run_recurring(what, name, terminal.person, note)
+    _told(terminal, name, "due now", changed, f"{name} is running at this moment")
+    return OK if changed else PROBLEM
+
+
+def _told(terminal: Terminal, name: str, mode: str, changed: bool, otherwise: str) -> None:
+    shown = {"name": name, "mode": mode, "changed": changed}
+    terminal.show(shown, lambda: f"{name} is {mode}" if changed else otherwise)
+
+
+def _masked(seen: RecurringView, reveal: bool) -> RecurringView:
+    if reveal or seen.cursor is None:
+        return seen
+    return msgspec.structs.replace(seen, cursor=mask(seen.cursor))
+
+
+def _known(terminal: Terminal, names: list[str] | None) -> dict[str, Schedule]:
+    return {each.name: each for app in terminal.apps(names) for each in app.schedules}
+
+
+def _timed(seen: RecurringView, schedule: Schedule | None, now: int) -> dict[str, Any]:
+    row: dict[str, Any] = view(seen)
+    del row["cursor"]
+    if schedule is None:
+        return {**row, "cron": None, "tz": None, "missed": None, "ticks": []}
+    ticks: list[str] = []
+    tick: int | None = now
+    while len(ticks) < TICKS and (tick := schedule.next_after(tick)) is not None:
+        ticks.append(moment(tick).astimezone(schedule.tz).isoformat())
+    timetable = {"cron": schedule.cron, "tz": str(schedule.tz), "missed": schedule.missed}
+    return {**row, **timetable, "ticks": ticks}
+
+
+def _state(seen: RecurringView) -> str:
+    return "paused" if seen.is_paused else str(seen.state)
+
+
+def pollers_table(seen: list[RecurringView]) -> RenderableType:
+    return table(
+        ("key", "poller", "state", "next", "last good turn", "failures", "last error"),
+        (
+            (
+                each.name,
+                each.function,
+                _state(each),
+                ago(each.next_at),
+                ago(each.last_at),
+                each.failures,
+                short(each.error, 80) or None,
+            )
+            for each in seen
+        ),
+    )
+
+
+def schedules_table(rows: list[dict[str, Any]], seen: list[RecurringView]) -> RenderableType:
+    return table(
+        ("schedule", "state", "timetable", "next tick", "in", "last looked"),
+        (
+            (
+                each.name,
+                _state(each),
+                row["cron"] and f"{row['cron']} {row['tz']}",
+                _wall(row["ticks"][0]) if row["ticks"] else at(each.next_at),
+                ago(each.next_at),
+                ago(each.last_at),
+            )
+            for row, each in zip(rows, seen, strict=True)
+        ),
+    )
+
+
+def _wall(tick: str) -> str:
+    return datetime.fromisoformat(tick).strftime("%a %Y-%m-%d %H:%M %z")
+
+
+def recurring_text(seen: RecurringView, *more: tuple[str, Any]) -> RenderableType:
+    return fields(
+        (
+            ("name", seen.name),
+            ("function", seen.function),
+            ("state", _state(seen)),
+            *more,
+            ("next", at(seen.next_at)),
+            ("last good turn", at(seen.last_at)),
+            ("failures in a row", seen.failures),
+            ("last error", seen.error),
+            ("cursor", data(seen.cursor)),
+            ("job", seen.job),
+            ("queue", seen.queue),
+        )
+    )
