@@ -49,7 +49,13 @@ class Keeper:
         round = 0
         while True:
             # Its own queues each time; those of workers that may all be gone, now and then.
-            lapse = await self._sweep(queues=self._worker.queues if round % ALL_QUEUES else None)
+            try:
+                lapse = await self._sweep(
+                    queues=self._worker.queues if round % ALL_QUEUES else None
+                )
+            except StoreError as error:
+                self._worker.telemetry.trouble("cannot rescue jobs; trying again", error)
+                lapse = 1_000
             round += 1
             wait = length if lapse is None else min(length, max(lapse / 1000, length / 10))
             await asyncio.sleep(wait * random.uniform(1, 1.1))
@@ -58,25 +64,24 @@ class Keeper:
         self, gone: str | None = None, queues: Sequence[str] | None = None
     ) -> int | None:
         """Take back what can be; answers when to look again, as the store does."""
-        try:
-            while True:
-                taken = await self._store.rescue(BATCH, worker=gone, queues=queues)
-                for job in taken:
-                    self._worker.telemetry.rescued(job)
-                if len(taken) < BATCH:
-                    return taken.next_lapse
-        except StoreError as error:
-            self._worker.telemetry.trouble("cannot rescue jobs; trying again", error)
-            return 1_000
+        while True:
+            taken = await self._store.rescue(BATCH, worker=gone, queues=queues)
+            for job in taken:
+                self._worker.telemetry.rescued(job)
+            if len(taken) < BATCH:
+                return taken.next_lapse
 
     async def _neighbours(self) -> None:
         """Take back at once the jobs of a process of this host that is gone."""
         while True:
             await asyncio.sleep(NEIGHBOURS_EVERY)
             self._worker.give_back_hoard()
-            for gone in self._presence.departed():
-                await self._sweep(gone)
-                self._presence.bury(gone)
+            try:
+                for gone in self._presence.departed():
+                    await self._sweep(gone)
+                    self._presence.bury(gone)
+            except (StoreError, OSError) as error:  # OSError: such as no file handle left
+                self._worker.telemetry.trouble("cannot take over from neighbours", error)
 
     async def _breakers(self) -> None:
         """Tend the troubled breakers every second, and learn of others' now and then."""

@@ -65,9 +65,9 @@ class Lifeline(threading.Thread):
                 if now >= beat_at:
                     beat_at = now + BEAT
                     await self._beat(store)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - were this thread to end, every lease would lapse
                 self._worker.telemetry.trouble("cannot keep leases alive; trying again", error)
-                extend_at = beat_at = now + 1
+                extend_at = beat_at = now + min(1, every)
             idle = LOOK if self._worker.flights else min(every, LOOK * 4)
             await asyncio.to_thread(self._stopped.wait, min(idle, every))
         if is_open:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.backoff import exponential
 from relevo.clock import Duration, duration, milliseconds
-from relevo.errors import SettingsError, StoreUnavailable
+from relevo.errors import SchemaMismatch, SettingsError, StoreError
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
 from relevo.keeper import Keeper
@@ -145,7 +145,9 @@ class Worker:
         """Let go of what was parked because nobody knew it, now that somebody may."""
         try:
             await self.engine.release_known()
-        except StoreUnavailable as error:
+        except SchemaMismatch:
+            raise
+        except StoreError as error:
             self.telemetry.trouble("parked jobs of newly known commands stay parked", error)
 
     # claiming
@@ -162,7 +164,10 @@ class Worker:
             asked_at = self._loop.time()
             try:
                 claim = await self.store.claim(self.wants, asked, self.id, milliseconds(self.lease))
-            except StoreUnavailable as error:
+            except SchemaMismatch:
+                raise
+            except StoreError as error:
+                # A damaged store too: the file may be put back, and what runs can still end.
                 failures += 1
                 self.telemetry.trouble("cannot claim jobs; trying again", error)
                 await self._first(asyncio.sleep(_RECONNECT.after(failures).total_seconds()))
@@ -177,7 +182,7 @@ class Worker:
     async def _wait(self, timeout: float) -> None:
         try:
             await self.store.wait(self.queues, timeout)
-        except StoreUnavailable as error:
+        except StoreError as error:
             self.telemetry.trouble("cannot listen for new jobs; trying again", error)
             await asyncio.sleep(1)
 
@@ -293,7 +298,7 @@ class Worker:
             batch = [self._endings.popleft() for _ in range(min(BATCH, len(self._endings)))]
             try:
                 settled = await self.store.settle(batch)
-            except StoreUnavailable as error:
+            except StoreError as error:
                 # The leases stay alive meanwhile, or others take the jobs and these are refused.
                 self._endings.extendleft(reversed(batch))
                 failures += 1

@@ -63,6 +63,10 @@ class Member:
         """Its log."""
         return self.log.read_text(errors="replace")
 
+    def lines(self) -> list[dict[str, Any]]:
+        """Its log, line by line; what is no JSON is left out."""
+        return [json.loads(line) for line in self.said().splitlines() if line.startswith("{")]
+
 
 class Fleet:
     """Workers on one store; leaving the block stops them politely and sees that none had died."""

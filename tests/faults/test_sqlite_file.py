@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from relevo import Relevo
+from relevo.errors import StoreDamaged, StoreError, StoreUnavailable
 from relevo.job import State
 from relevo.store import Filter
 from relevo.stores import open_store
+from relevo.testing import until
 from tests.faults import apps
-from tests.faults.apps import Nap
-from tests.faults.fleet import HOME
+from tests.faults.apps import Nap, Print
+from tests.faults.fleet import HOME, Fleet
 from tests.faults.ledger import Ledger
+from tests.faults.producer import Producer
+from tests.faults.verdict import drained, judged
 
 ENQUEUE = """
 import asyncio, sys
@@ -28,28 +40,228 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "relevo.db"
+
+
+@pytest.fixture
+async def relevo(path: Path, ledger: Ledger) -> AsyncIterator[Relevo]:
+    async with Relevo(f"sqlite:///{path}", apps=[apps.app(ledger)]) as opened:
+        yield opened
+
+
 def enqueue_elsewhere(url: str, number: int) -> None:
     """Another process opens the store, enqueues, and leaves."""
     subprocess.run([sys.executable, "-c", ENQUEUE, url, str(number)], cwd=HOME, check=True)
 
 
 async def test_a_second_handle_does_not_drop_the_locks_of_the_first(
-    tmp_path: Path, ledger: Ledger
+    relevo: Relevo, path: Path
 ) -> None:
     """Or the next process to leave removes the log that the first still writes to."""
-    url = f"sqlite:///{tmp_path / 'relevo.db'}"
-    async with Relevo(url, apps=[apps.app(ledger)]) as relevo:
-        await relevo.enqueue(Nap(1, 0))
-        second = Relevo(url)
-        async with second:
-            await second.enqueue(Nap(2, 0))
-        enqueue_elsewhere(url, 3)
-        await relevo.enqueue(Nap(4, 0))
-        enqueue_elsewhere(url, 5)
-
-        assert await relevo.store.count(Filter(states=frozenset({State.READY}))) == 5
+    url = relevo.store.dsn
+    await relevo.enqueue(Nap(1, 0))
+    second = Relevo(url)
+    async with second:
+        await second.enqueue(Nap(2, 0))
+    enqueue_elsewhere(url, 3)
+    await relevo.enqueue(Nap(4, 0))
+    enqueue_elsewhere(url, 5)
+    assert await relevo.store.count(Filter(states=frozenset({State.READY}))) == 5
+    await relevo.close()
 
     fresh = open_store(url)
     await fresh.open()
     assert await fresh.count(Filter()) == 5
     await fresh.close()
+
+
+async def test_f18_a_locked_database_is_waited_for_then_refused(
+    relevo: Relevo, path: Path, ledger: Ledger, tmp_path: Path
+) -> None:
+    """Another process holds the write lock: every call answers within 5 s, nothing acked is lost.
+
+    Readers are not held up, so that people still see their queues.
+    """
+    with Fleet(relevo.store.dsn, ledger, tmp_path) as fleet:
+        fleet.hire(1)
+        fleet.wait_for(1)
+        async with Producer(relevo, rate=100) as producer:
+            await producer.until_acked(50)
+            with closing(sqlite3.connect(path, isolation_level=None)) as rude:
+                rude.execute("begin exclusive")
+                locked = time.monotonic()
+                await until(lambda: producer.unsure, timeout="8s", what="a refusal")
+                began = time.monotonic()
+                await relevo.store.tally()
+                assert time.monotonic() - began < 2
+                await asyncio.sleep(max(0.0, locked + 6 - time.monotonic()))
+                rude.execute("rollback")
+            released = time.monotonic()
+            before = len(producer.acked)
+            await producer.until_acked(before + 50, timeout=5)
+            assert time.monotonic() - released < 5
+        assert producer.slowest < 5.5
+        await drained(relevo.store, 30, fleet.check)
+
+    await judged(relevo.store, ledger, producer.acked, unsure=producer.unsure, lease=2)
+
+
+async def grow(relevo: Relevo, path: Path, rows: int) -> None:
+    """A reader keeps its snapshot while rows pass; afterwards the log shrinks and stays small."""
+    log = Path(f"{path}-wal")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from relevo_jobs").fetchone()
+        for start in range(0, rows, 1_000):
+            await relevo.enqueue_many(Nap(n, 0) for n in range(start, start + 1_000))
+        grown = log.stat().st_size
+        reader.execute("rollback")
+    live = path.stat().st_size + grown
+
+    async def is_small() -> bool:
+        await relevo.enqueue(Nap(0, 0))
+        return log.stat().st_size < max(live, 80 << 20)
+
+    assert grown > 1 << 20
+    await until(is_small, timeout="15s", what=f"the log of {grown >> 20} MiB is cut back")
+    await until(lambda: path.stat().st_size > grown // 4, timeout="15s", what="a checkpoint")
+    with closing(sqlite3.connect(path)) as look:
+        (pages,) = look.execute("pragma page_count").fetchone()
+        (size,) = look.execute("pragma page_size").fetchone()
+    assert path.stat().st_size + log.stat().st_size < 2 * pages * size + (64 << 20)
+
+
+async def test_f19_the_log_shrinks_when_a_reader_lets_go(relevo: Relevo, path: Path) -> None:
+    await grow(relevo, path, 20_000)
+
+
+@pytest.mark.soak
+async def test_f19_a_million_rows_past_one_reader(relevo: Relevo, path: Path) -> None:
+    await grow(relevo, path, 1_000_000)
+
+
+def _read_only(path: Path) -> Callable[[], None]:
+    path.chmod(0o400)
+    return lambda: path.chmod(0o600)
+
+
+def _moved(path: Path) -> Callable[[], None]:
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    return lambda: aside.rename(path) and None
+
+
+def _replaced(path: Path) -> Callable[[], None]:
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    # By another process: to open and close the file in this one would drop its locks.
+    subprocess.run(["cp", aside, path], check=True)
+    return lambda: aside.rename(path) and None
+
+
+@pytest.mark.parametrize("hurt", [_read_only, _moved, _replaced], ids=lambda one: one.__name__[1:])
+async def test_f21_a_file_taken_away_is_an_error_and_never_a_new_empty_one(
+    hurt: Callable[[Path], Callable[[], None]],
+    relevo: Relevo,
+    path: Path,
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    """While it is away nothing is accepted and workers live; put back, everything goes on."""
+    with Fleet(relevo.store.dsn, ledger, tmp_path, lease="1s") as fleet:
+        [member] = fleet.hire(1)
+        fleet.wait_for(1)
+        await relevo.enqueue_many(Print(number) for number in range(20))
+        await drained(relevo.store, 20)
+        heal = hurt(path)
+        try:
+            with pytest.raises(StoreError, match=r"read-only|moved|replaced"):
+                await relevo.enqueue(Print(1_000))
+            kept = path.stat().st_size if path.exists() else None
+            await until(
+                lambda: "read-only" in member.said() or "while it was in use" in member.said(),
+                timeout="10s",
+                what="the worker says so",
+            )
+            fleet.check()
+            assert (path.stat().st_size if path.exists() else None) == kept
+        finally:
+            heal()
+        healed = time.monotonic()
+        await _accepted(relevo, Print(20))
+        await until(lambda: ledger.counts("effect")[20] == 1, timeout="15s")
+        assert time.monotonic() - healed < 10
+        await drained(relevo.store, 20, fleet.check)
+
+    await judged(relevo.store, ledger, range(21), lease=1)
+
+
+async def _accepted(relevo: Relevo, command: Print) -> None:
+    for _ in range(100):
+        try:
+            await relevo.enqueue(command)
+        except StoreError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+    raise AssertionError("not accepted again within 5 s")
+
+
+def _empty(data: bytes) -> bytes:
+    return b""
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _flipped(data: bytes) -> bytes:
+    """A page of the middle is somebody else's."""
+    middle = len(data) // 2 // 8_192 * 8_192
+    return data[:middle] + os.urandom(8_192) + data[middle + 8_192 :]
+
+
+def _foreign(data: bytes) -> bytes:
+    return b"these are not the bytes you are looking for" * 1_000
+
+
+@pytest.mark.parametrize("damage", [_empty, _cut, _flipped, _foreign], ids=lambda d: d.__name__[1:])
+async def test_f21_a_damaged_file_is_refused_with_advice(
+    damage: Callable[[bytes], bytes], relevo: Relevo, path: Path
+) -> None:
+    await relevo.enqueue_many(Nap(n, 0) for n in range(3_000))
+    await relevo.close()
+    assert not Path(f"{path}-wal").exists()
+    path.write_bytes(damage(path.read_bytes()))
+    hurt = path.read_bytes()
+
+    with pytest.raises(StoreDamaged, match="backup"):
+        async with Relevo(relevo.store.dsn):
+            pass
+    assert path.read_bytes() == hurt
+
+
+async def test_f21_a_torn_log_gives_up_only_what_was_torn(relevo: Relevo, path: Path) -> None:
+    """A log cut by a lying disk: what lies before the cut is there, and the file opens."""
+    for number in range(20):
+        await relevo.enqueue(Nap(number, 0))
+    log = Path(f"{path}-wal")
+    copy = path.with_name("copy.db")
+    subprocess.run(["cp", path, copy], check=True)
+    Path(f"{copy}-wal").write_bytes(log.read_bytes()[:-10_000])
+
+    async with Relevo(f"sqlite:///{copy}") as torn:
+        found = await torn.store.count(Filter())
+    assert 0 < found < 20
+
+
+async def test_a_missing_file_is_made_only_where_nothing_was(path: Path) -> None:
+    """`open` alone never makes a database; migrating does, and says so."""
+    store = open_store(f"sqlite:///{path}")
+    with pytest.raises(StoreError, match="relevo migrate"):
+        await store.open()
+    assert not path.exists()
+    with pytest.raises(StoreUnavailable):
+        await store.tally()
