@@ -54,6 +54,10 @@ class Meta(msgspec.Struct, omit_defaults=True):
     traceparent: str | None = None
 
 
+DONE = Done()
+"""How most runs end; made once, since making one costs as much as decoding the message."""
+
+_DONE = State.DONE
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
 
@@ -93,7 +97,7 @@ class Runner:
             else:
                 value = await self._call_guarded(binding, message, ctx, meta)
             outcome: Outcome = (
-                Done() if value is None else value if isinstance(value, Outcome) else Done(value)
+                DONE if value is None else value if isinstance(value, Outcome) else Done(value)
             )
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -183,6 +187,8 @@ def unknown(kind: str) -> str:
 
 def ending(lease: Lease, outcome: Outcome) -> Ending:
     """An outcome in the store's words."""
+    if outcome is DONE:
+        return Ending(lease=lease, state=_DONE)
     match outcome:
         case Done(None):
             return Ending(lease=lease, state=State.DONE)
