@@ -15,6 +15,7 @@ from relevo.app import App, Binding
 from relevo.backoff import Backoff
 from relevo.batch import Coalescer
 from relevo.breaker import Breakers
+from relevo.budget import Budget
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds, stamp
 from relevo.context import current
 from relevo.desk import Desk
@@ -361,10 +362,16 @@ class Relevo:
         concurrency: int = 100,
         lease: Duration = "15s",
         grace: Duration = "10s",
+        budget: Budget | None = None,
         stop: asyncio.Event | None = None,
     ) -> None:
-        """Serve queues until `stop` is set or the task is cancelled; either way politely."""
-        worker = Worker(self, queues=queues, concurrency=concurrency, lease=lease, grace=grace)
+        """Serve queues until `stop` is set or the task is cancelled; either way politely.
+
+        A `budget` makes an idle worker sleep longer, where the store bills by the command.
+        """
+        worker = Worker(
+            self, queues=queues, concurrency=concurrency, lease=lease, grace=grace, budget=budget
+        )
         running = asyncio.create_task(worker.run(), name="relevo-worker")
         stopped = asyncio.create_task((stop or asyncio.Event()).wait())
         try:

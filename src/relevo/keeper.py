@@ -15,10 +15,7 @@ from relevo.store import BATCH
 if TYPE_CHECKING:
     from relevo.worker import Worker
 
-PRUNE_EVERY = 300.0
 NEIGHBOURS_EVERY = 1.0
-ENSURE_EVERY = 60.0
-LEARN_EVERY = 120
 ALL_QUEUES = 20
 
 
@@ -57,7 +54,8 @@ class Keeper:
                 self._worker.telemetry.trouble("cannot rescue jobs; trying again", error)
                 lapse = 1_000
             round += 1
-            wait = length if lapse is None else min(length, max(lapse / 1000, length / 10))
+            idle = self._worker.pace.sweep
+            wait = idle if lapse is None else min(length, max(lapse / 1000, length / 10))
             await asyncio.sleep(wait * random.uniform(1, 1.1))
 
     async def _sweep(
@@ -86,10 +84,11 @@ class Keeper:
     async def _breakers(self) -> None:
         """Tend the troubled breakers every second, and learn of others' now and then."""
         breakers = self._worker.engine.breakers
+        learn_every = max(1, int(self._worker.pace.learn))
         round = 0
         while True:
             try:
-                if round % LEARN_EVERY == 0:
+                if round % learn_every == 0:
                     await breakers.learn()
                 await breakers.tend()
             except StoreError as error:
@@ -104,14 +103,14 @@ class Keeper:
                 await self._worker.engine.recurring.ensure()
             except Exception as error:  # noqa: BLE001 - a poller's own list of keys may raise anything
                 self._worker.telemetry.trouble("cannot set up pollers; trying again", error)
-            await asyncio.sleep(ENSURE_EVERY * random.uniform(0.8, 1.2))
+            await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
 
     async def _prune(self) -> None:
         dead_keep = milliseconds(self._worker.engine.keep_dead)
         removed = 0
         while True:
             # In small bites, so that the work beside it does not notice.
-            rest = 0.05 if removed >= BATCH else PRUNE_EVERY * random.uniform(0.8, 1.2)
+            rest = 0.05 if removed >= BATCH else self._worker.pace.prune * random.uniform(0.8, 1.2)
             await asyncio.sleep(rest)
             try:
                 removed = await self._store.prune(dead_keep=dead_keep, limit=BATCH)

@@ -19,8 +19,6 @@ from relevo.telemetry import log
 if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
 
-BEAT = 30.0
-BEAT_TTL = 95_000
 BLOCKED = 1.0
 LOOK = 0.5
 OVERSTAY = 30.0
@@ -63,7 +61,7 @@ class Lifeline(threading.Thread):
                     extend_at = now + every
                     await self._extend(store)
                 if now >= beat_at:
-                    beat_at = now + BEAT
+                    beat_at = now + self._worker.pace.beat
                     await self._beat(store)
             except Exception as error:  # noqa: BLE001 - were this thread to end, every lease would lapse
                 self._worker.telemetry.trouble("cannot keep leases alive; trying again", error)
@@ -118,7 +116,7 @@ class Lifeline(threading.Thread):
             started_at=self._started_at,
             note=self._note,
         )
-        await store.beat(info, BEAT_TTL)
+        await store.beat(info, round(worker.pace.beat * 3_000) + 5_000)
 
     def _watch_loop(self, now: float) -> None:
         """Say, with the stack, when a worker blocks the event loop."""

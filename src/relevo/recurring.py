@@ -37,6 +37,10 @@ class Recurring:
         self._pollers = [poller for app in engine.apps for poller in app.pollers]
         self._schedules = [schedule for app in engine.apps for schedule in app.schedules]
 
+    @property
+    def is_any(self) -> bool:
+        return bool(self._pollers or self._schedules)
+
     def bindings(self) -> list[Binding]:
         """What the worker needs to run them like any other job."""
         made = [self._bind(poller, self._poll(poller)) for poller in self._pollers]

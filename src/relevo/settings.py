@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from relevo.budget import Budget, budget_of
 from relevo.clock import duration
 from relevo.errors import DefinitionError, SettingsError
 from relevo.sensitive import HIDDEN, names_secret
@@ -22,13 +23,6 @@ TEST_PREFIX = "RELEVO_TEST_"
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["auto", "json", "text"]
-
-
-class Budget(NamedTuple):
-    """So many store commands in so long a time."""
-
-    commands: int
-    per: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -98,15 +92,7 @@ _STORES = (
 _DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgres", "postgresql+asyncpg")
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://[^\x00-\x1f\x7f]+")
 _HOST = re.compile(r"[\w.:%-]+")
-_BUDGET = re.compile(r"([1-9]\d{0,11})([kM]?)/(minute|hour|day|month)", re.ASCII)
 _APP = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
-_THOUSANDS = {"": 1, "k": 1_000, "M": 1_000_000}
-_PERIODS = {
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "month": timedelta(days=30),
-}
 
 
 def _url(schemes: tuple[str, ...], advice: str) -> Callable[[str], str]:
@@ -174,13 +160,6 @@ def _one_of(*words: str) -> Callable[[str], str]:
         return text.lower()
 
     return parse
-
-
-def _budget(text: str) -> Budget:
-    found = _BUDGET.fullmatch(text.strip())
-    if not found:
-        raise ValueError("is a number of commands per minute, hour, day or month: '10k/day'")
-    return Budget(int(found[1]) * _THOUSANDS[found[2]], _PERIODS[found[3]])
 
 
 def _hidden(value: object) -> str:
@@ -291,7 +270,7 @@ VARIABLES = (
     ),
     Variable(
         "RELEVO_BUDGET",
-        _budget,
+        budget_of,
         "",
         "store commands to stay under, where they are paid for one by one: 10k/day",
     ),

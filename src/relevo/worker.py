@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from relevo.backoff import exponential
+from relevo.budget import Budget, pace_within
 from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import SchemaMismatch, SettingsError, StoreError
 from relevo.ids import new_id
@@ -28,9 +29,6 @@ from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
-
-IDLE_MAX = 30.0
-"""Seconds an idle worker sleeps at most when nothing wakes it: a safety net, not a poll."""
 
 PREFETCH = 0.05
 """Claim ahead what the last seconds' pace would finish in so many seconds; slow jobs: nothing."""
@@ -67,6 +65,7 @@ class Worker:
         concurrency: int = 100,
         lease: Duration = "15s",
         grace: Duration = "10s",
+        budget: Budget | None = None,
     ) -> None:
         if not 1 <= concurrency <= 10_000:
             raise SettingsError(f"concurrency lies between 1 and 10,000, not {concurrency}")
@@ -81,6 +80,13 @@ class Worker:
         self.grace = duration(grace)
         if not timedelta(milliseconds=100) <= self.lease <= timedelta(hours=1):
             raise SettingsError(f"a lease lasts 100 ms to 1 h, not {self.lease}")
+        self.pace = pace_within(
+            budget,
+            store=self.store.name,
+            lease=self.lease,
+            queues=len(self.queues),
+            has_recurring=engine.recurring.is_any,
+        )
         self.flights: dict[str, Flight] = {}  # every lease not yet settled; read by the lifeline
         self.finished = 0
         self._local: deque[Flight] = deque()  # claimed, not yet started
@@ -175,7 +181,9 @@ class Worker:
             failures = 0
             self._take(claim.leases, asked_at)
             if len(claim.leases) < asked:
-                idle = IDLE_MAX if claim.next_due is None else min(IDLE_MAX, claim.next_due / 1000)
+                idle = self.pace.claim
+                if claim.next_due is not None:
+                    idle = min(idle, claim.next_due / 1000)
                 if idle > 0:
                     await self._first(self._wait(idle))
 

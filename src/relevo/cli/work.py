@@ -77,6 +77,7 @@ async def work(
                 concurrency=many,
                 lease=settings.lease,
                 grace=settings.grace,
+                budget=settings.budget,
                 stop=stop,
             )
         finally:
