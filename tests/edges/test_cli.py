@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from relevo.ids import new_id
 from relevo.job import State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id
