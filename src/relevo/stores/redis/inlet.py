@@ -17,7 +17,7 @@ from relevo.errors import MisuseError
 from relevo.ids import new_id
 from relevo.job import Inserted, NewJob, Verdict
 from relevo.stores.redis.frame import Frame, side_by_side, timely
-from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job
+from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job, when
 from relevo.stores.redis.wire import Arg
 
 _jobs = Decoder(list[NewJob])
@@ -91,10 +91,13 @@ class Inlet(Frame):
         """Most jobs need no looking up; False if a draining queue was met and nothing stored."""
         numbers: dict[str, int] = {}
         args: list[Arg] = []
+        timed = any(job.run_at is not None or job.delay > 0 for job in jobs)
         for job in jobs:
             number = numbers.setdefault(job.queue, len(numbers) + 1)
             args += (number, job.id, band(job.priority), pack_job(job))
-        found = await self._store("plain", numbers, len(jobs), args, part)
+            if timed:
+                args.append(when(job))
+        found = await self._store("timed" if timed else "plain", numbers, len(jobs), args, part)
         if found == [-1]:
             return False
         _read_answers(found, answers)
@@ -295,11 +298,10 @@ def _spread_bundles(jobs: Sequence[NewJob]) -> set[str]:
 
 
 def _rich_job(job: NewJob) -> tuple[Arg, ...]:
-    when = f"@{job.run_at}" if job.run_at is not None else f"+{job.delay}" if job.delay > 0 else ""
     return (
         job.id,
         band(job.priority),
-        when,
+        when(job),
         digest(job.key) if job.key is not None else "",
         job.unique[0],
         digest(job.lane) if job.lane is not None else "",

@@ -26,6 +26,8 @@ from relevo.stores.redis.record import (
 from relevo.stores.redis.wire import Arg
 
 AT_ONCE = 500  # ids to look for in one script run
+CROWD = 10_000  # as many are sorted by when they came in
+OWN = "own:"  # in front of the cursors of the others
 TRIES = 5
 SLACK = 3_600_000  # how far a process's clock may be ahead of the store's
 LETTERS = {
@@ -66,6 +68,7 @@ class People(Inlet, Newest):
     @timely
     async def page(self, where: Filter, *, cursor: str | None = None, limit: int = 50) -> Page:
         now = await self.now()
+        own = cursor.startswith(OWN) if cursor is not None else await self._is_crowded(where)
 
         def keep(row: Any) -> Job | None:
             job = read_job(row[1], now, history=False)
@@ -74,12 +77,12 @@ class People(Inlet, Newest):
         jobs, further = await self._newest(
             "walk",
             await self._roots_of(where),
-            _question(where, count=False),
+            _question(where, own=own),
             keep,
-            cursor=cursor,
+            cursor=cursor.removeprefix(OWN) if cursor is not None else None,
             limit=limit,
         )
-        return Page(jobs, further)
+        return Page(jobs, OWN + further if own and further is not None else further)
 
     @timely
     async def count(self, where: Filter, *, most: int = 10_000) -> int:
@@ -186,6 +189,17 @@ class People(Inlet, Newest):
                 rows |= {row[1].decode(): row for row in found}
         return now, rows
 
+    async def _is_crowded(self, where: Filter) -> bool:
+        """Whether one state is asked for that has so many jobs that others hide them.
+
+        They are then shown by that state's own time, so that none has to be searched for.
+        """
+        if len(where.states) != 1 or where.park is not None or where.fingerprint is not None:
+            return False
+        (state,) = where.states
+        tallies = [t for t in await self._tallies() if where.queue in (None, t.queue)]
+        return any(tally.counts.get(state, 0) > CROWD for tally in tallies)
+
     async def _roots_of(self, where: Filter) -> list[tuple[str, bytes]]:
         queues = await self._queues()
         return [(q, self._root(q)) for q in queues if where.queue is None or where.queue == q]
@@ -282,10 +296,10 @@ def _needles(where: Filter) -> list[list[bytes]]:
     return needles
 
 
-def _question(where: Filter, *, count: bool) -> list[Arg]:
+def _question(where: Filter, *, own: bool = False, count: bool = False) -> list[Arg]:
     needles = _needles(where)
     letters = "".join(sorted(LETTERS[state] for state in where.states))
-    question: list[Arg] = [letters]
+    question: list[Arg] = [b"own" if own else b"", letters]
     for value in (where.park, where.fingerprint):
         question += (b"1", to_text(value)) if value is not None else (b"0", b"")
     question += (_begin_of(where.thread), b"1" if count else b"0", len(needles))

@@ -91,14 +91,15 @@ def from_text(data: bytes) -> str:
 
 
 def is_plain(job: NewJob) -> bool:
-    """Ready at once, and nothing about it to look up or to wait for."""
-    return (
-        job.key is None
-        and job.lane is None
-        and job.run_at is None
-        and job.delay <= 0
-        and not job.after
-    )
+    """Nothing about it to look up or to wait for, but perhaps its time."""
+    return job.key is None and job.lane is None and not job.after
+
+
+def when(job: NewJob) -> str:
+    """When a job is due, as insert.lua reads it: '' for at once."""
+    if job.run_at is not None:
+        return f"@{job.run_at}"
+    return f"+{job.delay}" if job.delay > 0 else ""
 
 
 def pack_job(job: NewJob) -> bytes:

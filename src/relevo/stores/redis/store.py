@@ -47,7 +47,7 @@ class RedisStore(People, Ledger, Memory):
             return Claim([])
         self._turn += 1
         start = self._turn % len(wants)
-        turned = [*wants[start:], *wants[:start]]
+        turned = list({want.queue: want for want in [*wants[start:], *wants[:start]]}.values())
         marks = self._bell.marks(want.queue for want in turned)
         who = worker.encode("utf-8", "replace")
         if self._wire.is_cluster:

@@ -1,13 +1,14 @@
 -- Stores jobs, all in this one step.
 -- KEYS  the roots of the queues
--- ARGV  4 'plain' or 'rich', 5 how many jobs, 6 and 7 '' or, for the part of a call that goes to
+-- ARGV  4 'plain', 'timed' or 'rich', 5 how many jobs, 6 and 7 '' or, for the part of a call that goes to
 --       several slots, the moment of the call and the places of these jobs in it; then for each
 --         plain: queue (number of its key), id, band, blob
+--         timed: the same and '' or +delay or @moment
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
 --                waits for others, blob
 --       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy
--- Answers {} when all are new; else position, verdict and id of each that is not. A plain call that
--- meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
+-- Answers {} when all are new; else position, verdict and id of each that is not. A call that is not
+-- rich and meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
 
 local form, count = ARGV[4], tonumber(ARGV[5])
 local began = tonumber(ARGV[6]) or at
@@ -41,7 +42,17 @@ local function known(root, id)
   return is_ended(state and string.sub(state, 1, 1)) and 'done' or 'in_progress'
 end
 
-if form == 'plain' then
+-- When a job is due: now, after a delay, or at a moment of its own.
+local function due_at(when, n)
+  if when == '' then
+    return at + n / 2048
+  end
+  local moment = tonumber(string.sub(when, 2)) + n / 2048
+  return string.sub(when, 1, 1) == '+' and at + moment or moment
+end
+
+if form ~= 'rich' then
+  local width = form == 'timed' and 5 or 4
   if drains then
     return { -1 }
   end
@@ -50,8 +61,8 @@ if form == 'plain' then
     ids[n] = {}
   end
   for n = 0, count - 1 do
-    local mine = ids[tonumber(ARGV[FIRST + 4 * n])]
-    mine[#mine + 1] = ARGV[FIRST + 4 * n + 1]
+    local mine = ids[tonumber(ARGV[FIRST + width * n])]
+    mine[#mine + 1] = ARGV[FIRST + width * n + 1]
   end
   local there = {}
   for n, root in ipairs(KEYS) do
@@ -66,17 +77,20 @@ if form == 'plain' then
     jobs[n], due[n], all[n] = {}, { {}, {}, {} }, {}
   end
   for n = 0, count - 1 do
-    local queue, id = tonumber(ARGV[FIRST + 4 * n]), ARGV[FIRST + 4 * n + 1]
+    local queue, id = tonumber(ARGV[FIRST + width * n]), ARGV[FIRST + width * n + 1]
     if there[queue][id] then
       answer[#answer + 1] = { n, known(KEYS[queue], id), id }
     else
       there[queue][id] = true
       local moment = string.format('%.4f', at + n / 2048)
       local place = rank_from[queue] == at and not places[1] and moment or rank(queue, n)
+      if width == 5 and ARGV[FIRST + width * n + 4] ~= '' then
+        moment = string.format('%.4f', due_at(ARGV[FIRST + width * n + 4], n))
+      end
       local mine = jobs[queue]
       mine[#mine + 1] = id
-      mine[#mine + 1] = now .. ARGV[FIRST + 4 * n + 3]
-      mine = due[queue][ARGV[FIRST + 4 * n + 2] + 1]
+      mine[#mine + 1] = now .. ARGV[FIRST + width * n + 3]
+      mine = due[queue][ARGV[FIRST + width * n + 2] + 1]
       mine[#mine + 1] = moment
       mine[#mine + 1] = id
       mine = all[queue]
@@ -120,15 +134,9 @@ local stands = {} -- id → the job that stands for it
 local fresh = {} -- parents stored by this call
 
 local function store(n, root, id, verdict)
-  local when, key, lane = field(n, 3), field(n, 4), field(n, 6)
+  local key, lane = field(n, 4), field(n, 6)
   local job = { band = field(n, 2), lane = lane }
-  local moment = at + n / 2048
-  local due = moment
-  if string.sub(when, 1, 1) == '+' then
-    due = moment + tonumber(string.sub(when, 2))
-  elseif when ~= '' then
-    due = tonumber(string.sub(when, 2)) + n / 2048
-  end
+  local due = due_at(field(n, 3), n)
   call('HSET', root .. ':jobs', id, now .. field(n, 9))
   call('ZADD', root .. ':all', 'NX', rank(tonumber(field(n, 0)), n), id)
   if key ~= '' then
@@ -141,10 +149,10 @@ local function store(n, root, id, verdict)
   if field(n, 8) == '1' then
     fresh[id] = true
     call('HSET', root .. ':state', id, record('W', 0, '', '', string.format('%.4f', due), '', ''))
-    call('ZADD', root .. ':waiting', moment, id)
+    call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
   else
-    enter_due(root, id, job, due)
+    enter_due(root, id, job, due, verdict == 'new')
   end
   register(root)
   if verdict ~= 'new' then

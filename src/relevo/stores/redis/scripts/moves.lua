@@ -71,8 +71,10 @@ if together and KEYS[1] == prefix .. ':queues' then
   KEYS = all_roots()
 end
 
+local registered = {}
 local function register(root)
-  if together then
+  if together and not registered[root] then
+    registered[root] = true
     call('SADD', prefix .. ':queues', name_of(root))
   end
 end
@@ -146,8 +148,11 @@ end
 -- Wakes whoever sleeps on a queue, once per script.
 local rung = {}
 local function ring(root)
-  if not rung[root] and call('HDEL', root, 'bell') == 1 then
-    rung[root] = true
+  if rung[root] then
+    return
+  end
+  rung[root] = true
+  if call('HDEL', root, 'bell') == 1 then
     call('PUBLISH', prefix .. ':bell', name_of(root) .. '|' .. caller)
   end
 end
@@ -179,10 +184,10 @@ end
 
 -- Into and out of each state.
 
-local function enter_due(root, id, job, moment)
+local function enter_due(root, id, job, moment, is_new)
   if job.lane == '' then
     call('ZADD', root .. ':due:' .. job.band, moment, id)
-    local head = call('HGET', root, 'head')
+    local head = not is_new and call('HGET', root, 'head')
     if head then
       local came = call('ZSCORE', root .. ':all', id)
       if came and tonumber(came) < tonumber(head) then

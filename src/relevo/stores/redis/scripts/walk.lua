@@ -1,17 +1,18 @@
 -- Jobs, newest first, that may be what a filter means; the caller looks again, closely.
 -- KEYS  the roots of the queues
--- ARGV  4 how many, 5 '' or letters of states (r ready, s scheduled, R W P H D X C), 6 '1' if of
---       park 7, 8 '1' if of fingerprint 9, 10 '' or the moment before which there is none, 11 '1'
---       if only to be counted, 12 how many things must be found in the text, then for each how many
---       spellings and these; last for each queue where to start
+-- ARGV  4 how many, 5 '' or 'own' if one state's jobs are wanted in that state's own order instead of
+--       that in which they came in: there are many; 6 '' or letters of states (r ready, s scheduled, R W P H D X C), 7 '1'
+--       if of park 8, 9 '1' if of fingerprint 10, 11 '' or the moment before which there is none,
+--       12 '1' if only to be counted, 13 how many things must be found in the text, then for each
+--       how many spellings and these; last for each queue where to start
 -- Answers for each queue: some rows, rank and a row as read.lua answers it (or its id), and the rank
 -- it got to, '' at the end.
 
-local most, letters = tonumber(ARGV[4]), ARGV[5]
-local park, print = ARGV[6] == '1' and ARGV[7], ARGV[8] == '1' and ARGV[9]
-local oldest, counted = ARGV[10] == '' and '-inf' or ARGV[10], ARGV[11] == '1'
-local needles, place = {}, 13
-for n = 1, tonumber(ARGV[12]) do
+local most, own, letters = tonumber(ARGV[4]), ARGV[5] == 'own', ARGV[6]
+local park, print = ARGV[7] == '1' and ARGV[8], ARGV[9] == '1' and ARGV[10]
+local oldest, counted = ARGV[11] == '' and '-inf' or ARGV[11], ARGV[12] == '1'
+local needles, place = {}, 14
+for n = 1, tonumber(ARGV[13]) do
   needles[n] = {}
   for i = 1, tonumber(ARGV[place]) do
     needles[n][i] = ARGV[place + i]
@@ -19,11 +20,11 @@ for n = 1, tonumber(ARGV[12]) do
   place = place + ARGV[place] + 1
 end
 
-local FEW = 2000
+local FEW = 10000
 local sets = { R = 'leases', W = 'waiting', P = 'parked', H = 'held', D = 'done', X = 'dead',
   C = 'cancelled' }
 
--- The sets that have all the candidates, if together they are few.
+-- The sets that have all the candidates.
 local function candidates(root)
   local keys = {}
   if print then
@@ -40,20 +41,51 @@ local function candidates(root)
       end
       keys[#keys + 1] = root .. ':laned'
     end
-  else
-    return nil
   end
+  return keys
+end
+
+local function are_few(keys)
   local size = 0
   for _, key in ipairs(keys) do
     size = size + call('ZCARD', key)
   end
-  return size <= FEW and keys or nil
+  return keys[1] and size <= FEW
+end
+
+local function by_rank(a, b)
+  return a[2] > b[2]
+end
+
+-- One state's jobs by their place in its own sets.
+local function listed_there(keys, from)
+  local first = letters == 's' and '(' .. now or '-inf'
+  if from == '+inf' and letters == 'r' then
+    from = '(' .. (now + 1)
+  end
+  local found, whole = {}, true
+  for _, key in ipairs(keys) do
+    local rows = call('ZREVRANGEBYSCORE', key, from, first, 'WITHSCORES', 'LIMIT', 0, MOST)
+    whole = whole and #rows < 2 * MOST
+    for n = 1, #rows, 2 do
+      found[#found + 1] = { rows[n], tonumber(rows[n + 1]), rows[n + 1] }
+    end
+  end
+  table.sort(found, by_rank)
+  local rows = {}
+  for n = 1, math.min(#found, MOST) do
+    rows[2 * n - 1], rows[2 * n] = found[n][1], found[n][3]
+  end
+  return rows, whole and #found <= MOST
 end
 
 -- Ids and ranks, newest first, and whether there are no more.
 local function listed(root, from)
   local keys = candidates(root)
-  if not keys then
+  if own then
+    return listed_there(keys, from)
+  end
+  if not are_few(keys) then
     local rows = call('ZREVRANGEBYSCORE', root .. ':all', from, oldest, 'WITHSCORES', 'LIMIT', 0,
       MOST)
     return rows, #rows < 2 * MOST
@@ -66,19 +98,17 @@ local function listed(root, from)
   end
   local bound = from == '+inf' and math.huge or tonumber(string.match(from, '[%d.]+'))
   local past = string.sub(from, 1, 1) == '('
-  local pairs_ = {}
+  local found = {}
   for n, rank in ipairs(read('ZMSCORE', root .. ':all', ids)) do
     local score = tonumber(rank or math.huge)
     if score < bound or score == bound and rank and not past then
-      pairs_[#pairs_ + 1] = { ids[n], rank, score }
+      found[#found + 1] = { ids[n], score, rank }
     end
   end
-  table.sort(pairs_, function(a, b)
-    return a[3] > b[3]
-  end)
+  table.sort(found, by_rank)
   local rows = {}
-  for n, pair in ipairs(pairs_) do
-    rows[2 * n - 1], rows[2 * n] = pair[1], pair[2]
+  for n, one in ipairs(found) do
+    rows[2 * n - 1], rows[2 * n] = one[1], one[3]
   end
   return rows, true
 end
