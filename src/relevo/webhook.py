@@ -98,6 +98,10 @@ class Pairs(Mapping[str, str]):
             raise KeyError(name)
         return self._one(name, values)
 
+    def __contains__(self, name: object) -> bool:
+        wanted = str(name).lower()
+        return any(each == wanted for each, _ in self._pairs)
+
     def _one(self, name: str, values: list[str]) -> str:
         raise NotImplementedError
 
@@ -120,7 +124,16 @@ class Headers(Pairs):
     __slots__ = ()
 
     def __init__(self, pairs: Iterable[tuple[str | bytes, str | bytes]] = ()) -> None:
-        super().__init__([(_letters(name), _letters(value)) for name, value in pairs])
+        # Once for every delivery, so without a call for each header.
+        self._pairs = tuple(
+            [
+                (
+                    (name if isinstance(name, str) else str(name, "latin-1")).lower(),
+                    value if isinstance(value, str) else str(value, "latin-1"),
+                )
+                for name, value in pairs
+            ]
+        )
 
     def _one(self, name: str, values: list[str]) -> str:
         return ", ".join(values)
@@ -163,10 +176,6 @@ class Fields(Pairs):
         if len(values) > 1:
             raise BodyError(f"a field came {len(values)} times", code="duplicate_field")
         return values[0]
-
-
-def _letters(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode("latin-1")
 
 
 def wire(text: str) -> bytes:
