@@ -71,7 +71,7 @@ class Pace:
         return replace(self, **slower)
 
 
-LONGEST = Pace(claim=3_600, sweep=600, beat=600, prune=21_600, learn=1_800, ensure=3_600)
+LONGEST = Pace(claim=300, sweep=600, beat=600, prune=21_600, learn=1_800, ensure=3_600)
 
 
 def idle_cost(pace: Pace, *, slots: int = 1, has_recurring: bool = True) -> float:

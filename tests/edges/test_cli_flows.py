@@ -457,3 +457,52 @@ def test_effects_and_tables_are_those_of_the_database_beside(box: Box) -> None:
         assert row["job"] == effect.job
         subjects = {row["subject"] for row in box("doctor", *beside, "--json").json}
         assert "outbox" in subjects
+
+
+# the budget
+
+
+def budget(box: Box, *args: str) -> dict[str, str]:
+    [row] = [row for row in box("doctor", *args, "--json").json if row["subject"] == "budget"]
+    return row
+
+
+def test_a_budget_means_nothing_to_a_store_that_does_not_bill(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELEVO_BUDGET", "10/day")
+    assert "does not count commands" in budget(box)["message"]
+    assert box("doctor").code == 0
+
+
+@pytest.mark.xdist_group("redis")
+def test_doctor_reckons_what_workers_cost(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RedisServer() as server:
+        at = ("--store", server.url)
+        assert "commands a day; if they are billed" in budget(box, *at)["message"]
+
+        monkeypatch.setenv("RELEVO_BUDGET", "10k/day")
+        told = budget(box, *at)
+        assert told["level"] == "ok"
+        assert "of 10,000 commands a day, 4," in told["message"]
+
+        monkeypatch.setenv("RELEVO_BUDGET", "100/day")
+        answer = box("doctor", *at)
+        assert answer.code == 1
+        assert "Raise it to" in answer.out
+        refused = box("work", "--app", "shop:app", *at)
+        assert (refused.code, "Raise it to" in refused.err) == (2, True)
+
+
+@pytest.mark.xdist_group("redis")
+def test_doctor_counts_what_pollers_ask(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key polled every second: 86,400 turns a day."""
+    with RedisServer() as server:
+        monkeypatch.setenv("RELEVO_BUDGET", "10k/day")
+        box.url = server.url
+        _ensure(box)
+        told = budget(box, "--store", server.url, "--app", "shop:app")
+
+    assert told["level"] == "error"
+    assert "432,000 to pollers: that is too much" in told["message"]
+    assert "times slower with every=" in told["message"]

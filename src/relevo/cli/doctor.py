@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from relevo.cli.loading import queues_of
+from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
+from relevo.cli.loading import queues_of, recurring
 from relevo.cli.tables import span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.desk import Desk
@@ -15,6 +16,7 @@ from relevo.store import Finding, QueueMode
 
 if TYPE_CHECKING:
     from relevo.app import App
+    from relevo.settings import Settings
 
 SKEW = 2.0
 """Seconds by which this machine's clock may differ from the store's before it is worth a word."""
@@ -45,6 +47,7 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
         try:
             async with terminal.desk() as desk:
                 findings += await _look(desk, apps)
+                findings += await _spend(desk, apps, terminal.settings)
         except StoreError as error:
             findings.append(_error("store", error))
             code = UNAVAILABLE
@@ -88,6 +91,60 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                 _warning(tally.queue, f"{held:,} held jobs wait for a person: `relevo effects ls`")
             )
     return findings
+
+
+async def _spend(desk: Desk, apps: list[App], settings: Settings) -> list[Finding]:
+    """What workers cost on a store that bills by the command, and whether the budget allows it."""
+    budget = settings.budget
+    if desk.store.name not in BILLED:
+        told = f"a {desk.store.name} store does not count commands; RELEVO_BUDGET changes nothing"
+        return [] if budget is None else [_ok("budget", told)]
+    queues = len({queue for app in apps for queue in queues_of(app)}) or 1
+    has_recurring = any(recurring(app) for app in apps)
+    slots = queues if desk.store.name == "cluster" else 1
+    try:
+        pace = pace_within(
+            budget,
+            store=desk.store.name,
+            lease=settings.lease,
+            queues=queues,
+            has_recurring=has_recurring,
+        )
+    except SettingsError as error:
+        return [_error("budget", error)]
+    idle = idle_cost(pace, slots=slots, has_recurring=has_recurring)
+    if budget is None:
+        told = f"an idle worker asks {idle:,.0f} commands a day"
+        return [_ok("budget", f"{told}; if they are billed, set RELEVO_BUDGET")]
+    workers = sum(not worker.silent for worker in await desk.workers()) or 1
+    polls = await _polls(desk, apps)
+    asked = idle * workers + polls
+    jobs = max(0, budget.a_day - asked) / JOB
+    told = (
+        f"of {budget.a_day:,.0f} commands a day, {idle * workers:,.0f} go to {workers} idle "
+        f"worker{'s' * (workers > 1)} (which look every {span(pace.claim)} when no bell rings, and "
+        f"after a lost machine's jobs every {span(pace.sweep)}) and {polls:,.0f} to pollers: "
+    )
+    if asked <= budget.a_day:
+        return [_ok("budget", f"{told}{jobs:,.0f} jobs a day are left")]
+    rest = f"that is too much. Raise RELEVO_BUDGET to {asked:,.0f}/day"
+    if workers > 1:
+        rest += ", run fewer workers"
+    if polls:
+        slower = 2 * polls / max(1.0, budget.a_day - idle * workers)
+        rest += f", or make pollers {slower:,.0f} times slower with every="
+    return [Finding(level="error", subject="budget", message=told + rest)]
+
+
+async def _polls(desk: Desk, apps: list[App]) -> float:
+    """Commands a day of the pollers, by the keys that are polled now."""
+    turns = 0.0
+    for app in apps:
+        for poller in app.pollers:
+            counts = (await desk.queue(poller.command.__relevo__.queue)).counts
+            keys = sum(counts.get(state, 0) for state in LIVE)
+            turns += keys * DAY / poller.every.total_seconds()
+    return turns * TURN
 
 
 def _ok(subject: str, message: str) -> Finding:
