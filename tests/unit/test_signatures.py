@@ -17,7 +17,7 @@ import pytest
 import qstash as qstash_sdk
 import standardwebhooks
 import stripe as stripe_sdk
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from qstash.errors import SignatureError as QStashError
 
@@ -845,6 +845,7 @@ NAMES = st.sampled_from(
 )
 
 
+@settings(deadline=None, database=None)
 @given(
     pairs=st.lists(st.tuples(NAMES, VALUES), max_size=5),
     body=st.binary(max_size=40),
@@ -862,6 +863,7 @@ def test_whatever_comes_only_a_signature_error_is_raised(
         assert explain(came, scheme, NOW) != RIGHT
 
 
+@settings(deadline=None, database=None)
 @given(st.sampled_from(sorted(HEADER)), st.data())
 def test_a_signature_with_one_letter_changed_is_refused(name: str, data: st.DataObject) -> None:
     came = signed(name)
@@ -873,6 +875,7 @@ def test_a_signature_with_one_letter_changed_is_refused(name: str, data: st.Data
         refusal(EVERY[name], with_header(came, HEADER[name], changed))
 
 
+@settings(deadline=None, database=None)
 @given(st.sampled_from(sorted(SIGNED)), st.binary(max_size=50), st.binary(max_size=50))
 def test_a_signature_fits_one_body(name: str, body: bytes, other: bytes) -> None:
     came = EVERY[name].sign(delivery(body), NOW)

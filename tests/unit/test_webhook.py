@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -134,6 +134,7 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert msgspec.structs.replace(came, body=b'{"id":"evt_2"}').json == {"id": "evt_2"}
 
 
+@settings(deadline=None, database=None)
 @given(st.binary(max_size=200))
 @example(b'{"a":"\\u0000"}')
 def test_any_bytes_are_json_or_a_body_error(body: bytes) -> None:
@@ -155,6 +156,7 @@ TREES = st.recursive(
 )
 
 
+@settings(deadline=None, database=None)
 @given(TREES, st.booleans())
 def test_whatever_is_json_comes_back(tree: Any, escaped: bool) -> None:
     assert parse_json(json.dumps(tree, ensure_ascii=escaped).encode()) == tree
