@@ -103,9 +103,8 @@ declare
     _quiet uuid[];
 begin
     ids := '{}';
-    insert into relevo.queues (queue) values (_queue) on conflict do nothing;
-    -- Claims of this queue go one by one from here: limits are counted, not guessed.
-    select * into _book from relevo.queues where queue = _queue for update;
+    -- The caller holds this row: claims of a queue go one by one, limits are counted, not guessed.
+    select * into _book from relevo.queues where queue = _queue;
 
     if _ordered then
         if not _book.ordered then
@@ -388,6 +387,25 @@ begin
         left join relevo.queues as q on q.queue = w.queue
         where q.mode is distinct from 'paused'
     ) as w;
+
+    if _turned is not null then
+        -- One by one in the order of their names: claims with other turns must not cross.
+        insert into relevo.queues (queue)
+        select queue
+        from unnest(_queues) with ordinality as w (queue, place)
+        where place = any (_turned)
+        order by queue
+        on conflict do nothing;
+        perform
+        from relevo.queues
+        where queue in (
+            select queue
+            from unnest(_queues) with ordinality as w (queue, place)
+            where place = any (_turned)
+        )
+        order by queue
+        for update;
+    end if;
 
     -- At first an even share for each queue, then what is left for whoever has more.
     _share := ceil(_count::numeric / greatest(_open, 1));

@@ -29,86 +29,101 @@ set enable_mergejoin = off
 as $$
 declare
     _now constant bigint := relevo.moment(_skew);
-    _one record;
-    _row record;
-    _due bigint;
-    _done uuid[] := '{}';
-    _befores text[] := '{}';
-    _queues text[] := '{}';
-    _lanes uuid[] := '{}';
-    _dues bigint[] := '{}';
-    _parents uuid[] := '{}';
+    _dues bigint[];
+    _live uuid[];
+    _back uuid[];
+    _befores text[];
+    _ends text[];
+    _parents uuid[];
 begin
+    select array_agg(id), array_agg(_now + _spread * (place - 1) / cardinality(_ids))
+    into _ids, _dues
+    from (
+        select id, min(place) as place
+        from unnest(_ids) with ordinality as n (id, place)
+        group by id
+        order by id
+    ) as named;
     perform from relevo.ended where id = any (_ids) order by id for update;
     perform from relevo.jobs where id = any (_ids) order by id for update;
-    for _one in
-        select id, place from unnest(_ids) with ordinality as n (id, place)
-    loop
-        _due := _now + _spread * (_one.place - 1) / cardinality(_ids);
+
+    with again as (
         update relevo.jobs as j
-        set state = 0, attempt = 0, run_at = _due, park = null
-        from relevo.jobs as old
-        where j.id = _one.id and old.id = j.id
+        set state = 0, attempt = 0, run_at = w.due, park = null
+        from unnest(_ids, _dues) as w (id, due), relevo.jobs as old
+        where j.id = w.id and old.id = w.id
             and (j.state in (3, 4) or (j.state = 0 and j.run_at > _now))
-            and not _one.id = any (_done)
-        returning j.queue, j.lane, relevo.state_name(old.state, old.run_at, _now) as before
-        into _row;
-        if not found then
-            -- A parent waits again for its live children, and is of no use after a fatal one.
-            insert into relevo.jobs (
-                id, seq, run_at, inserted_at, keep, attempts, state, priority, child, forever,
-                keyhash, queue, kind, key, lane, lane_name, thread, cause, flow, node, error_type,
-                error_message, error_trace, fingerprint, note, history, meta, result, payload
+        returning j.id, relevo.state_name(old.state, old.run_at, _now) as before
+    )
+    select coalesce(array_agg(id), '{}'), coalesce(array_agg(before), '{}')
+    into _live, _befores
+    from again;
+
+    -- A parent waits again for its live children, and is of no use after a fatal one.
+    with again as (
+        insert into relevo.jobs (
+            id, seq, run_at, inserted_at, keep, attempts, state, priority, child, forever,
+            keyhash, queue, kind, key, lane, lane_name, thread, cause, flow, node, error_type,
+            error_message, error_trace, fingerprint, note, history, meta, result, payload
+        )
+        select
+            r.id, seq, w.due, inserted_at, keep, attempts,
+            case
+                when exists (select from relevo.edges as e where e.parent = r.id) then 2
+                else 0
+            end,
+            priority, exists (select from relevo.edges as e where e.child = r.id), forever,
+            keyhash, queue, kind, key, lane, lane_name, thread, cause, flow, node, error_type,
+            error_message, error_trace, fingerprint, note, history, meta, result, payload
+        from unnest(_ids, _dues) as w (id, due)
+        join relevo.ended as r on r.id = w.id
+        where r.state > 5
+            and not exists (
+                select
+                from relevo.edges as e
+                join relevo.ended as c on c.id = e.child
+                where e.parent = r.id and e.fatal and c.state > 5
             )
-            select
-                id, seq, _due, inserted_at, keep, attempts,
-                case when exists (select from relevo.edges as e where e.parent = r.id)
-                     then 2 else 0 end,
-                priority, exists (select from relevo.edges as e where e.child = r.id), forever,
-                keyhash, queue, kind, key, lane, lane_name, thread, cause, flow, node, error_type,
-                error_message, error_trace, fingerprint, note, history, meta, result, payload
-            from relevo.ended as r
-            where r.id = _one.id and r.state > 5
-                and not exists (
-                    select
-                    from relevo.edges as e
-                    join relevo.ended as c on c.id = e.child
-                    where e.parent = r.id and e.fatal and c.state > 5
-                )
-            on conflict do nothing;
-            continue when not found;
-            delete from relevo.ended
-            where id = _one.id
-            returning queue, lane, relevo.state_name(state, run_at, _now) as before
-            into _row;
-            if exists (select from relevo.edges as e where e.parent = _one.id) then
-                _parents := _parents || _one.id;
-            end if;
-        end if;
-        _done := _done || _one.id;
-        _befores := _befores || _row.before;
-        _queues := _queues || _row.queue;
-        _lanes := _lanes || _row.lane;
-        _dues := _dues || _due;
-    end loop;
-    if cardinality(_done) > 0 then
-        if cardinality(_parents) > 0 then
-            perform relevo.attach_parents(_now, _parents);
-        end if;
-        perform relevo.touch_lanes(_queues, _lanes, _dues);
-        perform relevo.wake(_queues);
-        perform relevo.write_down(
-            _now, _who, 'retry', _note,
-            array(select replace(id::text, '-', '') from unnest(_done) as d (id)), _befores,
-            array(
-                select relevo.state_name(j.state, j.run_at, _now)
-                from unnest(_done) with ordinality as d (id, place)
-                left join relevo.jobs as j on j.id = d.id
-                order by place
-            )
-        );
+        order by keyhash, r.id
+        on conflict do nothing
+        returning id, state
+    )
+    select coalesce(array_agg(id), '{}'), array_agg(id) filter (where state = 2)
+    into _back, _parents
+    from again;
+    with gone as (
+        delete from relevo.ended
+        where id = any (_back)
+        returning id, relevo.state_name(state, run_at, _now) as before
+    )
+    select coalesce(array_agg(id), '{}'), coalesce(array_agg(before), '{}')
+    into _back, _ends
+    from gone;
+    _live := _live || _back;
+    if cardinality(_live) = 0 then
+        return _live;
     end if;
-    return _done;
+
+    if _parents is not null then
+        perform relevo.attach_parents(_now, _parents);
+    end if;
+    perform
+        relevo.touch_lanes(array_agg(queue), array_agg(lane), array_agg(run_at)),
+        relevo.wake(array_agg(queue))
+    from relevo.jobs
+    where id = any (_live);
+    perform relevo.write_down(
+        _now, _who, 'retry', _note,
+        array(select replace(id::text, '-', '') from unnest(_live) as d (id)),
+        _befores || _ends,
+        array(
+            select relevo.state_name(j.state, j.run_at, _now)
+            from unnest(_live) with ordinality as d (id, place)
+            left join relevo.jobs as j on j.id = d.id
+            order by place
+        )
+    );
+    return _live;
 end $$;
 
 -- Ends jobs that have not ended; answers those.
