@@ -26,6 +26,7 @@ from relevo.stores.sqlite.transaction import (
     text,
 )
 
+STORED = (Verdict.NEW, Verdict.REOPENED)
 GROUPS = 8  # claims whose endings are worth a statement each
 OUTCOMES = {
     State.DEAD: "dead",
@@ -50,12 +51,12 @@ def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
     stored = _store(tx, fresh, first)
     if not closed and stored == len(fresh):
         return [Inserted(job.id, Verdict.NEW) for job in jobs]
-    known = _known_ids(tx, fresh)
+    known = _known_ids(tx, jobs)
     ours = {job.id: first + place for place, job in reversed(list(enumerate(fresh)))}
     answers: list[Inserted] = []
     for job in jobs:
         seq, state = known.get(job.id, (None, READY))
-        if job.queue in closed:
+        if seq is None:
             answers.append(Inserted(job.id, Verdict.CLOSED))
         elif seq == ours.pop(job.id, None):
             answers.append(Inserted(job.id, Verdict.NEW))
@@ -87,90 +88,89 @@ def _known_ids(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, tuple[int, int]]:
 
 def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert where keys, bundles or flows are involved: decide about each job, then store."""
-    known = _known_ids(tx, jobs)
-    taken = _live_keys(tx, jobs)
-    lasting = _lasting_keys(tx, jobs)
-    closed = _closed(tx, jobs)
-    answers: list[Inserted] = []
-    for job in jobs:
-        answer = _judge(job, known, taken, lasting, job.queue in closed)
-        answers.append(answer)
-        if answer.verdict in (Verdict.NEW, Verdict.REOPENED):
-            known[answer.id] = (0, READY)
-            if job.key is not None:
-                taken[job.queue, text(job.key)] = answer.id
-    refused = {
-        job.bundle: answer
-        for job, answer in zip(jobs, answers, strict=True)
-        if job.bundle is not None and answer.verdict not in (Verdict.NEW, Verdict.REOPENED)
-    }
-    if refused:
-        answers = _all_or_none(jobs, answers, refused)
-    pairs = list(zip(jobs, answers, strict=True))
-    fresh = [job for job, answer in pairs if answer.verdict in (Verdict.NEW, Verdict.REOPENED)]
-    reopened = {
-        answer.id: job
-        for job, answer in pairs
-        if answer.verdict is Verdict.REOPENED and answer.id != job.id
-    }
-    if reopened:
-        lifted = {id(job) for job in reopened.values()}
-        fresh = [job for job in fresh if id(job) not in lifted]
-        for standing, job in reopened.items():
-            _reopen(tx, standing, job)
-    first = tx.take_seqs(len(fresh))
-    _store(tx, fresh, first)
-    _keep_keys(tx, [(job, a) for job, a in pairs if a.verdict in (Verdict.NEW, Verdict.REOPENED)])
-    if any(job.after for job in fresh) or any(job.after for job in reopened.values()):
-        stands = {job.id: answer.id for job, answer in pairs}
-        parents = {job.id: job.after for job in fresh if job.after}
-        parents |= {standing: job.after for standing, job in reopened.items() if job.after}
+    answers = _Judge(tx, jobs).judge_all(jobs)
+    pairs = [pair for pair in zip(jobs, answers, strict=True) if pair[1].verdict in STORED]
+    fresh = [job for job, answer in pairs if answer.id == job.id]
+    for job, answer in pairs:
+        if answer.id != job.id:
+            _reopen(tx, answer.id, job)
+    _store(tx, fresh, tx.take_seqs(len(fresh)))
+    _keep_keys(tx, pairs)
+    parents = {answer.id: job.after for job, answer in pairs if job.after}
+    if parents:
+        stands = {job.id: answer.id for job, answer in zip(jobs, answers, strict=True)}
         flows.attach(tx, parents, stands)
     return answers
 
 
-def _judge(
-    job: NewJob,
-    known: dict[str, tuple[int, int]],
-    taken: dict[tuple[str, str], str],
-    lasting: dict[tuple[str, bytes], tuple[str, int | None, int]],
-    closed: bool,
-) -> Inserted:
-    if job.id in known:
-        return Inserted(job.id, _standing(known[job.id][1]))
-    if closed:
-        return Inserted(job.id, Verdict.CLOSED)
-    if job.key is None:
+class _Judge:
+    """What is to become of each job of a batch; the second of two sees the first."""
+
+    def __init__(self, tx: Tx, jobs: Sequence[NewJob]) -> None:
+        self._states = {id_: state for id_, (_, state) in _known_ids(tx, jobs).items()}
+        self._taken = _live_keys(tx, jobs)
+        self._lasting = _lasting_keys(tx, jobs)
+        self._closed = _closed(tx, jobs)
+
+    def judge_all(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """One answer for each, bundle by bundle."""
+        bundles: dict[object, list[int]] = {}
+        for place, job in enumerate(jobs):
+            bundles.setdefault(place if job.bundle is None else job.bundle, []).append(place)
+        answers: dict[int, Inserted] = {}
+        for places in bundles.values():
+            answers.update(zip(places, self._judge([jobs[place] for place in places]), strict=True))
+        return [answers[place] for place in range(len(jobs))]
+
+    def _judge(self, bundle: Sequence[NewJob]) -> list[Inserted]:
+        """All are stored, or none: those that could have been share the answer of one refused."""
+        answers: list[Inserted] = []
+        for job in bundle:
+            answer = self._judge_one(job)
+            answers.append(answer)
+            if answer.verdict in STORED:
+                self._states[answer.id] = READY
+                if job.key is not None:
+                    self._taken[job.queue, text(job.key)] = answer.id
+        ours = {answer.id for answer in answers if answer.verdict in STORED}
+        refused = [answer for answer in answers if answer.id not in ours]
+        if not refused:
+            return answers
+        for job, answer in zip(bundle, answers, strict=True):
+            if answer.verdict in STORED:
+                # Nobody after this may take it for stored.
+                self._states.pop(answer.id)
+                if job.key is not None:
+                    self._taken.pop((job.queue, text(job.key)))
+        return [
+            answer if answer.id not in ours else _shared(refused[0], job)
+            for job, answer in zip(bundle, answers, strict=True)
+        ]
+
+    def _judge_one(self, job: NewJob) -> Inserted:
+        if job.id in self._states:
+            return Inserted(job.id, _standing(self._states[job.id]))
+        if job.queue in self._closed:
+            return Inserted(job.id, Verdict.CLOSED)
+        if job.key is None:
+            return Inserted(job.id, Verdict.NEW)
+        owner = self._taken.get((job.queue, text(job.key)))
+        if owner is not None:
+            return Inserted(owner, Verdict.IN_PROGRESS)
+        if job.unique == "forever":
+            entry = self._lasting.get((job.queue, _hash(job.key)))
+            if entry is not None:
+                owner, state, lost = entry
+                if state in (DEAD, CANCELLED):
+                    return Inserted(owner, Verdict.REOPENED)
+                if lost:
+                    return Inserted(job.id, Verdict.REOPENED)
+                return Inserted(owner, Verdict.DONE)
         return Inserted(job.id, Verdict.NEW)
-    owner = taken.get((job.queue, text(job.key)))
-    if owner is not None:
-        return Inserted(owner, Verdict.IN_PROGRESS)
-    if job.unique == "forever":
-        entry = lasting.get((job.queue, _hash(job.key)))
-        if entry is not None:
-            owner, state, lost = entry
-            if state in (DEAD, CANCELLED):
-                return Inserted(owner, Verdict.REOPENED)
-            if lost:
-                return Inserted(job.id, Verdict.REOPENED)
-            return Inserted(owner, Verdict.DONE)
-    return Inserted(job.id, Verdict.NEW)
 
 
-def _all_or_none(
-    jobs: Sequence[NewJob], answers: list[Inserted], refused: dict[str, Inserted]
-) -> list[Inserted]:
-    """A bundle with one refused member is not stored: its other members share that answer."""
-    shared: list[Inserted] = []
-    for job, answer in zip(jobs, answers, strict=True):
-        reason = refused.get(job.bundle) if job.bundle is not None else None
-        if reason is None or answer.verdict not in (Verdict.NEW, Verdict.REOPENED):
-            shared.append(answer)
-        elif reason.verdict is Verdict.CLOSED:
-            shared.append(Inserted(job.id, Verdict.CLOSED))
-        else:
-            shared.append(reason)
-    return shared
+def _shared(reason: Inserted, job: NewJob) -> Inserted:
+    return Inserted(job.id, Verdict.CLOSED) if reason.verdict is Verdict.CLOSED else reason
 
 
 def _hash(key: str) -> bytes:
