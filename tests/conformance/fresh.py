@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -43,24 +42,8 @@ async def _fresh_sqlite(clock: ManualClock, folder: Path) -> AsyncIterator[Store
         await store.close()
 
 
-def _exists(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _is_written(name: str) -> bool:
-    engine = "redis" if name == "cluster" else name
-    server = engine == "sqlite" or _exists(f"tests.servers.{engine}")
-    return server and _exists(f"relevo.stores.{engine}.store")
-
-
 STORES = [
     # One process per server: every test of a store that has one goes to the same worker of xdist.
     pytest.param(name, id=name, marks=[] if name == "sqlite" else pytest.mark.xdist_group(name))
     for name in NAMES
-    if _is_written(name)
 ]
-
-SQL_STORES = [store for store in STORES if store.id in ("sqlite", "postgres")]

@@ -33,7 +33,9 @@ WANTS = [
     Want(queue=QUEUE, limit=3),
 ]
 numbers = st.integers(0, 1_000)
-batches = st.lists(st.tuples(st.sampled_from(LANES), st.integers(0, 2)), min_size=1, max_size=5)
+batches = st.lists(
+    st.tuples(st.sampled_from(LANES), st.sampled_from([1, 1, 1, 0, 2])), min_size=1, max_size=5
+)
 
 
 @dataclass
@@ -136,9 +138,13 @@ class LaneStory(StoreStory):
             priorities = {row.id: row.priority for row in due[lane]}
             mine = [priorities[lease.id] for lease in leases if lease.lane == lane]
             assert mine == sorted(priorities.values())[: len(mine)]
-            # Lanes take turns: none gets two more than another that had one more to give.
+        # Lanes take turns: none gets two more than another that had one more to give. Whether
+        # priority or the turn comes first among lanes, nobody promised.
+        if len({row.priority for rows in due.values() for row in rows}) == 1:
             assert all(
-                taken[lane] <= taken[other] + 1 or taken[other] == room[other] for other in LANES
+                taken[lane] <= taken[other] + 1 or taken[other] == room[other]
+                for lane in LANES
+                for other in LANES
             ), (room, taken)
         rows = {row.id: row for row in self.rows}
         for lease in leases:
