@@ -244,7 +244,7 @@ def test_a_flow_s_payloads_are_masked(box: Box) -> None:
     ("args", "code"),
     [
         (("flows", "show", "nothing"), 1),
-        (("flows", "explain", new_id()), 1),
+        (("flows", "explain", "01a1e1ae0000700080000000000000ff"), 1),
         (("flows", "cancel", "../../etc/passwd"), 1),
         (("flows", "ls", "--cursor", "tampered"), 2),
         (("breakers", "show", "nobody"), 1),
