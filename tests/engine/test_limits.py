@@ -1,0 +1,287 @@
+"""Limits, rates, order, turns and priorities: an application says them, a fleet keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from relevo import App, Command, Context, Relevo, Retry, constant, per_key
+from relevo.errors import DefinitionError
+from relevo.job import State
+from relevo.store import Filter
+from relevo.testing import ManualClock, drain, until, working
+
+Start = Callable[..., Relevo]
+DONE = frozenset({State.DONE})
+
+
+class Few(Command, queue="test:limits:few", limit=3):
+    n: int
+
+
+class FewEach(Command, queue="test:limits:few-each", limit=per_key("supplier:{supplier}", 2)):
+    supplier: int
+    n: int
+
+
+class Paced(Command, queue="test:limits:paced", rate="60/m"):
+    n: int
+
+
+class PacedEach(Command, queue="test:limits:paced-each", rate=per_key("hotel:{hotel}", "10/m")):
+    hotel: int
+    n: int
+
+
+class Ordered(
+    Command,
+    queue="test:limits:ordered",
+    ordered="guest:{guest}",
+    attempts=5,
+    backoff=constant("200ms", jitter=0),
+):
+    guest: str
+    n: int
+
+
+class Fair(Command, queue="test:limits:fair", fair="hotel:{hotel}"):
+    hotel: str
+    n: int
+
+
+class Plain(Command, queue="test:limits:plain"):
+    name: str
+
+
+class Gauge:
+    """How many run at once, by key, and how many ran."""
+
+    def __init__(self) -> None:
+        self.running: Counter[object] = Counter()
+        self.most: Counter[object] = Counter()
+        self.ran: list[object] = []
+
+    async def pass_through(self, key: object, what: object) -> None:
+        for each in (key, "all"):
+            self.running[each] += 1
+            self.most[each] = max(self.most[each], self.running[each])
+        # Long enough for a second worker to come in, if it were let.
+        await asyncio.sleep(0.005)
+        self.running.subtract((key, "all"))
+        self.ran.append(what)
+
+
+async def test_no_more_than_the_limit_run_at_once_in_the_whole_fleet(start: Start) -> None:
+    gauge = Gauge()
+
+    async def few(order: Few) -> None:
+        await gauge.pass_through("few", order.n)
+
+    one, two = start(App("test", workers=[few])), start(App("test", workers=[few]))
+    await one.enqueue_many(Few(n) for n in range(60))
+
+    async with working(one), working(two):
+        await until(lambda: len(gauge.ran) == 60)
+
+    assert sorted(gauge.ran) == list(range(60))
+    assert gauge.most["few"] == 3
+
+
+async def test_each_key_has_its_own_limit(start: Start) -> None:
+    gauge = Gauge()
+
+    async def few(order: FewEach) -> None:
+        await gauge.pass_through(order.supplier, (order.supplier, order.n))
+
+    one, two = start(App("test", workers=[few])), start(App("test", workers=[few]))
+    await one.enqueue_many(FewEach(s, n) for n in range(15) for s in (1, 2, 3))
+
+    async with working(one), working(two):
+        await until(lambda: len(gauge.ran) == 45)
+
+    assert {s: gauge.most[s] for s in (1, 2, 3)} == {1: 2, 2: 2, 3: 2}
+    assert gauge.most["all"] > 2
+
+
+async def test_a_limit_holds_across_failures(start: Start) -> None:
+    """A run that raises gives its place back, once."""
+    gauge = Gauge()
+
+    class Frail(Command, queue="test:limits:frail", limit=2, attempts=2, backoff=constant("20ms")):
+        n: int
+
+    async def frail(order: Frail, ctx: Context) -> None:
+        await gauge.pass_through("frail", order.n)
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+
+    relevo = start(App("test", workers=[frail]))
+    await relevo.enqueue_many(Frail(n) for n in range(20))
+    async with working(relevo):
+        await until(lambda: len(gauge.ran) == 40)
+
+    assert Counter(gauge.ran) == dict.fromkeys(range(20), 2)
+    assert gauge.most["frail"] == 2
+
+
+async def test_a_rate_is_kept_by_the_whole_fleet(start: Start, clock: ManualClock) -> None:
+    ran: list[int] = []
+
+    async def paced(order: Paced) -> None:
+        ran.append(order.n)
+
+    one, two = start(App("test", workers=[paced])), start(App("test", workers=[paced]))
+    await one.enqueue_many(Paced(n) for n in range(200))
+    began = time.monotonic()
+
+    def allowed(minutes: float) -> float:
+        # What the clock on the wall adds while we look.
+        return 60 * (1 + minutes) + time.monotonic() - began + 1
+
+    async with working(one) as first, working(two) as second:
+        await until(lambda: len(ran) >= 60)
+        assert len(ran) <= allowed(0)
+        for halves in (1, 2):
+            clock.advance("30s")
+            first.nudge()
+            second.nudge()
+            await until(lambda halves=halves: len(ran) >= 60 + 30 * halves)
+            assert len(ran) <= allowed(halves / 2)
+
+    assert len(set(ran)) == len(ran)
+
+
+async def test_each_key_has_its_own_rate(start: Start, clock: ManualClock) -> None:
+    ran: Counter[int] = Counter()
+
+    async def paced(order: PacedEach) -> None:
+        ran[order.hotel] += 1
+
+    relevo = start(App("test", workers=[paced]))
+    await relevo.enqueue_many(PacedEach(hotel, n) for hotel in (1, 2) for n in range(40))
+    await relevo.enqueue(PacedEach(3, 0))
+    began = time.monotonic()
+    async with working(relevo) as worker:
+        await until(lambda: ran[1] >= 10 and ran[2] >= 10 and ran[3] == 1)
+        assert max(ran.values()) <= 11 + (time.monotonic() - began) / 6
+        clock.advance("1m")
+        worker.nudge()
+        await until(lambda: ran[1] >= 20 and ran[2] >= 20)
+        assert max(ran.values()) <= 21 + (time.monotonic() - began) / 6
+
+
+async def test_a_lane_keeps_the_order_of_commits_also_across_retries(start: Start) -> None:
+    """Every third order fails once: those behind it in its lane wait, other lanes do not."""
+    began: dict[str, list[int]] = defaultdict(list)
+    ended: dict[str, list[int]] = defaultdict(list)
+    running: Counter[str] = Counter()
+
+    async def handle(order: Ordered, ctx: Context) -> Retry | None:
+        running[order.guest] += 1
+        assert running[order.guest] == 1
+        began[order.guest].append(order.n)
+        await asyncio.sleep(0)
+        running[order.guest] -= 1
+        if order.n % 3 == 0 and ctx.attempt == 1:
+            return Retry("not yet")
+        ended[order.guest].append(order.n)
+        return None
+
+    one, two = start(App("test", workers=[handle])), start(App("test", workers=[handle]))
+    for n in range(12):
+        await asyncio.gather(*(one.enqueue(Ordered(guest, n)) for guest in "abc"))
+
+    async with working(two):
+        await drain(one, skip_waits=True, until=lambda: sum(map(len, ended.values())) == 36)
+
+    for guest in "abc":
+        assert ended[guest] == list(range(12))
+        assert began[guest] == sorted([*range(12), 0, 3, 6, 9])
+
+
+async def test_a_hot_lane_does_not_hold_up_the_others(start: Start) -> None:
+    """F34, the short form: 2,000 jobs of one hotel, then 20 each of five others."""
+    order: list[str] = []
+
+    async def fair(job: Fair) -> None:
+        order.append(job.hotel)
+
+    relevo = start(App("test", workers=[fair]))
+    await relevo.enqueue_many(Fair("hot", n) for n in range(2_000))
+    others = [f"h{n}" for n in range(5)]
+    await relevo.enqueue_many(Fair(hotel, n) for hotel in others for n in range(20))
+
+    def served(hotel: str) -> int:
+        return sum(each == hotel for each in order)
+
+    await drain(relevo, until=lambda: all(served(hotel) == 20 for hotel in others))
+
+    places = [place for place, hotel in enumerate(order) if hotel != "hot"]
+    # Alone they would take 100 places; in turns with the hot one 120, and batches blur that.
+    assert places[-1] < 500, f"the last of the others came at place {places[-1]}"
+    assert max(after - before for before, after in pairwise(places)) < 200
+
+
+async def test_the_hot_lane_gets_what_the_others_leave(start: Start) -> None:
+    ran: Counter[str] = Counter()
+
+    async def fair(job: Fair) -> None:
+        ran[job.hotel] += 1
+
+    relevo = start(App("test", workers=[fair]))
+    await relevo.enqueue_many(Fair("hot", n) for n in range(300))
+    await relevo.enqueue_many(Fair("cold", n) for n in range(3))
+    await drain(relevo)
+
+    assert ran == {"hot": 300, "cold": 3}
+
+
+async def test_high_priority_goes_first_and_low_last(start: Start) -> None:
+    order: list[str] = []
+
+    async def plain(job: Plain) -> None:
+        order.append(job.name)
+
+    relevo = start(App("test", workers=[plain]))
+    for priority in ("low", "normal", "high"):
+        for n in range(3):
+            await relevo.enqueue(Plain(f"{priority}{n}"), priority=priority)
+    await drain(relevo, concurrency=1)
+
+    assert order == [f"{name}{n}" for name in ("high", "normal", "low") for n in range(3)]
+
+
+async def test_what_runs_under_a_limit_is_done_once(start: Start) -> None:
+    """Limits, lanes and two workers together lose nothing and repeat nothing."""
+    ran: Counter[tuple[int, int]] = Counter()
+
+    async def few(order: FewEach) -> None:
+        ran[order.supplier, order.n] += 1
+
+    one, two = start(App("test", workers=[few])), start(App("test", workers=[few]))
+    await one.enqueue_many(FewEach(n % 10, n) for n in range(300))
+    async with working(one), working(two):
+        await until(lambda: len(ran) == 300)
+
+    assert set(ran.values()) == {1}
+    assert await one.store.count(Filter(queue="test:limits:few-each", states=DONE)) == 300
+
+
+def test_limits_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="must share one key"):
+
+        class Two(Command, queue="test:limits:two", fair="a:{a}", ordered="b:{b}"):
+            a: int
+            b: int
+
+    for wrong in ("60", "0/m", "60/y", "many/m"):
+        with pytest.raises(DefinitionError, match="is not a rate"):
+            type("Bad", (Command,), {}, queue="test:limits:bad", rate=wrong)
+    for wrong in (0, -1, True):
+        with pytest.raises(DefinitionError, match="a limit is a whole number"):
+            type("Bad", (Command,), {}, queue="test:limits:bad", limit=wrong)
