@@ -32,6 +32,7 @@ from relevo.flow import Flow
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
+from relevo.poller import Poll
 
 __all__ = [
     "App",
@@ -52,6 +53,7 @@ __all__ = [
     "NotAllowed",
     "NotFoundError",
     "PayloadError",
+    "Poll",
     "ProviderError",
     "ProviderRefused",
     "ProviderUnavailable",
