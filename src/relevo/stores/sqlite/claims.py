@@ -200,28 +200,27 @@ def _plain(value: str | None) -> str | None:
 
 def _share(tx: Tx, turn: _Turn, wants: Sequence[Want], count: int) -> None:
     """Deal `count` out over the queues that have work, evenly, each time beginning elsewhere."""
-    due = _due(tx, wants, count)
+    share = -(-count // len(wants))
+    due = _due(tx, wants, share)
     offers = [
-        (want, offer)
+        # Who has its share may have more; who has less is known to the last job.
+        (want, min(count if due[want.queue] >= share else due[want.queue], allowed))
         for want in wants
-        if (offer := min(due[want.queue], _allowance(tx, turn, want) if due[want.queue] else 0)) > 0
+        if due[want.queue] and (allowed := _allowance(tx, turn, want)) > 0
     ]
     start = tx.known.turns % len(offers) if offers else 0
     tx.known.turns += 1
     offers = offers[start:] + offers[:start]
     left = count
-    # A second round, for what a queue could not give after all: its lanes may be at their limits.
-    for _ in range(2):
+    while left and offers:
         shares = deal([offer for _, offer in offers], left)
         taken = [_take(tx, turn, want, n) for (want, _), n in zip(offers, shares, strict=True)]
         left -= sum(taken)
         offers = [
-            (want, offer - share)
-            for (want, offer), share, got in zip(offers, shares, taken, strict=True)
-            if got == share
+            (want, offer - got)
+            for (want, offer), n, got in zip(offers, shares, taken, strict=True)
+            if got == n and offer > n
         ]
-        if not left or not offers:
-            break
 
 
 def deal(offers: Sequence[int], count: int) -> list[int]:
@@ -340,16 +339,21 @@ def _take(tx: Tx, turn: _Turn, want: Want, count: int) -> int:
 def _put_in_order(tx: Tx, queue: str) -> None:
     """From now on the jobs of this queue that name no lane share one, without a name."""
     tx.change_queue(queue, ordered=True, laned=True)
-    tx.run(
-        """
-        update relevo_jobs
-        set lane = ''
-        where queue = ?
-          and lane is null
-          and state not in (30, 70, 80)
-        """,
-        (queue,),
-    )
+    for those in (
+        "state = 10",
+        "state = 20",
+        "state not between 10 and 30 and state in (40, 50, 60)",
+    ):
+        tx.run(
+            """
+            update relevo_jobs
+            set lane = ''
+            where THOSE
+              and queue = ?
+              and lane is null
+            """.replace("THOSE", those),
+            (queue,),
+        )
 
 
 class Pace:

@@ -233,8 +233,8 @@ def revive(tx: Tx, ids: Sequence[str]) -> None:
         """
         update relevo_jobs
         set waited = 1
-        where id in (select child from relevo_edges where pending = 1)
-          and id in (select value from json_each(?))
+        where id in (select value from json_each(?))
+          and exists (select 1 from relevo_edges where child = relevo_jobs.id and pending = 1)
         """,
         these,
     )

@@ -38,6 +38,7 @@ from relevo.stores.sqlite.transaction import (
 )
 
 FEW = 5_000  # up to so many candidates are sorted; more are found by walking from the newest
+TOP = 1 << 62  # above every number of a job or line
 LONGEST = 200  # jobs on one page, at most
 WALK = 200_000  # rows looked at for one page when only their text can tell
 SLOW, STALE = 0.1, 50.0  # seconds: a count that takes longer is kept, but never for longer
@@ -386,7 +387,7 @@ def _floor(connection: sqlite3.Connection, below: int | None) -> int | None:
     """How far down one page of a text search goes; None: to the end."""
     row = connection.execute(
         "select seq from relevo_jobs where seq < ? order by seq desc limit 1 offset ?",
-        (below or 1 << 62, WALK),
+        (below or TOP, WALK),
     ).fetchone()
     return None if row is None else row[0]
 
@@ -634,7 +635,9 @@ def effects(
         terms.append("job = ?")
         values.append(text(job))
     if states:
-        terms.append("state in (select value from json_each(?))")
+        # Confirmed ones are nearly all: those are found by walking, the others by their index.
+        is_most = EffectState.CONFIRMED in states
+        terms.append(("+" if is_most else "") + "state in (select value from json_each(?))")
         values.append(as_list(state.value for state in states))
     if wanted is not None:
         terms.append("(instr(key, ?) or instr(ifnull(cast(result as text), ''), ?))")
@@ -667,12 +670,16 @@ def audits(
         """
         select seq, who, verb, target, note, at, before, after
         from relevo_audit
-        where (?1 is null or target = ?1)
-          and (?2 is null or seq < ?2)
+        where seq < ?
+          and THOSE
         order by seq desc
-        limit ?3
-        """,
-        (None if target is None else text(target), _seq_of(cursor), limit + 1),
+        limit ?
+        """.replace("THOSE", "true" if target is None else "target = ?"),
+        (
+            _seq_of(cursor) or TOP,
+            *([] if target is None else [text(target)]),
+            limit + 1,
+        ),
     ).fetchall()
     found = [
         Audit(

@@ -218,7 +218,8 @@ class Writer:
         batch = [command for command in batch if not command.future.done()]
         if not batch:
             return []
-        if not self.turns.take(SLICE):
+        patience = min(command.began for command in batch) + PATIENCE - time.monotonic()
+        if not self.turns.take(max(patience, 0.01)):
             return self._put_off(batch, StoreUnavailable("a transaction of this process is open"))
         try:
             self.identity.check()

@@ -87,6 +87,7 @@ create table relevo_edges (
     primary key (parent, place)
 ) without rowid;
 create index relevo_edges_child on relevo_edges (child);
+create index relevo_edges_pending on relevo_edges (parent) where pending = 1;
 
 -- Keys that answer for good: hashes, never the text.
 create table relevo_keys (
