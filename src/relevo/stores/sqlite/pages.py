@@ -636,8 +636,8 @@ def effects(
         values.append(text(job))
     if states:
         # Confirmed ones are nearly all: those are found by walking, the others by their index.
-        is_most = EffectState.CONFIRMED in states
-        terms.append(("+" if is_most else "") + "state in (select value from json_each(?))")
+        term = "state in (select value from json_each(?))"
+        terms.append(f"+{term}" if EffectState.CONFIRMED in states else term)
         values.append(as_list(state.value for state in states))
     if wanted is not None:
         terms.append("(instr(key, ?) or instr(ifnull(cast(result as text), ''), ?))")
