@@ -7,6 +7,7 @@ A job is one line of JSON with what Lua needs in front of it and the payload, as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeVar, cast
 
@@ -104,11 +105,19 @@ def when(job: NewJob) -> str:
 
 def pack_job(job: NewJob) -> bytes:
     """The blob that Lua puts its moment in front of."""
-    key = digest(job.key) if job.key is not None else ""
-    lane = digest(job.lane) if job.lane is not None else ""
-    numbers = f"{band(job.priority)}|{max(job.attempts, 0)}|{max(job.keep, 0)}"
-    front = f"|{numbers}|{key}|{job.unique[0]}|{lane}|"
-    return front.encode() + encode_header(job) + b"\n" + job.payload
+    if job.key is None and job.lane is None:
+        names = b"|u||" if job.unique == "unfinished" else b"|f||"
+    else:
+        key = digest(job.key) if job.key is not None else ""
+        lane = digest(job.lane) if job.lane is not None else ""
+        names = f"{key}|{job.unique[0]}|{lane}|".encode()
+    numbers = _numbers(job.priority, job.attempts, job.keep)
+    return numbers + names + encode_header(job) + b"\n" + job.payload
+
+
+@lru_cache(1_000)
+def _numbers(priority: int, attempts: int, keep: int) -> bytes:
+    return f"|{band(priority)}|{max(attempts, 0)}|{max(keep, 0)}|".encode()
 
 
 def encode_header(job: NewJob) -> bytes:
@@ -227,7 +236,7 @@ def read_lease(
     except (IndexError, ValidationError, ValueError) as error:
         raise Unreadable(str(error)) from error
     name = id.decode()
-    return Lease(
+    lease = Lease(
         id=name,
         queue=queue,
         kind=header.k,
@@ -235,17 +244,25 @@ def read_lease(
         attempt=attempt,
         attempts=int(parts[2]),
         token=token,
-        key=header.y,
-        lane=header.l,
         thread=header.t if header.t is not None else name,
-        cause=header.c,
-        meta=header.m,
-        flow=header.f,
-        node=header.n,
         keep=int(parts[3]),
         inserted_at=int(parts[0]),
         claimed_at=claimed_at,
     )
+    # What most jobs have not is not handed over: every keyword costs.
+    if header.y is not None:
+        lease.key = header.y
+    if header.l is not None:
+        lease.lane = header.l
+    if header.c is not None:
+        lease.cause = header.c
+    if header.m is not None:
+        lease.meta = header.m
+    if header.f is not None:
+        lease.flow, lease.node = header.f, header.n
+    elif header.n is not None:
+        lease.node = header.n
+    return lease
 
 
 def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
