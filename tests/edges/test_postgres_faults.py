@@ -219,7 +219,7 @@ async def test_connections_reset_all_the_time_lose_and_double_nothing(
 
         async def cut() -> None:
             while True:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.3)
                 proxy.reset()
 
         cutting = asyncio.create_task(cut())
