@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from relevo.clock import milliseconds
-from relevo.errors import StoreError
 from relevo.presence import Presence
 from relevo.store import BATCH
 
@@ -50,7 +49,7 @@ class Keeper:
                 lapse = await self._sweep(
                     queues=self._worker.queues if round % ALL_QUEUES else None
                 )
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - upkeep outlives whatever it meets
                 self._worker.telemetry.trouble("cannot rescue jobs; trying again", error)
                 lapse = 1_000
             round += 1
@@ -78,7 +77,7 @@ class Keeper:
                 for gone in self._presence.departed():
                     await self._sweep(gone)
                     self._presence.bury(gone)
-            except (StoreError, OSError) as error:  # OSError: such as no file handle left
+            except Exception as error:  # noqa: BLE001 - such as no file handle left
                 self._worker.telemetry.trouble("cannot take over from neighbours", error)
 
     async def _breakers(self) -> None:
@@ -91,7 +90,7 @@ class Keeper:
                 if round % learn_every == 0:
                     await breakers.learn()
                 await breakers.tend()
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 self._worker.telemetry.trouble("cannot tend breakers; trying again", error)
             round += 1
             await asyncio.sleep(1)
@@ -114,6 +113,6 @@ class Keeper:
             await asyncio.sleep(rest)
             try:
                 removed = await self._store.prune(dead_keep=dead_keep, limit=BATCH)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 removed = 0
                 self._worker.telemetry.trouble("cannot prune; trying again", error)

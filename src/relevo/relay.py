@@ -28,7 +28,7 @@ from relevo.store import (
     Store,
     Want,
 )
-from relevo.telemetry import log
+from relevo.telemetry import Telemetry, log
 
 CARRY_EVERY = 5.0  # seconds between looks at the outbox when no commit wakes the relay
 REFILL_EVERY = 15.0
@@ -41,6 +41,7 @@ class Relayed:
     def __init__(self, fast: Store, ledger: SqlStore) -> None:
         self.fast = fast
         self.ledger = ledger
+        self._telemetry = Telemetry()
         self._posted = asyncio.Event()
         self._ended_within: list[Ending] = []  # committed by their transaction, not yet in fast
 
@@ -90,7 +91,7 @@ class Relayed:
         try:
             return await self.fast.insert(jobs)
         except StoreUnavailable as error:
-            log.warning("the store is away; jobs go to the outbox", extra={"error": str(error)})
+            self._telemetry.trouble("the store is away; jobs go to the outbox", error)
             await self.ledger.post([_letter(job) for job in jobs])
             return [Inserted(job.id, Verdict.NEW) for job in jobs]
 
@@ -225,7 +226,7 @@ class Relayed:
                     await self.refill()
                     refill_at = loop.time() + REFILL_EVERY
             except StoreError as error:
-                log.warning("cannot carry the outbox; trying again", extra={"error": str(error)})
+                self._telemetry.trouble("cannot carry the outbox; trying again", error)
                 await asyncio.sleep(1)
                 continue
             try:

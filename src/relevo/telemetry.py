@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -19,11 +20,33 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 _FIELD_MAX = 2_000
 
 
+class Throttle:
+    """Lets the first of each kind through, then one every so many seconds; the rest is counted.
+
+    A store that is away for an hour must not fill the disk with lines that say so.
+    """
+
+    def __init__(self, every: float = 10.0) -> None:
+        self._every = every
+        self._next: dict[str, float] = {}
+        self._held: Counter[str] = Counter()
+
+    def admit(self, kind: str) -> int | None:
+        """How many of the kind were held back since the last; None: hold this one back too."""
+        now = time.monotonic()
+        if now < self._next.get(kind, 0.0):
+            self._held[kind] += 1
+            return None
+        self._next[kind] = now + self._every
+        return self._held.pop(kind, 0)
+
+
 class Telemetry:
     """Counts by name; a counter costs a tenth of a microsecond, a log line a hundred times that."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self._throttle = Throttle()
 
     def ended(self, lease: Lease, outcome: Outcome) -> None:
         """A run that did not simply work."""
@@ -61,7 +84,10 @@ class Telemetry:
     def trouble(self, what: str, error: BaseException) -> None:
         """Something inside went wrong and will be tried again."""
         self.counts["trouble"] += 1
-        log.warning("%s", what, extra={"error": f"{type(error).__name__}: {error}"})
+        unsaid = self._throttle.admit(what)
+        if unsaid is not None:
+            extra = {"error": f"{type(error).__name__}: {error}", "unsaid": unsaid}
+            log.warning("%s", what, extra=extra)
 
 
 class JsonLines(logging.Formatter):

@@ -153,7 +153,7 @@ class Worker:
             await self.engine.release_known()
         except SchemaMismatch:
             raise
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             self.telemetry.trouble("parked jobs of newly known commands stay parked", error)
 
     # claiming
@@ -172,7 +172,7 @@ class Worker:
                 claim = await self.store.claim(self.wants, asked, self.id, milliseconds(self.lease))
             except SchemaMismatch:
                 raise
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 # A damaged store too: the file may be put back, and what runs can still end.
                 failures += 1
                 self.telemetry.trouble("cannot claim jobs; trying again", error)
@@ -190,7 +190,7 @@ class Worker:
     async def _wait(self, timeout: float) -> None:
         try:
             await self.store.wait(self.queues, timeout)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             self.telemetry.trouble("cannot listen for new jobs; trying again", error)
             await asyncio.sleep(1)
 
@@ -306,7 +306,7 @@ class Worker:
             batch = [self._endings.popleft() for _ in range(min(BATCH, len(self._endings)))]
             try:
                 settled = await self.store.settle(batch)
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 # The leases stay alive meanwhile, or others take the jobs and these are refused.
                 self._endings.extendleft(reversed(batch))
                 failures += 1

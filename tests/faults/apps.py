@@ -17,10 +17,18 @@ class Print(
 
     number: int
     ms: int = 10
+    text: str = ""
 
 
 class Nap(Command, queue="fault:people:nap", attempts=25, backoff=constant("100ms"), timeout="90s"):
     """Something that takes a while and has no effect but to be noticed."""
+
+    number: int
+    ms: int
+
+
+class Hog(Command, queue="fault:people:hog", attempts=1, timeout="30s"):
+    """Takes every file handle of its process for a while."""
 
     number: int
     ms: int
@@ -49,7 +57,20 @@ def app(ledger: Ledger) -> App:
         await asyncio.sleep(order.ms / 1_000)
         ledger.write("end", order.number, ctx.id)
 
-    return App("fault", workers=[print_label, nap])
+    async def hog(order: Hog, ctx: Context) -> None:
+        handles: list[int] = []
+        try:
+            while True:
+                handles.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            ledger.write("start", order.number, ctx.id)
+            await asyncio.sleep(order.ms / 1_000)
+        finally:
+            for handle in handles:
+                os.close(handle)
+            ledger.write("end", order.number, ctx.id)
+
+    return App("fault", workers=[print_label, nap, hog])
 
 
 def hired() -> App:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES, fresh
 from tests.faults.ledger import Ledger
+
+UNMADE = "not tested"
 
 
 @pytest.fixture
@@ -31,3 +33,16 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     kept = Ledger(tmp_path / "ledger")
     yield kept
     kept.close()
+
+
+@pytest.fixture
+def unmade(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Say that this machine does not let us make a fault; it is told at the end of the run."""
+    return lambda why: request.node.user_properties.append((UNMADE, why))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, why in report.user_properties:
+            if name == UNMADE:
+                terminalreporter.write_line(f"NOT TESTED {report.nodeid}: {why}", red=True)

@@ -89,6 +89,14 @@ class Fleet:
 
     def hire_program(self, *words: str, **environment: str) -> Member:
         """Start `relevo` itself with these words."""
+        return self._hire([sys.executable, "-m", "relevo.cli", *words], environment)
+
+    def hire_shell(self, script: str, **environment: str) -> Member:
+        """The same by a line of shell, `$relevo` being the program."""
+        program = f"{sys.executable} -m relevo.cli"
+        return self._hire(["sh", "-c", script], {"relevo": program, **environment})
+
+    def _hire(self, command: list[str], environment: dict[str, str]) -> Member:
         settings = {
             "RELEVO_STORE_URL": self._orders["store"],
             "RELEVO_LOG_FORMAT": "json",
@@ -96,7 +104,6 @@ class Fleet:
         }
         if self._orders.get("database"):
             settings["RELEVO_DATABASE_URL"] = self._orders["database"]
-        command = [sys.executable, "-m", "relevo.cli", *words]
         member = self._start(command, os.environ | settings | environment)
         self.members.append(member)
         return member

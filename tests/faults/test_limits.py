@@ -1,0 +1,177 @@
+"""Full disks, no file handles, little memory: F20, F30, F31."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from relevo import Relevo
+from relevo.store import Filter, Store
+from relevo.stores import open_store
+from relevo.testing import ManualClock, until
+from tests.conformance.fresh import STORES, fresh
+from tests.faults import apps
+from tests.faults.apps import Hog, Print
+from tests.faults.disk import Disk, small_disk
+from tests.faults.fleet import Fleet
+from tests.faults.ledger import Ledger
+from tests.faults.producer import Producer
+from tests.faults.verdict import drained, judged
+
+HEAVY = "some words of a message " * 1_000
+
+
+@contextlib.asynccontextmanager
+async def on_small_disk(name: str, disk: Disk, folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """The addresses of a store whose data lie on the disk, and of the database beside it."""
+    match name:
+        case "sqlite":
+            url = f"sqlite:///{disk.path / 'relevo.db'}"
+            await open_store(url).migrate()
+            yield url, ""
+        case "postgres":
+            from tests.servers.postgres import PostgresServer
+
+            with PostgresServer(durable=False) as server:
+                place, owner = disk.path / "small", server.data.stat()
+                place.mkdir()
+                os.chown(place, owner.st_uid, owner.st_gid)
+                server.sql(f"create tablespace small location '{place}'", database="postgres")
+                server.sql("alter database relevo set tablespace small", database="postgres")
+                await open_store(server.url).migrate()
+                yield server.url, ""
+        case _:
+            from tests.servers.redis import RedisServer
+
+            kept, tempfile.tempdir = tempfile.tempdir, str(disk.path)
+            try:
+                server = RedisServer()
+            finally:
+                tempfile.tempdir = kept
+            with server:
+                yield server.url, f"sqlite:///{folder / 'outbox.db'}"
+
+
+@pytest.mark.parametrize("name", [store for store in STORES if store.id != "cluster"])
+async def test_f20_a_full_disk_refuses_and_heals_by_itself(
+    name: str, ledger: Ledger, tmp_path: Path, unmade: Callable[[str], None]
+) -> None:
+    """No false acknowledgement, reads go on, and once there is space so does everything."""
+    with small_disk(tmp_path / "disk", 64 << 20) as disk:
+        if disk is None:
+            unmade("only root may mount a disk small enough to be filled")
+            return
+        async with on_small_disk(name, disk, tmp_path) as (url, database):
+            disk.weigh_down()
+            relevo = Relevo(url, apps=[apps.app(ledger)], database=database or None)
+            orders = {"lease": "2s", "database": database or None}
+            async with relevo:
+                with Fleet(url, ledger, tmp_path, **orders) as fleet:
+                    fleet.hire(1)
+                    fleet.wait_for(1)
+                    await fill_and_free(relevo, disk, ledger, fleet, is_relayed=bool(database))
+
+
+async def fill_and_free(
+    relevo: Relevo, disk: Disk, ledger: Ledger, fleet: Fleet, *, is_relayed: bool
+) -> None:
+    store = relevo.store
+    async with Producer(relevo, rate=1_000, crowd=50, make=lambda n: Print(n, 0, HEAVY)) as many:
+        if is_relayed:  # accepted all the same, into the outbox
+            await until(
+                lambda: "does not answer" in fleet.said(), timeout="40s", what="a full disk"
+            )
+        else:
+            await until(lambda: many.unsure, timeout="40s", what="a refusal")
+    async with Producer(relevo, rate=50, first=1_000_000) as few:
+        await asyncio.sleep(1)
+        began = time.monotonic()
+        await store.tally()
+        await store.page(Filter(), limit=20)
+        assert time.monotonic() - began < 5
+        fleet.check()
+        disk.free()
+        freed, before = time.monotonic(), len(few.acked)
+        await few.until_acked(before + 20, timeout=10)
+        done = len(ledger.counts("effect"))
+        await until(lambda: len(ledger.counts("effect")) > done, timeout="10s", what="work goes on")
+        assert time.monotonic() - freed < 10
+    assert not (is_relayed and many.unsure), "the outbox takes what the store cannot"
+    assert max(many.slowest, few.slowest) < 5.5
+    await drained(store, 60, fleet.check)
+    acked, unsure = many.acked | few.acked, many.unsure | few.unsure
+    await judged(store, ledger, acked, unsure=unsure, lease=2)
+
+
+async def test_f20_a_log_that_cannot_be_written_stops_nothing(
+    clock: ManualClock, ledger: Ledger, tmp_path: Path
+) -> None:
+    """Standard error on a full device, standard output closed: jobs go on."""
+    async with fresh("sqlite", clock, tmp_path) as store:
+        relevo = Relevo(store, apps=[apps.app(ledger)])
+        await relevo.enqueue_many(Print(number) for number in range(50))
+        with Fleet(store.dsn, ledger, tmp_path) as fleet:
+            work = "exec $relevo work --app tests.faults.program:app"
+            member = fleet.hire_shell(f"{work} 2> /dev/full >&-", RELEVO_LOG_LEVEL="debug")
+            await drained(store, 20, fleet.check)
+            member.terminate()
+            assert member.wait(15) == 0
+            fleet.members.remove(member)
+        await relevo.rest()
+        await judged(store, ledger, range(50), lease=2)
+
+
+async def test_f30_without_file_handles_a_worker_lives_and_recovers(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    with Fleet(store.dsn, ledger, tmp_path, lease="1s", limits={"NOFILE": 128}) as fleet:
+        [member] = fleet.hire(1)
+        fleet.wait_for(1)
+        await relevo.enqueue_many(Print(number) for number in range(50))
+        await drained(store, 20, fleet.check)
+        lines = len(member.lines())
+        await relevo.enqueue(Hog(5_000, 4_000))
+        await until(lambda: ledger.counts("start")[5_000], timeout="10s")
+        began = time.monotonic()
+        await relevo.enqueue_many(Print(number) for number in range(50, 100))
+        await until(lambda: ledger.counts("end")[5_000], timeout="15s")
+        released = time.monotonic()
+        await drained(store, 20, fleet.check)
+        assert time.monotonic() - released < 5 + 1
+        said = member.lines()[lines:]
+        assert len(said) <= 3 + 2 * (time.monotonic() - began), said
+    await relevo.rest()
+
+    await judged(store, ledger, range(100), lease=1)
+
+
+async def test_f31_heavy_payloads_side_by_side_stay_small(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    """Payloads at the limit, 64 at once: what a process keeps in memory is bounded."""
+    text = (HEAVY * 3)[:60_000]
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    with Fleet(store.dsn, ledger, tmp_path, concurrency=64) as fleet:
+        for start in range(0, 200, 50):
+            await relevo.enqueue_many(Print(n, 5, text) for n in range(start, start + 50))
+        [member] = fleet.hire(1)
+        await drained(store, 60, fleet.check)
+        assert _most_memory(member.pid) < 200 << 20
+    await relevo.rest()
+
+    await judged(store, ledger, range(200), lease=2)
+
+
+def _most_memory(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1_024
