@@ -15,7 +15,7 @@ PAGE_SIZE = 8_192
 WAL_PAGES = 4_000  # checkpoint when the log has grown by so many
 WAL_LIMIT = 64 << 20  # a log larger than this is cut back once it is read out
 SMALL = 8 << 20  # a file up to this size is checked whenever it is opened
-MEDIUM = 256 << 20  # and up to this one after a process died with it open
+MEDIUM = 64 << 20  # and up to this one after a process died with it open
 
 Synchronous = Literal["full", "normal"]
 
@@ -142,6 +142,10 @@ class Identity:
     def _look(path: str) -> tuple[int, int]:
         found = os.stat(path)  # noqa: PTH116 - once per transaction
         return found.st_dev, found.st_ino
+
+    def begin_anew(self) -> None:
+        """Before a fresh connection: while there was none, the log may have been made anew."""
+        self._seen_wal = None
 
     def check(self, *, writing: bool = True) -> None:
         """Raise if what lies at the path is not the file that is open, or may not be written."""

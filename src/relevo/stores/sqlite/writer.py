@@ -132,6 +132,7 @@ class Writer:
     # life
 
     def _connect(self) -> sqlite3.Connection:
+        self.identity.begin_anew()
         try:
             connection = file.connect(self.path, self._address.synchronous, timeout=0)
             (mode,) = connection.execute("pragma journal_mode").fetchone()
