@@ -110,9 +110,8 @@ def _report(
     if not terminal.json and refused:
         terminal.warn(f"not {what}: {_some(refused)}; see `relevo flows explain {flow.id}`")
     shown = {"id": flow.id, "changed": done, "refused": refused}
-    terminal.show(
-        shown, lambda: f"{len(done):,} nodes {what}: {_some(done)}" if changed else nothing
-    )
+    many = "1 node" if len(done) == 1 else f"{len(done):,} nodes"
+    terminal.show(shown, lambda: f"{many} {what}: {_some(done)}" if changed else nothing)
     return PROBLEM if refused or not changed else OK
 
 
