@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from bench.measure import Aim, Pipe, Row, apart, percentile
-from bench.work import PATIENCE, Kept, app, drain, fill, new_jobs, rate
+from bench.measure import Aim, Pipe, Row, apart, in_turns, percentile
+from bench.work import PATIENCE, Kept, app, drain, fill, new_jobs
 from relevo import Relevo
 from relevo.job import Ending, State
 from relevo.store import Want
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SECTION = "backlog"
 FEW, SOME = 1_000, 10_000
 CLAIM, TIMES = 100, 60
+SLICES = 9
+WARM = 0.1  # the share of a drain that is not counted, so that starting up weighs nothing
 LEASE = 15_000
 FLAT = Aim("ratio", "<=", 2.0)
 LIMITS = {"redis": 10.0}
@@ -39,53 +41,68 @@ async def _claims(pipe: Pipe, url: str) -> list[float]:
 
 
 def measure(place: Place, many: int, rounds: int, say: Callable[[str], None]) -> Iterator[Row]:
-    """Rows of the table."""
-    few: list[float] = []
-    some: list[float] = []
-    for _ in range(rounds):
-        with place.fresh() as url:
-            say(f"claims at {FEW:,}")
-            apart(fill, url, Kept, FEW)
-            few += apart(_claims, url)
-            apart(fill, url, Kept, SOME - FEW)
-            say(f"drain of {SOME:,}")
-            some.append(rate(drain(url, SOME)[0]))
-
-    with place.fresh() as url:
+    """Rows of the table: a short queue and a long one side by side, turn and turn about."""
+    with place.fresh() as short, place.fresh() as long:
         say(f"filling with {many:,}")
-        apart(fill, url, Kept, many, timeout=PATIENCE)
-        say(f"claims at {many:,}")
-        yield from _claim_rows(place, f"{many:,} ready", apart(_claims, url), few)
-        say(f"drain of {many:,}")
-        line, _ = drain(url, many)
-        tenth = many // 10
-        for name, first in (("first", 0), ("middle", many // 2), ("last", many - tenth)):
-            yield Row(
-                section=SECTION,
-                name=f"drain at {many:,} ready, {name} tenth",
-                unit="jobs/s",
-                ours=[rate(line, first, first + tenth)],
-                other=some,
-                against=f"drain of {SOME:,}",
-                aim=Aim("ratio", ">=", 0.8),
-            )
+        apart(fill, short, Kept, FEW)
+        apart(fill, long, Kept, many, timeout=PATIENCE)
+        say(f"claims at {many:,} and at {FEW:,}")
+        few, lots = _side_by_side(rounds, short, long)
+        yield from _claim_rows(place, f"{many:,} ready", lots, few)
+        apart(fill, short, Kept, SOME - FEW)
+
+        slices: list[float] = []
+        some: list[float] = []
+        left = many
+        for number in range(SLICES):
+            say(f"drain of {many:,}, slice {number + 1} of {SLICES}")
+            part = drain(long, left // (SLICES - number))  # a worker takes some more with it
+            left -= part.settled
+            slices.append(part.rate(WARM))
+            some.append(drain(short, SOME).rate(WARM))
+            apart(fill, short, Kept, SOME)
+        third = SLICES // 3
+        for name, part in (
+            ("first", slices[:third]),
+            ("middle", slices[third:-third]),
+            ("last", slices[-third:]),
+        ):
+            yield _drain_row(f"drain of {many:,} ready, {name} third", part, some)
+
         say(f"filling with {many:,} scheduled")
-        apart(fill, url, Kept, many, 3_600_000, timeout=PATIENCE)
-        apart(fill, url, Kept, FEW)
+        apart(fill, long, Kept, many, 3_600_000, timeout=PATIENCE)
+        apart(fill, long, Kept, FEW)
         say("claims beside a long history")
+        few, lots = _side_by_side(rounds, short, long)
         beside = f"{many:,} done and {many:,} scheduled beside"
-        yield from _claim_rows(place, beside, apart(_claims, url), few)
-        apart(fill, url, Kept, SOME - FEW)
-        say("drain beside a long history")
-        yield Row(
-            section=SECTION,
-            name=f"drain of {SOME:,} with {beside}",
-            unit="jobs/s",
-            ours=[rate(drain(url, SOME)[0])],
-            other=some,
-            against=f"drain of {SOME:,}",
-            aim=Aim("ratio", ">=", 0.8),
-        )
+        yield from _claim_rows(place, beside, lots, few)
+        apart(fill, long, Kept, SOME - FEW)
+        ours: list[float] = []
+        some = []
+        for _ in range(rounds):
+            say("drain beside a long history")
+            ours.append(drain(long, SOME).rate(WARM))
+            some.append(drain(short, SOME).rate(WARM))
+            for url in (long, short):
+                apart(fill, url, Kept, SOME)
+        yield _drain_row(f"drain of {SOME:,} with {beside}", ours, some)
+
+
+def _side_by_side(rounds: int, short: str, long: str) -> list[list[float]]:
+    taken = in_turns(rounds, lambda: apart(_claims, short), lambda: apart(_claims, long))
+    return [[time for times in part for time in times] for part in taken]
+
+
+def _drain_row(name: str, ours: list[float], some: list[float]) -> Row:
+    return Row(
+        section=SECTION,
+        name=name,
+        unit="jobs/s",
+        ours=ours,
+        other=some,
+        against=f"drain of {SOME:,}",
+        aim=Aim("ratio", ">=", 0.8),
+    )
 
 
 def _claim_rows(place: Place, where: str, ours: list[float], few: list[float]) -> Iterator[Row]:

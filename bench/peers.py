@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from bench.measure import Aim, Row, apart, in_turns
 from bench.throughput import by_callers
-from bench.work import Kept, drain, fill, rate
+from bench.work import Kept, drain, fill
 
 if TYPE_CHECKING:
     from bench.places import Place
@@ -84,7 +84,7 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
     def ours_out() -> float:
         with place.fresh() as url:
             apart(fill, url, Kept, jobs)
-            return rate(drain(url, jobs)[0])
+            return drain(url, jobs).rate()
 
     figures: dict[str, dict[str, float]] = {}
     absent: dict[str, str] = {}

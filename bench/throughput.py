@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from bench.measure import Aim, Pipe, Row, apart, in_turns, stopwatch
-from bench.work import Gone, Kept, app, drain, fill, payload, rate
+from bench.work import Gone, Kept, app, drain, fill, payload
 from relevo import Relevo
 from relevo.store import BATCH
 
@@ -82,9 +82,9 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
             say(f"drain {kind.__name__.lower()}, {processes} process(es)")
             with place.fresh() as url:
                 apart(fill, url, kind, jobs)
-                line, peak = drain(url, jobs, processes=processes)
-                peaks.append(peak)
-                return rate(line)
+                drained = drain(url, jobs, processes=processes)
+                peaks.append(drained.memory)
+                return drained.rate()
 
         return sample
 

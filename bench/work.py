@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import new_class
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.measure import Child, Pipe, TooSlow, memory, stopwatch
 from relevo import App, Command, Relevo
@@ -126,7 +126,7 @@ async def working(relevo: Relevo) -> AsyncGenerator[Worker]:
 # draining
 
 
-async def serve(pipe: Pipe, url: str) -> dict[str, float]:
+async def serve(pipe: Pipe, url: str) -> Drained:
     """Work until told to stop, saying now and then how many jobs are settled."""
     async with Relevo(url, apps=[app()]) as relevo:
         pipe.say("ready")
@@ -140,11 +140,25 @@ async def serve(pipe: Pipe, url: str) -> dict[str, float]:
                     pipe.say((time.monotonic(), settled))
                     said = settled
                 await asyncio.sleep(0.01)
-        return {"memory": memory("VmHWM")}
+        return Drained([], worker.finished, memory("VmHWM"))
 
 
-def drain(url: str, count: int, *, processes: int = 1) -> tuple[list[tuple[float, int]], float]:
-    """Drain so many jobs; (seconds since the start, settled so far) as it went on, and the memory.
+class Drained(NamedTuple):
+    """How a drain went: (seconds since the start, settled so far), in all, and the memory."""
+
+    line: list[tuple[float, int]]
+    settled: int
+    memory: float
+
+    def rate(self, warm: float = 0.0) -> float:
+        """Jobs a second, once so large a share of them was settled."""
+        first = next(point for point in self.line if point[1] >= warm * self.line[-1][1])
+        last = self.line[-1]
+        return (last[1] - first[1]) / (last[0] - first[0])
+
+
+def drain(url: str, count: int, *, processes: int = 1) -> Drained:
+    """Drain so many jobs, or a few more if there are.
 
     What counts is settled: written down as ended, not merely run. Opening the store is not
     counted, starting the worker is.
@@ -159,8 +173,9 @@ def drain(url: str, count: int, *, processes: int = 1) -> tuple[list[tuple[float
         line = _watch(children, count, began)
         for child in children:
             child.send("stop")
-        peak = max(_last(child)["memory"] for child in children)
-        return line, peak
+        ended = [_last(child) for child in children]
+        peak = max(one.memory for one in ended)
+        return Drained(line, sum(one.settled for one in ended), peak)
     finally:
         for child in children:
             child.kill()
@@ -181,15 +196,7 @@ def _watch(children: Sequence[Child], count: int, began: float) -> list[tuple[fl
     return line
 
 
-def _last(child: Child) -> dict[str, float]:
-    while isinstance(said := child.receive(30), tuple):
+def _last(child: Child) -> Drained:
+    while not isinstance(said := child.receive(30), Drained):
         pass
     return said
-
-
-def rate(line: Sequence[tuple[float, int]], first: int = 0, last: int | None = None) -> float:
-    """Jobs a second between two points of a drain."""
-    last = line[-1][1] if last is None else last
-    begin = next((at, count) for at, count in line if count >= first)
-    end = next((at, count) for at, count in line if count >= last)
-    return (end[1] - begin[1]) / (end[0] - begin[0])
