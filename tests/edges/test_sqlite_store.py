@@ -32,7 +32,7 @@ from relevo.ids import new_id
 from relevo.job import Ending, Inserted, State, Verdict
 from relevo.store import Filter, Want
 from relevo.stores import open_store
-from relevo.stores.sqlite import claims, doctor, file, schema, wake, writer
+from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import chunks, plain, text
 from relevo.testing import ManualClock
@@ -416,7 +416,8 @@ async def test_the_log_shrinks_again_after_a_long_reader(
     monkeypatch.setattr(file, "WAL_LIMIT", 1 << 20)
     monkeypatch.setattr(file, "WAL_PAGES", 50)
     monkeypatch.setattr(writer, "IDLE", 0.05)
-    log = Path(f"{path}-wal")
+    monkeypatch.setattr(log, "PAUSE", 0.05)
+    wal = Path(f"{path}-wal")
     async with opened(path) as store:
         await add(store)
         with connected(path) as reader:
@@ -424,9 +425,9 @@ async def test_the_log_shrinks_again_after_a_long_reader(
             reader.execute("select count(*) from relevo_jobs").fetchone()
             for _ in range(20):
                 await put(store, *[job(payload=b'"%s"' % (b"x" * 2_000)) for _ in range(100)])
-            assert log.stat().st_size > 3 << 20
+            assert wal.stat().st_size > 3 << 20
 
-        await until(lambda: log.stat().st_size <= 1 << 20)
+        await until(lambda: wal.stat().st_size <= 1 << 20)
         assert await store.count(Filter()) == 2_001
 
 

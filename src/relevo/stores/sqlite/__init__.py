@@ -2,10 +2,11 @@
 
 store.py        SqliteStore: every verb of the contract, handed to the writer or to a reader
 writer.py       the writer thread, one per file and process: whoever waits shares one commit
-transaction.py  what a verb is given inside a transaction: the connection, the time, the queues
-jobs.py, claims.py, flows.py, people.py, pages.py, memory.py    the SQL of the verbs
+turns.py        the writer and the application's own transactions, one after the other
 readers.py      connections that only read, beside the writer
+transaction.py  what a verb is given inside a transaction: the connection, the time, the queues
+jobs.py, claims.py, flows.py, upkeep.py, people.py, memory.py, letters.py, pages.py: the verbs
 wake.py         waking workers, here and in other processes
 anchor.py       one clock for all processes
-file.py, schema.py    the file itself: opening, refusing, creating; migrations and versions
+file.py, schema.py, log.py, doctor.py: the file itself, its tables, its log, its health
 """

@@ -41,6 +41,7 @@ FEW = 5_000  # up to so many candidates are sorted; more are found by walking fr
 TOP = 1 << 62  # above every number of a job or line
 LONGEST = 200  # jobs on one page, at most
 WALK = 200_000  # rows looked at for one page when only their text can tell
+MANY = 100_000  # jobs: fewer are counted anew each time
 SLOW, STALE = 0.1, 50.0  # seconds: a count that takes longer is kept, but never for longer
 
 _COLUMNS = """
@@ -425,7 +426,8 @@ class Counts:
             self._rows = connection.execute(self._sql, values).fetchall()
             ended = time.monotonic()
             took = ended - began
-            self._good_until = ended + min(took * self._patience, STALE) if took > SLOW else 0.0
+            is_slow = took > SLOW and sum(row[1] for row in self._rows) > MANY
+            self._good_until = ended + min(took * self._patience, STALE) if is_slow else 0.0
         return self._rows
 
 
@@ -433,13 +435,13 @@ def live_counts() -> Counts:
     """Due and scheduled jobs: a look at a million may be some seconds old, at fewer it is not."""
     return Counts(
         """
-        select queue, sum(run_at <= ?1), count(*), min(run_at)
+        select queue, count(*), sum(run_at <= ?1), min(run_at)
         from relevo_jobs
         where state = 10
           and lane is null
         group by queue
         union all
-        select queue, sum(run_at <= ?1), count(*), min(run_at)
+        select queue, count(*), sum(run_at <= ?1), min(run_at)
         from relevo_jobs
         where lane is not null
           and state = 10
@@ -460,7 +462,7 @@ def tally(connection: sqlite3.Connection, live: Counts, done: Counts, now: int) 
     """Every queue, its mode, its jobs by state, the age of its oldest ready one."""
     counts: defaultdict[str, dict[State, int]] = defaultdict(dict)
     oldest: dict[str, int] = {}
-    for queue, due, all_, first in live.read(connection, now):
+    for queue, all_, due, first in live.read(connection, now):
         mine = counts[queue]
         mine[State.READY] = mine.get(State.READY, 0) + due
         mine[State.SCHEDULED] = mine.get(State.SCHEDULED, 0) + all_ - due

@@ -23,6 +23,7 @@ from relevo.clock import Clock
 from relevo.errors import StoreDamaged, StoreUnavailable
 from relevo.stores.sqlite import file, schema
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
+from relevo.stores.sqlite.log import Log
 from relevo.stores.sqlite.readers import Readers
 from relevo.stores.sqlite.transaction import Known, Tx
 from relevo.stores.sqlite.turns import Turns
@@ -31,7 +32,7 @@ from relevo.stores.sqlite.wake import Bells
 PATIENCE = 4.0  # seconds a command waits for another process to let go of the file
 SLICE = 0.25  # seconds after which those who have waited long enough are told so
 WEIGHT = 4_000  # jobs in one transaction, about
-IDLE = 2.0  # seconds without commands after which an overgrown log is cut back
+IDLE = 0.5  # seconds between looks at a log that has to be cut back, when nobody writes
 MILLISECOND = timedelta(milliseconds=1)
 
 Verb: TypeAlias = Callable[..., Any]
@@ -87,6 +88,7 @@ class Writer:
         self.turns = Turns()
         self.listeners: set[Listener] = set()
         self.users = 0
+        self._log = Log(self.path)
         self._commands: SimpleQueue[list[Command] | None] = SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
@@ -125,6 +127,7 @@ class Writer:
     def stop(self) -> None:
         """Run what is waiting, then let go of the file."""
         self._commands.put(None)
+        self._log.stop()
         self._thread.join()
         self.readers.close()
         self.bells.leave()
@@ -202,17 +205,14 @@ class Writer:
             try:
                 return self._commands.get(timeout=IDLE)
             except Empty:
-                self._cut_log()
+                self._tend_log()
         return self._commands.get()
 
-    def _cut_log(self) -> None:
-        """A reader kept the log from being read out and it grew: cut it back, if it is gone."""
-        if self._connection is None:
-            return
-        with contextlib.suppress(sqlite3.Error, StoreDamaged, StoreUnavailable):
-            self.identity.check()
-            self._connection.execute("pragma wal_checkpoint(truncate)")
-            self.identity.check()  # how large it is now
+    def _tend_log(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error, StoreDamaged, StoreUnavailable):
+                self.identity.check()
+                self._log.tend(self._connection, self.identity.wal_size)
 
     def _transact(self, batch: list[Command]) -> list[Command]:
         """Run a batch in one transaction; answers those who may still wait for their turn."""
@@ -240,6 +240,8 @@ class Writer:
         self._resolve(list(zip(batch, outcomes, strict=True)))
         if tx.woken:
             self.wake(tx.woken)
+        if self.identity.wal_size > file.WAL_LIMIT:
+            self._tend_log()
         return []
 
     def _commit(
