@@ -492,7 +492,7 @@ async def test_rows_written_by_hand_harm_nobody_else(store: PostgresStore, raw: 
     for id, change in zip(
         ids,
         (
-            "state = 42",
+            "lane = null, state = 4, history = null, run_at = -1",
             "history = '{not json,[1]}'",
             "attempts = -5, attempt = -7",
             "kind = 'os.system', payload = '\\x80049529'",
@@ -548,3 +548,19 @@ async def test_a_flow_keeps_what_its_parent_will_read(
     await store.prune(dead_keep=HOUR)
     assert await store.find([child]) == [None]
     assert await state(store, parent) is State.DONE
+
+
+async def test_a_search_reads_on_where_it_stopped(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(people, "SEARCHED", 10)
+    ids = [await add(store, payload=b'{"n":"needle"}') for _ in range(2)]
+    await put(store, *(job() for _ in range(35)))
+    found: list[str] = []
+    page = await store.page(Filter(text="needle"))
+    assert page.jobs == []
+    while page.cursor is not None:
+        page = await store.page(Filter(text="needle"), cursor=page.cursor)
+        found += [one.id for one in page.jobs]
+
+    assert found == ids[::-1]

@@ -18,11 +18,14 @@ MINUTE = 60.0
 COUNTED = 64 * 1024 * 1024
 """Above so many bytes of ended jobs, the done ones are estimated once a minute."""
 
+SEARCHED = 200_000
+"""Jobs in which a text is searched for one page: no index helps with that."""
+
 _MEANT = """
     ($2::text is null or queue = $2)
     and ($3::smallint is null or state = $3)
     and ($4::smallint[] is null or state = any ($4))
-    and ($5::boolean is null or state <> 0 or (run_at <= relevo.moment($1)) = $5)
+    and ($5::boolean is null or state <> 0 or (run_at <= (select relevo.moment($1))) = $5)
     and ($6::text is null or kind = $6)
     and ($7::uuid is null or keyhash = $7)
     and ($8::text is null or lane = $8)
@@ -72,23 +75,43 @@ class People(Session):
         before = None if cursor is None else parse_id(cursor)
         if cursor is not None and before is None:
             return Page([])
+        floor = None if where.text is None else await self._floor(before)
         rows = await self._people.fetch(
             self._sql(f"""
             select *, relevo.moment($1) as now
             from relevo.everything
             where {_MEANT}
                 and ($16::uuid is null or id < $16)
+                and ($17::uuid is null or id >= $17)
             order by id desc
-            limit $17
+            limit $18
             """),  # noqa: S608 - a constant is put in, every value is bound
             self._skew,
             *_meant(where),
             before,
+            floor,
             limit + 1,
             repeat=True,
         )
         jobs = [job_of(row, row["now"]) for row in rows[:limit]]
-        return Page(jobs, jobs[-1].id if len(rows) > limit else None)
+        return Page(jobs, jobs[-1].id if len(rows) > limit else floor)
+
+    async def _floor(self, before: str | None) -> str | None:
+        """How far down a search for text looks at once; reading on continues from there."""
+        rows = await self._people.fetch(
+            self._sql("""
+            select id
+            from relevo.everything
+            where $1::uuid is null or id < $1
+            order by id desc
+            offset $2
+            limit 1
+            """),
+            before,
+            SEARCHED,
+            repeat=True,
+        )
+        return rows[0]["id"].hex if rows else None
 
     async def count(self, where: Filter, *, most: int = 10_000) -> int:
         rows = await self._people.fetch(
@@ -107,8 +130,8 @@ class People(Session):
         rows = await self._people.fetch(
             self._sql("""
             select
-                queue, state, run_at <= relevo.moment($1) as due, count(*) as n,
-                relevo.moment($1) - min(run_at) as oldest
+                queue, state, run_at <= (select relevo.moment($1)) as due, count(*) as n,
+                (select relevo.moment($1)) - min(run_at) as oldest
             from relevo.jobs
             group by 1, 2, 3
             union all

@@ -24,7 +24,8 @@ create table relevo.jobs (
     attempt integer not null default 0,
     attempts integer not null,
     pending integer not null default 0,     -- children that have not ended
-    state smallint not null default 0,
+    -- Known to the planner: who looks for dead jobs does not look here.
+    state smallint not null default 0 check (state between 0 and 4),
     priority smallint not null,
     child boolean not null default false,   -- some parent waits, or waited, for it
     gated boolean not null default false,   -- claimed under a limit: its end makes room
@@ -81,7 +82,7 @@ create table relevo.ended (
     ended_at bigint not null,
     attempt integer not null,
     attempts integer not null,
-    state smallint not null,
+    state smallint not null check (state between 5 and 7),
     priority smallint not null,
     forever boolean not null,
     keyhash uuid,
