@@ -39,6 +39,7 @@ from relevo.store import (
 from relevo.stores import open_store
 from relevo.stores.redis.address import read_address
 from relevo.stores.redis.store import RedisStore
+from relevo.stores.redis.wire import Wire
 from relevo.testing import ManualClock
 from tests.servers.redis import (
     HOST,
@@ -445,6 +446,51 @@ async def test_cut_connections_are_replaced(server: RedisServer) -> None:
             await asyncio.sleep(0.01)
 
         assert len(await soon(lambda: take(store, 100), within=5)) == 10
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("kind", ["redis", "cluster"])
+async def test_a_claim_whose_answer_was_lost_is_asked_for_again(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """F09: a cut line must not burn attempts, nor make jobs wait for their leases to lapse."""
+    async with fresh_store(clock, cluster=kind == "cluster") as store:
+        batch = [job(queue) for queue in (WORK, "app:module:other") for _ in range(3)]
+        await store.insert([*batch, job("app:module:third", lane="l")])
+        queues = (WORK, "app:module:other", "app:module:third")
+        call = Wire.call
+
+        async def unheard(*args: Any, **options: Any) -> Any:
+            await call(*args, **options)
+            raise StoreUnavailable("the answer was lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Wire, "call", unheard)
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await take(store, 5, *queues)
+        assert (await store.find([batch[0].id]))[0] is not None
+
+        leases = await take(store, 100, *queues)
+
+        assert len(leases) == 7
+        assert {lease.attempt for lease in leases} == {1}
+        assert await end(store, *leases) == [True] * 7
+        assert await take(store, 10, *queues) == []
+        assert await store.rescue() == []
+
+
+async def test_what_an_unsent_claim_did_not_take_is_not_looked_for(server: RedisServer) -> None:
+    async with opened(server.url) as store, opened(server.url) as other:
+        server.kill()
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await take(store)
+        server.start()
+        await soon(lambda: other.insert([job()]), within=10)
+        assert len(await soon(lambda: take(other), within=10)) == 1
+
+        assert await soon(lambda: take(store), within=10) == []
 
 
 async def test_a_replica_is_no_place_to_write(server: RedisServer) -> None:
@@ -884,6 +930,36 @@ async def test_a_claim_over_many_queues_is_one_command(server: RedisServer) -> N
         await store.find([leases[0].id])
 
         assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 5
+
+
+@pytest.mark.parametrize("wanted", [State.DONE, State.READY, State.SCHEDULED, State.DEAD])
+async def test_a_crowd_of_one_state_is_read_to_its_end(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, wanted: State
+) -> None:
+    """F32: jobs of one state are found however many others came in after them."""
+    monkeypatch.setattr("relevo.stores.redis.people.CROWD", 10)
+    async with fresh_store(clock) as store:
+        delay = LEASE if wanted is State.SCHEDULED else 0
+        mine = [
+            job(queue, delay=delay, priority=n % 3, lane="l" if n % 5 == 0 else None)
+            for n, queue in enumerate([WORK, "app:module:other"] * 20)
+        ]
+        await store.insert(mine)
+        if wanted in (State.DONE, State.DEAD):
+            leases = await take(store, 100, WORK, "app:module:other")
+            await end(store, *leases, state=wanted)
+        await store.insert([job(delay=0 if delay else LEASE) for _ in range(50)])
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await store.page(Filter(states=frozenset({wanted})), cursor=cursor, limit=7)
+            seen += [found.id for found in page.jobs]
+            assert {found.state for found in page.jobs} <= {wanted}
+            if (cursor := page.cursor) is None:
+                break
+
+    assert len(seen) == 40
+    assert set(seen) == {new.id for new in mine}
 
 
 async def test_a_job_costs_less_than_a_kilobyte(server: RedisServer) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from relevo.errors import MisuseError
-from relevo.ids import new_id
+from relevo.ids import new_id, parse_id
 from relevo.job import Inserted, NewJob, Verdict
 from relevo.stores.redis.frame import Frame, side_by_side, timely
 from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job, when
@@ -52,6 +52,9 @@ class Inlet(Frame):
         answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
         if not jobs:
             return answers
+        for job in jobs:
+            if job.after and parse_id(job.id) != job.id:
+                raise MisuseError(f"{job.id!r:.60} is no id of a job: take one from new_id()")
         try:
             if self._wire.is_cluster:
                 await self._insert_apart(jobs, answers)
@@ -139,7 +142,7 @@ class Inlet(Frame):
             if not jobs:
                 return
         first, name = jobs[0].queue, await self._write_down(jobs)
-        await self._put(jobs, places, answers)
+        await self._put(jobs, places, answers, form="forced")
         await self._tie(jobs, [answers[place] for place in places])
         await self._take_off(first, name)
 
@@ -164,7 +167,12 @@ class Inlet(Frame):
         return {job.bundle for job in doubtful if job.id not in known}
 
     async def _put(
-        self, jobs: Sequence[NewJob], places: Sequence[int], answers: list[Inserted]
+        self,
+        jobs: Sequence[NewJob],
+        places: Sequence[int],
+        answers: list[Inserted],
+        *,
+        form: str = "rich",
     ) -> None:
         """Each job into its queue; those that wait are tied afterwards."""
         by_queue: dict[str, list[int]] = {}
@@ -174,7 +182,7 @@ class Inlet(Frame):
         moment = str(await self.now()) if len(by_queue) > 1 else ""
         found = await side_by_side(
             *(
-                self._put_into(queue, [jobs[n] for n in mine], Part(moment, mine))
+                self._put_into(queue, [jobs[n] for n in mine], Part(moment, mine), form)
                 for queue, mine in by_queue.items()
             )
         )
@@ -182,12 +190,14 @@ class Inlet(Frame):
             for n, answer in zip(mine, part, strict=True):
                 answers[places[n]] = answer
 
-    async def _put_into(self, queue: str, jobs: Sequence[NewJob], part: Part) -> list[Inserted]:
+    async def _put_into(
+        self, queue: str, jobs: Sequence[NewJob], part: Part, form: str
+    ) -> list[Inserted]:
         answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
         if all(map(is_plain, jobs)) and await self._insert_plain(jobs, answers, part):
             return answers
         args = [value for job in jobs for value in (1, *_rich_job(job))]
-        _read_answers(await self._store("rich", [queue], len(jobs), args, part), answers)
+        _read_answers(await self._store(form, [queue], len(jobs), args, part), answers)
         return answers
 
     async def _tie(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
@@ -206,7 +216,7 @@ class Inlet(Frame):
             for job in parents
             for edge in job.after
         ]
-        # A job that stands for a newcomer may have another queue's id, never another queue.
+        # Keys are a queue's own, so whoever stands for a job is in the same queue.
         queues |= {stands[job.id]: job.queue for job in jobs}
         await self._over("pend", [(above, (parent, child)) for parent, above, child, _ in edges])
         ended: list[Release] = []
@@ -258,7 +268,7 @@ class Inlet(Frame):
         """Complete a bundle whose caller has died."""
         jobs = load(_jobs, packed)
         answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
-        await self._put(jobs, range(len(jobs)), answers)
+        await self._put(jobs, range(len(jobs)), answers, form="forced")
         await self._tie(jobs, answers)
         await self._take_off(first, name)
 

@@ -105,7 +105,7 @@ class Life(Frame):
     async def _look(self) -> list[tuple[str, Info]]:
         return [
             (where, read_info(where, answer))
-            for where, answer in await self._wire.everywhere(b"INFO", b"everything")
+            for where, answer in await self._wire.everywhere(b"INFO")
         ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,12 +16,13 @@ T = TypeVar("T")
 Rank: TypeAlias = tuple[float, float]
 
 LONGEST_PAGE = 200
+_RANK = re.compile(r"[0-9]{1,20}(-[0-9]{1,20}|(\.[0-9]{1,20})?(/[0-9a-f]{32})?)", re.ASCII)
 BUDGET = 0.6  # seconds to look for what is rare; then the page ends where the search got to
 
 
 def rank(text: str) -> Rank:
-    """A score, or the id of a stream's entry, as a number to compare."""
-    major, _, minor = text.partition("-")
+    """A score, with a job's id or without, or the id of a stream's entry, as a number."""
+    major, _, minor = text.partition("/")[0].partition("-")
     return float(major), float(minor or 0)
 
 
@@ -128,8 +130,12 @@ def _start_behind(cursor: str | None, streams: Sequence[Stream]) -> None:
     if cursor is None:
         return
     at, _, name = cursor.partition("~")
-    if len(cursor) > 200 or not at or set(at) - set("0123456789.-"):
+    if not (len(cursor) <= 200 and _RANK.fullmatch(at)):
         raise MisuseError("that is no cursor of this store: start from the first page")
+    moment = at.partition("/")[0]
     for stream in streams:
-        # Equal ranks go by name: those whose turn is still to come start at the mark itself.
-        stream.bound = at if stream.name > name else f"({at}"
+        # Equal moments go by name: those whose turn is still to come start at the mark itself.
+        if stream.name > name:
+            stream.bound = moment
+        else:
+            stream.bound = f"({at if stream.name == name else moment}"

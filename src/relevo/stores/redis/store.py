@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -23,9 +24,10 @@ from relevo.stores.redis.record import (
     read_lease,
     to_text,
 )
-from relevo.stores.redis.wire import Arg
+from relevo.stores.redis.wire import Arg, Refused, Unsent
 
 ORPHANED = 10_000  # a bundle this old has lost its caller
+UNHEARD = 8  # claims without an answer that are asked for again
 
 
 class RedisStore(People, Ledger, Memory):
@@ -35,6 +37,7 @@ class RedisStore(People, Ledger, Memory):
         super().__init__(url, clock=clock)
         self._turn = 0
         self._settled: set[tuple[str, str]] = set()
+        self._unheard: dict[str, list[str]] = {}
 
     def spawn(self) -> Store:
         return RedisStore(self.dsn, clock=self._clock)
@@ -45,6 +48,7 @@ class RedisStore(People, Ledger, Memory):
     async def claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
         if count <= 0 or not wants:
             return Claim([])
+        count = min(count, BATCH)
         self._turn += 1
         start = self._turn % len(wants)
         turned = list({want.queue: want for want in [*wants[start:], *wants[:start]]}.values())
@@ -70,7 +74,8 @@ class RedisStore(People, Ledger, Memory):
     @timely
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
         answers = [True] * len(endings)
-        runs = self._endings(endings)
+        already = self._settled & {_run_of(ending) for ending in endings if self._settled}
+        runs = self._endings(endings, already)
         found = await asyncio.gather(*map(self._settle, runs), return_exceptions=True)
         out: list[Any] = []
         trouble: BaseException | None = None
@@ -85,6 +90,8 @@ class RedisStore(People, Ledger, Memory):
         if trouble is not None:
             # One node of a cluster is away. Who asks again must not hear that the others' leases
             # were lost, only because they have been settled already.
+            if len(self._settled) > 10 * BATCH:
+                self._settled.clear()
             self._settled.update(
                 _run_of(endings[place])
                 for run, result in zip(runs, found, strict=True)
@@ -93,6 +100,7 @@ class RedisStore(People, Ledger, Memory):
                 if answers[place]
             )
             raise trouble
+        self._settled -= already
         await self._carry(out)
         return answers
 
@@ -170,10 +178,18 @@ class RedisStore(People, Ledger, Memory):
     ) -> Claim:
         token = secrets.token_hex(8)
         keys = [self._root(want.queue) for want in wants]
-        asked = [_limits(want) for want in wants]
-        now, look, given = await self._run(
-            "claim", keys, (worker, lease, token, min(count, BATCH), *asked)
-        )
+        unheard = {want.queue: self._unheard.pop(want.queue, []) for want in wants}
+        asked = [value for w in wants for value in (_limits(w), ",".join(unheard[w.queue]))]
+        try:
+            now, look, given = await self._run("claim", keys, (worker, lease, token, count, *asked))
+        except BaseException as error:
+            # What the server gave and we never heard of must not wait until its leases lapse,
+            # nor be taken for jobs that kill their worker: the next claim asks for it by name.
+            lost = [] if isinstance(error, (Unsent, Refused)) else [token]
+            for queue, tokens in unheard.items():
+                if kept := [*tokens, *lost][-UNHEARD:]:
+                    self._unheard[queue] = kept
+            raise
         leases: list[Lease] = []
         damaged: list[Lease] = []
         for number, ids, blobs, attempts in given:
@@ -217,9 +233,11 @@ class RedisStore(People, Ledger, Memory):
                     giving.append(want)
                 elif claim.next_due is not None:
                     looks.append(claim.next_due)
-        # What one node gave is not left to lapse because another is away.
-        if trouble is not None and not leases:
-            raise trouble
+        if trouble is not None:
+            if not leases:
+                raise trouble
+            # What one node gave is not left to lapse because another is away.
+            self.doubt()
         return Claim(leases, min(looks, default=None))
 
     async def _bury(self, leases: Sequence[Lease]) -> None:
@@ -241,14 +259,15 @@ class RedisStore(People, Ledger, Memory):
     async def _arm(self, queues: Sequence[str]) -> list[int]:
         return await self._each("arm", queues)
 
-    def _endings(self, endings: Sequence[Ending]) -> list[Endings]:
+    def _endings(
+        self, endings: Sequence[Ending], already: AbstractSet[tuple[str, str]] = frozenset()
+    ) -> list[Endings]:
         """The endings as script runs: one, or on a cluster one for each queue."""
         # The second ending of one lease must find the first one's: those go one after the other.
         once = len({ending.lease.id for ending in endings}) == len(endings)
         runs: dict[str, Endings] = {}
         for place, ending in enumerate(endings):
-            if self._settled and _run_of(ending) in self._settled:
-                self._settled.discard(_run_of(ending))
+            if already and _run_of(ending) in already:
                 continue
             queue = ending.lease.queue
             slot = queue if self._wire.is_cluster else ""

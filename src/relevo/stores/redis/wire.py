@@ -93,7 +93,16 @@ def script(name: str) -> Script:
 
 def pack(*args: Arg) -> bytes:
     """A command as it travels."""
-    return cast(Any, hiredis).pack_command(args)
+    packer = cast(Any, hiredis).pack_command
+    try:
+        return packer(args)
+    except UnicodeEncodeError:
+        return packer(
+            tuple(
+                arg.encode("utf-8", "surrogatepass") if isinstance(arg, str) else arg
+                for arg in args
+            )
+        )
 
 
 def explain(error: BaseException, where: str) -> StoreError:

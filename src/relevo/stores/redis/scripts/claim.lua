@@ -2,6 +2,7 @@
 -- KEYS  the roots of the queues, the one to be served first in front
 -- ARGV  4 worker, 5 lease, 6 token, 7 how many, then for each queue '' or
 --       limit,lane limit,rate count,rate length,lane rate count,lane rate length,ordered
+--       and '' or token,token… of claims whose answers never arrived
 -- Answers now, in how many milliseconds to look again (-1: when something happens), and for each
 -- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones).
 
@@ -18,7 +19,8 @@ for n, root in ipairs(KEYS) do
   local mode, laned, bell = unpack(call('HMGET', root, 'mode', 'laned', 'bell'))
   if mode ~= 'paused' then
     local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due' }
-    local asked = ARGV[7 + n]
+    local asked = ARGV[6 + 2 * n]
+    want.unheard = ARGV[7 + 2 * n]
     if asked ~= '' then
       local values = {}
       for value in string.gmatch(asked, '([^,]*),?') do
@@ -235,8 +237,29 @@ local function take_lanes(want, wanted)
   return taken
 end
 
--- Even shares; what one queue leaves goes to the others.
+-- What was given before, but never heard of, comes first, as the same attempt.
 local left = count
+local answer = {}
+for _, want in ipairs(queues) do
+  if want.unheard ~= '' then
+    local root, ids, attempts = want.root, {}, {}
+    for _, id in ipairs(call('ZRANGE', root .. ':leases', 0, 5 * MOST)) do
+      local was = status(root, id)
+      if left > 0 and was.state == 'R' and string.find(want.unheard, was.token, 1, true) then
+        call('ZADD', root .. ':leases', now + lease, id)
+        call('HSET', root .. ':state', id,
+          record('R', was.attempt, was.began, '', was.due, token, worker))
+        ids[#ids + 1], attempts[#attempts + 1] = id, was.attempt
+        left = left - 1
+      end
+    end
+    if ids[1] then
+      answer[1 + #answer] = { want.n, ids, read('HMGET', root .. ':jobs', ids), attempts }
+    end
+  end
+end
+
+-- Even shares; what one queue leaves goes to the others.
 local giving = queues
 while left > 0 and giving[1] do
   local more = {}
@@ -255,7 +278,6 @@ while left > 0 and giving[1] do
   giving = more
 end
 
-local answer = {}
 for _, want in ipairs(queues) do
   local root, ids = want.root, want.ids
   if ids[1] then

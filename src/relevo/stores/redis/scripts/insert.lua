@@ -1,11 +1,12 @@
 -- Stores jobs, all in this one step.
 -- KEYS  the roots of the queues
--- ARGV  4 'plain', 'timed' or 'rich', 5 how many jobs, 6 and 7 '' or, for the part of a call that goes to
+-- ARGV  4 'plain', 'timed', 'rich' or 'forced', 5 how many jobs, 6 and 7 '' or, for the part of a call that goes to
 --       several slots, the moment of the call and the places of these jobs in it; then for each
 --         plain: queue (number of its key), id, band, blob
 --         timed: the same and '' or +delay or @moment
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
 --                waits for others, blob
+--         forced: the same; bundles are stored also where a queue has begun to drain meanwhile
 --       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy
 -- Answers {} when all are new; else position, verdict and id of each that is not. A call that is not
 -- rich and meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
@@ -51,7 +52,7 @@ local function due_at(when, n)
   return string.sub(when, 1, 1) == '+' and at + moment or moment
 end
 
-if form ~= 'rich' then
+if form == 'plain' or form == 'timed' then
   local width = form == 'timed' and 5 or 4
   if drains then
     return { -1 }
@@ -120,7 +121,7 @@ end
 
 -- A bundle is stored whole or not at all.
 local closed = {}
-if drains then
+if drains and form ~= 'forced' then
   for n = 0, count - 1 do
     local queue, bundle = tonumber(field(n, 0)), field(n, 7)
     if bundle ~= '' and draining[queue]
@@ -148,7 +149,8 @@ local function store(n, root, id, verdict)
   end
   if field(n, 8) == '1' then
     fresh[id] = true
-    call('HSET', root .. ':state', id, record('W', 0, '', '', string.format('%.4f', due), '', ''))
+    local moment = string.format('%.4f', math.max(due, 0))
+    call('HSET', root .. ':state', id, record('W', 0, '', '', moment, '', ''))
     call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
   else
@@ -197,7 +199,7 @@ local function admit(n)
       bad = first
     end
   end
-  if draining[tonumber(field(n, 0))] then
+  if draining[tonumber(field(n, 0))] and not (form == 'forced' and field(n, 7) ~= '') then
     answer[#answer + 1] = { n, 'closed', id }
     return id
   end

@@ -57,21 +57,36 @@ local function by_rank(a, b)
   return a[2] > b[2]
 end
 
--- One state's jobs by their place in its own sets.
+-- One state's jobs by their place in its own sets: by moment, and of one moment by id. Their rank
+-- is moment/id, and a start behind one reads (moment/id.
 local function listed_there(keys, from)
   local first = letters == 's' and '(' .. now or '-inf'
   if from == '+inf' and letters == 'r' then
     from = '(' .. (now + 1)
   end
+  local moment, last = string.match(from, '^%(([%d.]+)/(%x+)$')
   local found, whole = {}, true
   for _, key in ipairs(keys) do
-    local rows = call('ZREVRANGEBYSCORE', key, from, first, 'WITHSCORES', 'LIMIT', 0, MOST)
+    local skip, mine, rows = 0, 0, nil
+    repeat
+      rows = call('ZREVRANGEBYSCORE', key, moment or from, first, 'WITHSCORES', 'LIMIT', skip, MOST)
+      for n = 1, #rows, 2 do
+        local id, score = rows[n], tonumber(rows[n + 1])
+        if not moment or score < tonumber(moment) or id < last then
+          mine = mine + 1
+          found[#found + 1] = { id, score, rows[n + 1] .. '/' .. id }
+        end
+      end
+      skip = skip + MOST
+    until mine > 0 or #rows < 2 * MOST
     whole = whole and #rows < 2 * MOST
-    for n = 1, #rows, 2 do
-      found[#found + 1] = { rows[n], tonumber(rows[n + 1]), rows[n + 1] }
-    end
   end
-  table.sort(found, by_rank)
+  table.sort(found, function(a, b)
+    if a[2] == b[2] then
+      return a[1] > b[1]
+    end
+    return a[2] > b[2]
+  end)
   local rows = {}
   for n = 1, math.min(#found, MOST) do
     rows[2 * n - 1], rows[2 * n] = found[n][1], found[n][3]
