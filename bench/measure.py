@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -128,10 +128,28 @@ def memory(name: Literal["VmRSS", "VmHWM"] = "VmRSS") -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
 
 
-def stopwatch() -> Callable[[], float]:
-    """The seconds since it was made."""
-    began = time.perf_counter()
-    return lambda: time.perf_counter() - began
+class Speed(NamedTuple):
+    """Jobs a second, and what each cost this process in microseconds of CPU.
+
+    The second is worth more on a busy machine: it does not count the waiting for a turn.
+    """
+
+    rate: float
+    cpu: float
+
+
+class Stopwatch:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu = time.perf_counter(), cpu_seconds()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def speed(self, jobs: int) -> Speed:
+        return Speed(jobs / self.seconds, (cpu_seconds() - self._cpu) / jobs * 1e6)
 
 
 class Aim(Struct, frozen=True):
@@ -155,6 +173,8 @@ class Row(Struct, kw_only=True):
     ours: list[float]
     other: list[float] = []
     against: str = ""
+    cpu: list[float] = []  # microseconds a job in our process, and in the other
+    other_cpu: list[float] = []
     aim: Aim | None = None
     note: str = ""
 

@@ -79,7 +79,7 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
 
     def ours_in() -> float:
         with place.fresh() as url:
-            return apart(by_callers, url, jobs)
+            return apart(by_callers, url, jobs).rate
 
     def ours_out() -> float:
         with place.fresh() as url:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -72,6 +73,12 @@ def spread(row: Row) -> str:
     return f"{number(min(row.ours), row.unit)}–{number(max(row.ours), row.unit)}"
 
 
+def cpu(row: Row) -> str:
+    """Microseconds of CPU a job, ours and theirs."""
+    both = [statistics.median(part) for part in (row.cpu, row.other_cpu) if part]
+    return " / ".join(f"{value:.1f}" for value in both)
+
+
 def mark(row: Row) -> str:
     return {None: "", True: "met", False: "missed"}[row.is_met]
 
@@ -86,19 +93,31 @@ def cells(row: Row) -> list[str]:
         number(row.reference, row.unit),
         row.against,
         ratio,
+        cpu(row),
         "" if row.aim is None else str(row.aim),
         mark(row),
     ]
 
 
-HEADS = ["", "relevo", "unit", "lowest–highest", "other", "which is", "ratio", "aim", ""]
+HEADS = [
+    "",
+    "relevo",
+    "unit",
+    "lowest–highest",
+    "other",
+    "which is",
+    "ratio",
+    "CPU µs a job",
+    "aim",
+    "",
+]
 
 
 def show(store: str, rows: Sequence[Row], console: Console) -> None:
     """Print one store's table."""
     table = Table(title=f"relevo on {store}", title_justify="left")
     for head in HEADS:
-        right = head in ("relevo", "lowest–highest", "other", "ratio")
+        right = head in ("relevo", "lowest–highest", "other", "ratio", "CPU µs a job")
         table.add_column(head, justify="right" if right else "left", no_wrap=head == "relevo")
     section = ""
     for row in rows:
@@ -128,8 +147,8 @@ def as_markdown(store: str, rows: Sequence[Row], about: dict[str, Any]) -> str:
         "",
         setting,
         "",
-        "| | relevo | unit | lowest–highest | other | which is | ratio | aim | |",
-        "| --- | ---: | --- | ---: | ---: | --- | ---: | --- | --- |",
+        "| " + " | ".join(HEADS) + " |",
+        "| --- | ---: | --- | ---: | ---: | --- | ---: | ---: | --- | --- |",
     ]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
     notes = [f"- {row.name}: {row.note}" for row in rows if row.note]

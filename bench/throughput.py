@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from bench.measure import Aim, Pipe, Row, apart, in_turns, stopwatch
+from bench.measure import Aim, Pipe, Row, Speed, Stopwatch, apart, in_turns
 from bench.work import Gone, Kept, app, drain, fill, payload
 from relevo import Relevo
 from relevo.store import BATCH
@@ -19,16 +19,16 @@ CALLERS = 100
 HALF = Aim("ratio", ">=", 0.5)
 
 
-async def _one_by_one(pipe: Pipe, url: str, jobs: int) -> float:
+async def _one_by_one(pipe: Pipe, url: str, jobs: int) -> Speed:
     async with Relevo(url, apps=[app()]) as relevo:
         await relevo.enqueue(Kept(0))
-        taken = stopwatch()
+        watch = Stopwatch()
         for number in range(jobs):
             await relevo.enqueue(Kept(number))
-        return jobs / taken()
+        return watch.speed(jobs)
 
 
-async def by_callers(pipe: Pipe, url: str, jobs: int) -> float:
+async def by_callers(pipe: Pipe, url: str, jobs: int) -> Speed:
     """Each caller waits for its job to be safe before it brings the next."""
     async with Relevo(url, apps=[app()]) as relevo:
         await relevo.enqueue(Kept(0))
@@ -37,18 +37,18 @@ async def by_callers(pipe: Pipe, url: str, jobs: int) -> float:
             for number in range(jobs // CALLERS):
                 await relevo.enqueue(Kept(number))
 
-        taken = stopwatch()
+        watch = Stopwatch()
         await asyncio.gather(*(call() for _ in range(CALLERS)))
-        return jobs // CALLERS * CALLERS / taken()
+        return watch.speed(jobs // CALLERS * CALLERS)
 
 
-async def _in_bulk(pipe: Pipe, url: str, jobs: int) -> float:
+async def _in_bulk(pipe: Pipe, url: str, jobs: int) -> Speed:
     async with Relevo(url, apps=[app()]) as relevo:
         await relevo.enqueue(Kept(0))
-        taken = stopwatch()
+        watch = Stopwatch()
         for start in range(0, jobs, BATCH):
             await relevo.enqueue_many(Kept(start + number) for number in range(BATCH))
-        return jobs / taken()
+        return watch.speed(jobs)
 
 
 def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) -> Iterator[Row]:
@@ -56,45 +56,47 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
     body, few = payload(), max(200, min(2_000, jobs // 25))
     peaks: list[float] = []
 
-    def raw_in(batch: int, count: int) -> Callable[[], float]:
-        def sample() -> float:
+    def raw_in(batch: int, count: int) -> Callable[[], Speed]:
+        def sample() -> Speed:
             say(f"raw loop, {batch} rows a commit")
             with place.empty() as url:
                 return apart(place.raw.enqueue, url, body, count, batch)
 
         return sample
 
-    def ours_in(function: Callable[..., object], count: int) -> Callable[[], float]:
-        def sample() -> float:
+    def ours_in(function: Callable[..., object], count: int) -> Callable[[], Speed]:
+        def sample() -> Speed:
             say(function.__name__.strip("_").replace("_", " "))
             with place.fresh() as url:
                 return apart(function, url, count)
 
         return sample
 
-    def raw_out() -> float:
+    def raw_out() -> Speed:
         say("raw loop, claim and delete")
         with place.empty() as url:
             return apart(place.raw.drain, url, body, jobs)
 
-    def ours_out(kind: type[Kept] | type[Gone], processes: int) -> Callable[[], float]:
-        def sample() -> float:
+    def ours_out(kind: type[Kept] | type[Gone], processes: int) -> Callable[[], Speed]:
+        def sample() -> Speed:
             say(f"drain {kind.__name__.lower()}, {processes} process(es)")
             with place.fresh() as url:
                 apart(fill, url, kind, jobs)
                 drained = drain(url, jobs, processes=processes)
                 peaks.append(drained.memory)
-                return drained.rate()
+                return drained.speed
 
         return sample
 
-    def row(name: str, ours: list[float], other: list[float], aim: Aim | None, raw: str) -> Row:
+    def row(name: str, ours: list[Speed], other: list[Speed], aim: Aim | None, raw: str) -> Row:
         return Row(
             section=SECTION,
             name=name,
             unit="jobs/s",
-            ours=ours,
-            other=other,
+            ours=[speed.rate for speed in ours],
+            other=[speed.rate for speed in other],
+            cpu=[speed.cpu for speed in ours],
+            other_cpu=[speed.cpu for speed in other],
             against=raw,
             aim=aim,
         )

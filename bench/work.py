@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import new_class
 from typing import Any, NamedTuple
 
-from bench.measure import Child, Pipe, TooSlow, memory, stopwatch
+from bench.measure import Child, Pipe, Speed, Stopwatch, TooSlow, memory
 from relevo import App, Command, Relevo
 from relevo.ids import new_id
 from relevo.job import NewJob
@@ -97,14 +97,12 @@ def new_jobs(kind: type[Command], count: int, *, delay: int = 0) -> list[NewJob]
 
 async def fill(
     pipe: Pipe | None, url: str, kind: type[Command], count: int, delay: int = 0
-) -> float:
-    """Store so many jobs in bulk; the seconds it took."""
+) -> None:
+    """Store so many jobs in bulk."""
     async with Relevo(url, apps=[app()]) as relevo:
-        taken = stopwatch()
         for start in range(0, count, BATCH):
             size = min(BATCH, count - start)
             await relevo.store.insert(new_jobs(kind, size, delay=delay))
-        return taken()
 
 
 async def prepare(pipe: Pipe, url: str) -> None:
@@ -131,6 +129,7 @@ async def serve(pipe: Pipe, url: str) -> Drained:
     async with Relevo(url, apps=[app()]) as relevo:
         pipe.say("ready")
         await pipe.hear()
+        watch = Stopwatch()
         async with working(relevo) as worker:
             told = asyncio.create_task(pipe.hear())
             said = -1
@@ -140,21 +139,28 @@ async def serve(pipe: Pipe, url: str) -> Drained:
                     pipe.say((time.monotonic(), settled))
                     said = settled
                 await asyncio.sleep(0.01)
-        return Drained([], worker.finished, memory("VmHWM"))
+        return Drained(
+            [], worker.finished, watch.speed(max(1, worker.finished)).cpu, memory("VmHWM")
+        )
 
 
 class Drained(NamedTuple):
-    """How a drain went: (seconds since the start, settled so far), in all, and the memory."""
+    """How a drain went: (seconds since the start, settled so far) as it went on, and at its end."""
 
     line: list[tuple[float, int]]
     settled: int
-    memory: float
+    cpu: float  # microseconds a job
+    memory: float  # MB, at its highest
 
     def rate(self, warm: float = 0.0) -> float:
         """Jobs a second, once so large a share of them was settled."""
         first = next(point for point in self.line if point[1] >= warm * self.line[-1][1])
         last = self.line[-1]
         return (last[1] - first[1]) / (last[0] - first[0])
+
+    @property
+    def speed(self) -> Speed:
+        return Speed(self.rate(), self.cpu)
 
 
 def drain(url: str, count: int, *, processes: int = 1) -> Drained:
@@ -174,8 +180,9 @@ def drain(url: str, count: int, *, processes: int = 1) -> Drained:
         for child in children:
             child.send("stop")
         ended = [_last(child) for child in children]
-        peak = max(one.memory for one in ended)
-        return Drained(line, sum(one.settled for one in ended), peak)
+        settled = sum(one.settled for one in ended)
+        cpu = sum(one.cpu * one.settled for one in ended) / settled
+        return Drained(line, settled, cpu, max(one.memory for one in ended))
     finally:
         for child in children:
             child.kill()

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from bench.measure import Pipe, stopwatch
+from bench.measure import Pipe, Speed, Stopwatch
 
 CLAIM = 500
 
@@ -69,27 +69,27 @@ async def _insert(connection: asyncpg.Connection, ids: count[int], body: bytes, 
     await connection.execute(_INSERT, [next(ids) for _ in range(size)], [body] * size)
 
 
-async def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> float:
-    """Jobs a second."""
+async def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> Speed:
+    """So many rows a commit."""
     connection, ids = await _open(url), _ids()
-    taken = stopwatch()
+    watch = Stopwatch()
     for _ in range(0, jobs, batch):
         await _insert(connection, ids, body, batch)
-    return jobs / taken()
+    return watch.speed(jobs)
 
 
-async def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> float:
+async def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> Speed:
     """Claim, then delete, one after the other."""
     connection, ids = await _open(url), _ids()
     for _ in range(0, jobs, 1_000):
         await _insert(connection, ids, body, 1_000)
-    taken = stopwatch()
+    watch = Stopwatch()
     left = jobs
     while left:
         leases = await connection.fetch(_CLAIM, CLAIM)
         await connection.execute(_DELETE, [lease[0] for lease in leases])
         left -= len(leases)
-    return jobs / taken()
+    return watch.speed(jobs)
 
 
 async def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
@@ -98,8 +98,8 @@ async def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
     times: list[float] = []
     for _ in range(jobs):
         await asyncio.sleep(0.01)
-        taken = stopwatch()
+        watch = Stopwatch()
         await _insert(connection, ids, body, 1)
         assert len(await connection.fetch(_CLAIM, 1)) == 1
-        times.append(taken())
+        times.append(watch.seconds)
     return times

@@ -7,7 +7,7 @@ from itertools import count
 
 import redis
 
-from bench.measure import Pipe, stopwatch
+from bench.measure import Pipe, Speed, Stopwatch
 
 CLAIM = 500
 
@@ -61,27 +61,27 @@ class _Queue:
         self._delete(["{raw}:leases", "{raw}:jobs"], ids)
 
 
-def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> float:
-    """Jobs a second."""
+def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> Speed:
+    """So many rows a commit."""
     queue = _Queue(url, body)
-    taken = stopwatch()
+    watch = Stopwatch()
     for _ in range(0, jobs, batch):
         queue.insert(batch)
-    return jobs / taken()
+    return watch.speed(jobs)
 
 
-def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> float:
+def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> Speed:
     """Claim, then delete, one after the other."""
     queue = _Queue(url, body)
     for _ in range(0, jobs, 1_000):
         queue.insert(1_000)
-    taken = stopwatch()
+    watch = Stopwatch()
     left = jobs
     while left:
         ids = queue.claim(CLAIM)
         queue.delete(ids)
         left -= len(ids)
-    return jobs / taken()
+    return watch.speed(jobs)
 
 
 def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
@@ -90,8 +90,8 @@ def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
     times: list[float] = []
     for _ in range(jobs):
         time.sleep(0.01)
-        taken = stopwatch()
+        watch = Stopwatch()
         queue.insert(1)
         assert len(queue.claim(1)) == 1
-        times.append(taken())
+        times.append(watch.seconds)
     return times

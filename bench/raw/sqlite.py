@@ -6,7 +6,7 @@ import sqlite3
 import time
 from itertools import count
 
-from bench.measure import Pipe, stopwatch
+from bench.measure import Pipe, Speed, Stopwatch
 
 CLAIM = 500
 
@@ -71,21 +71,21 @@ def _claim(connection: sqlite3.Connection, size: int) -> list[tuple[int, bytes]]
     ).fetchall()
 
 
-def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> float:
-    """Jobs a second."""
+def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> Speed:
+    """So many rows a commit."""
     connection, ids = _open(url), count(_now() << 21)
-    taken = stopwatch()
+    watch = Stopwatch()
     for _ in range(0, jobs, batch):
         _insert(connection, ids, body, batch)
-    return jobs / taken()
+    return watch.speed(jobs)
 
 
-def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> float:
+def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> Speed:
     """Each commit removes the batch before and leases the next."""
     connection, ids = _open(url), count(_now() << 21)
     for _ in range(0, jobs, 1_000):
         _insert(connection, ids, body, 1_000)
-    taken = stopwatch()
+    watch = Stopwatch()
     done: list[tuple[int]] = []
     left = jobs
     while left or done:
@@ -95,7 +95,7 @@ def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> float:
         connection.execute("commit")
         left -= len(leases)
         done = [(id_,) for id_, _ in leases]
-    return jobs / taken()
+    return watch.speed(jobs)
 
 
 def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
@@ -104,8 +104,8 @@ def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
     times: list[float] = []
     for _ in range(jobs):
         time.sleep(0.01)
-        taken = stopwatch()
+        watch = Stopwatch()
         _insert(connection, ids, body, 1)
         assert len(_claim(connection, 1)) == 1
-        times.append(taken())
+        times.append(watch.seconds)
     return times
