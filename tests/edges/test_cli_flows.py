@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from relevo import App, Command, Flow, Relevo
 from relevo.cli.graph import drawn
@@ -162,6 +164,16 @@ async def test_a_drawing_ends_however_wild_the_flow_is(tmp_path: Path) -> None:
 
     assert 50 < len(text) <= 501
     assert any("--json has" in line for line in text)
+
+
+def test_states_are_coloured_on_a_terminal_only(box: Box) -> None:
+    id = started(box, small())
+    assert "\x1b" not in box("flows", "show", id).out
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, color_system="standard")
+    for line in drawn(box.do(lambda store: Desk(store).flow(id))):
+        console.print(line)
+    assert "\x1b[31mdead\x1b[0m" in screen.getvalue()
 
 
 def test_flows_are_listed(box: Box) -> None:

@@ -90,7 +90,7 @@ class Flows(Looking):
         """
         where = Filter(states=LIVE if unfinished else frozenset())
         limit = min(max(limit, 1), PAGE_MAX)
-        found: dict[str, None] = {}
+        found: dict[str, list[str]] = {}
         for _ in range(WALK):
             page = await self.jobs(where, cursor, PAGE_MAX)
             for place, job in enumerate(page.jobs):
@@ -100,47 +100,61 @@ class Flows(Looking):
                         cursor = (await self.jobs(where, cursor, place)).cursor
                     return await self._rows(found), cursor
                 if job.flow is not None:
-                    found[job.flow] = None
+                    found.setdefault(job.flow, []).append(job.id)
             cursor = page.cursor
             if cursor is None:
                 break
         return await self._rows(found), cursor
 
-    async def _rows(self, flows: Iterable[str]) -> list[FlowRow]:
-        nodes = {id: (await self._nodes(id))[0] for id in flows}
-        keys = await self._keys(nodes)
-        ends = await self._ends([job for jobs in nodes.values() for job in jobs])
+    async def _rows(self, seen: dict[str, list[str]]) -> list[FlowRow]:
+        keys = await self._keys(seen)
+        flows: dict[str, list[Job]] = {id: [] for id in seen}
+        for node in await self._connected([id for ids in seen.values() for id in ids], set(seen)):
+            flows[node.flow or ""].append(node)
         return [
             FlowRow(
                 id=id,
                 key=keys.get(id),
-                state=_state(jobs, ends),
-                counts=_counts(jobs),
-                inserted_at=min(job.inserted_at for job in jobs),
+                state=_state(nodes),
+                counts=_counts(nodes),
+                inserted_at=min(node.inserted_at for node in nodes),
             )
-            for id, jobs in nodes.items()
-            if jobs  # or it was pruned just now
+            for id, nodes in flows.items()
+            if nodes  # or it was pruned just now
         ]
+
+    async def _connected(self, ids: Sequence[str], flows: set[str]) -> list[Job]:
+        """These jobs and all that wait for them, or they for, within their flows.
+
+        Asked by id: to look for a flow's name through a large store takes long.
+        """
+        nodes: dict[str, Job] = {}
+        asked = set(ids)
+        frontier = list(asked)
+        while frontier and len(nodes) < NODES_MAX:
+            some, frontier = frontier[:BATCH], frontier[BATCH:]
+            for node in await self.store.find(some):
+                if node is None or node.flow not in flows or not self.sees(node.queue):
+                    continue
+                nodes[node.id] = node
+                near = {*node.before, *(edge.child for edge in node.after)} - asked
+                asked |= near
+                frontier += near
+        return list(nodes.values())
 
     async def flow(self, anything: str) -> FlowView:
         """The flow of an id, of one of its jobs' ids, or of its key, with or without its name."""
         id = await self._flow_id(anything.strip())
-        jobs, is_cut = await self._nodes(id)
-        nodes = [
-            job
-            for start in range(0, len(jobs), BATCH)
-            for job in await self.store.find([job.id for job in jobs[start : start + BATCH]])
-            if job is not None
-        ]
+        ids, is_cut = await self._node_ids(id)
+        nodes = await self._connected(ids, {id})
         if not nodes:
             raise _unknown(anything)
         layers = _layers(nodes)
         nodes.sort(key=lambda node: (layers[node.id], node.inserted_at, node.node or ""))
-        ends = {node.id for node in nodes if not node.before}
         return FlowView(
             id=id,
             key=(await self._keys([id])).get(id),
-            state=_state(nodes, ends),
+            state=_state(nodes),
             nodes=nodes,
             layers=layers,
             is_cut=is_cut,
@@ -238,25 +252,16 @@ class Flows(Looking):
                 return id
         raise _unknown(text)
 
-    async def _nodes(self, flow: str) -> tuple[list[Job], bool]:
-        jobs: list[Job] = []
+    async def _node_ids(self, flow: str) -> tuple[list[str], bool]:
+        ids: list[str] = []
         cursor = None
-        while len(jobs) < NODES_MAX:
+        for _ in range(WALK + NODES_MAX // PAGE_MAX):
             page = await self.jobs(Filter(flow=flow), cursor, PAGE_MAX)
-            jobs += page.jobs
+            ids += [job.id for job in page.jobs]
             cursor = page.cursor
             if cursor is None:
                 break
-        return jobs, cursor is not None
-
-    async def _ends(self, jobs: Iterable[Job]) -> set[str]:
-        """Those of the badly ended that nobody waits for: they decide how a flow has ended."""
-        bad = [job.id for job in jobs if job.state in _BAD]
-        ends: set[str] = set()
-        for start in range(0, len(bad), BATCH):
-            found = await self.store.find(bad[start : start + BATCH])
-            ends |= {job.id for job in found if job is not None and not job.before}
-        return ends
+        return ids, cursor is not None
 
     async def _keys(self, flows: Iterable[str]) -> dict[str, str]:
         wanted = set(flows)
@@ -283,10 +288,10 @@ def _counts(jobs: Sequence[Job]) -> dict[State, int]:
     return {state: n for state in State if (n := sum(job.state is state for job in jobs))}
 
 
-def _state(jobs: Collection[Job], ends: Collection[str]) -> State:
+def _state(nodes: Collection[Job]) -> State:
     """What a flow does now, or how it ended: as the nodes did that nobody waits for."""
-    states = {job.state for job in jobs}
-    ended = {job.state for job in jobs if job.id in ends}
+    states = {node.state for node in nodes}
+    ended = {node.state for node in nodes if not node.before}
     for state in _NOW:
         if state in states:
             return state
