@@ -55,6 +55,7 @@ _BATCH = f"""
                    and keep between 0 and 1000000000000000
                )
            ),
+           count(meta),
            '[' || group_concat(seq) || ']',
            cast('[' || group_concat({_ROW}) || ']' as blob)
     from (ROWS)
@@ -124,7 +125,7 @@ class _Turn:
 
     def _take(self, rows: str, parameters: tuple[object, ...]) -> int:
         try:
-            count, odd, seqs, batch = self.tx.one(_BATCHES[rows], parameters)
+            count, odd, metas, seqs, batch = self.tx.one(_BATCHES[rows], parameters)
             if not count:
                 return 0
             leases = [] if odd else _decode_all(batch)
@@ -135,7 +136,7 @@ class _Turn:
         if len(leases) != count:
             return self._take_one_by_one(rows, parameters)
         self._mark(seqs)
-        self._add(leases, batch)
+        self._add(leases, batch, bool(metas))
         return count
 
     def _mark(self, seqs: str) -> None:
@@ -150,9 +151,13 @@ class _Turn:
             (self.token, self.until, tx.now, tx.worker(self.worker), seqs),
         )
 
-    def _add(self, leases: Sequence[Claimed], batch: bytes) -> None:
+    def _add(self, leases: Sequence[Claimed], batch: bytes, has_meta: bool) -> None:
+        """Take leases up, their values made what a Lease says they are."""
+        self.leases += leases
         is_large = len(batch) > LARGE
         is_escaped = _ESCAPE in batch
+        if not (has_meta or is_large or is_escaped):
+            return
         for lease in leases:
             if lease.meta is not None:
                 lease.meta = lease.meta.encode()  # pyright: ignore[reportAttributeAccessIssue] - as Lease has it
@@ -166,7 +171,6 @@ class _Turn:
                 lease.cause = _plain(lease.cause)
                 lease.flow = _plain(lease.flow)
                 lease.node = _plain(lease.node)
-        self.leases += leases
 
     def _take_one_by_one(self, rows: str, parameters: tuple[object, ...]) -> int:
         """A row among them was changed by hand: it is buried, with the reason; the others run."""
@@ -174,7 +178,7 @@ class _Turn:
         found = self.tx.all(_SEQS.replace("ROWS", rows), parameters)
         for seq, _ in found:
             try:
-                _, odd, one, batch = self.tx.one(
+                _, odd, metas, one, batch = self.tx.one(
                     _BATCHES[_CHOSEN], (self.token, self.tx.now, as_list([seq]))
                 )
                 (lease,) = _decode_all(batch)
@@ -188,7 +192,7 @@ class _Turn:
                 bury(self.tx, seq, "its row was changed by hand: its numbers make no sense")
                 continue
             self._mark(one)
-            self._add([lease], batch)
+            self._add([lease], batch, bool(metas))
             taken += 1
         self.look_again.append(self.tx.now)  # there may be more behind those that were buried
         return taken
