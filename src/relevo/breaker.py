@@ -71,18 +71,22 @@ class Breakers:
 
     async def admit(self, name: str, job: str) -> None:
         """Let a job call its dependency, or raise CircuitOpen."""
-        circuit, version, _ = await self._read(name)
-        if circuit.state == "closed":
-            return
-        now = await self._time.now()
-        is_mine = circuit.state == "half_open" and circuit.probe == job
-        if not is_mine and now < circuit.until:
-            raise CircuitOpen(name)
-        probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE)
-        if circuit.state == "open":
-            probing = probing.turned(now, "half_open", f"job {job} probes")
-        if not await self._write(name, probing, version):
-            raise CircuitOpen(name)
+        # What we know may be a second old: a job taken over from a process that died while it
+        # probed is itself the probe, and parked it would wait for itself.
+        for fresh in (False, True):
+            circuit, version, _ = await self._read(name, fresh=fresh)
+            if circuit.state == "closed":
+                return
+            now = await self._time.now()
+            is_mine = circuit.state == "half_open" and circuit.probe == job
+            if not is_mine and now < circuit.until:
+                continue
+            probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE)
+            if circuit.state == "open":
+                probing = probing.turned(now, "half_open", f"job {job} probes")
+            if await self._write(name, probing, version):
+                return
+        raise CircuitOpen(name)
 
     async def failed(self, name: str, rule: Breaker, job: str, why: str) -> bool:
         """Count a failure; True when the breaker is open now."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 
-from relevo import App, Command, Context, constant
+from relevo import App, Breaker, Command, Context, Dead, ProviderUnavailable, constant
 from tests.faults.ledger import Ledger
 
 
@@ -27,29 +27,63 @@ class Nap(Command, queue="fault:people:nap", attempts=25, backoff=constant("100m
     ms: int
 
 
-class Hog(Command, queue="fault:people:hog", attempts=1, timeout="30s"):
+class Hog(Command, queue="fault:people:hog", attempts=9, timeout="30s"):
     """Takes every file handle of its process for a while."""
 
     number: int
     ms: int
 
 
+COOLDOWN = 2.0
+
+
+class Call(
+    Command,
+    queue="fault:provider:call",
+    attempts=5,
+    backoff=constant("200ms"),
+    timeout="20s",
+    breaker=Breaker("provider", failures=3, cooldown=f"{COOLDOWN}s", release=100),
+):
+    """A call to a provider whose state is the last `provider` line of the ledger."""
+
+    number: int
+
+
+class Piece(
+    Command, queue="fault:flow:piece", attempts=25, backoff=constant("100ms"), timeout="20s"
+):
+    """A child of a flow; a bad one ends among the dead letters."""
+
+    number: int
+    ms: int
+    bad: bool = False
+
+
+class Whole(Command, queue="fault:flow:whole", attempts=25, backoff=constant("100ms")):
+    """The parent."""
+
+    number: int
+
+
 def app(ledger: Ledger) -> App:
     """The app of most rows."""
 
+    async def effect(ctx: Context, number: int, ms: int) -> None:
+        async def call(key: str) -> str:
+            ledger.write("effect", number, key)
+            await asyncio.sleep(random.uniform(0, ms) / 1_000)
+            return f"LABEL-{number}"
+
+        async def find(key: str) -> str | None:
+            return f"LABEL-{number}" if ledger.has(key) else None
+
+        await ctx.once("label", call, find=find)
+
     async def print_label(order: Print, ctx: Context) -> None:
         ledger.write("start", order.number, ctx.id)
-
-        async def at_carrier(key: str) -> str:
-            ledger.write("effect", order.number, key)
-            await asyncio.sleep(random.uniform(0, order.ms) / 1_000)
-            return f"LABEL-{order.number}"
-
-        async def look_up(key: str) -> str | None:
-            return f"LABEL-{order.number}" if ledger.has(key) else None
-
         await asyncio.sleep(random.uniform(0, order.ms) / 1_000)
-        await ctx.once("label", at_carrier, find=look_up)
+        await effect(ctx, order.number, order.ms)
         ledger.write("end", order.number, ctx.id)
 
     async def nap(order: Nap, ctx: Context) -> None:
@@ -70,7 +104,26 @@ def app(ledger: Ledger) -> App:
                 os.close(handle)
             ledger.write("end", order.number, ctx.id)
 
-    return App("fault", workers=[print_label, nap, hog])
+    async def call(order: Call, ctx: Context) -> None:
+        match ledger.facts("provider")[-1].word:
+            case "down":
+                ledger.write("failed", order.number)
+                raise ProviderUnavailable("503")
+            case "hangs":
+                ledger.write("probe", order.number)
+                await asyncio.sleep(15)
+            case _:
+                await effect(ctx, order.number, 1)
+
+    async def piece(order: Piece, ctx: Context) -> Dead | None:
+        await asyncio.sleep(random.uniform(0, order.ms) / 1_000)
+        await effect(ctx, order.number, order.ms)
+        return Dead("it was a bad one") if order.bad else None
+
+    async def whole(order: Whole, ctx: Context) -> None:
+        await effect(ctx, order.number, 5)
+
+    return App("fault", workers=[print_label, nap, hog, call, piece, whole])
 
 
 def hired() -> App:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-BALLAST = 40 << 20
-
 
 class Disk:
-    """A file system of so many bytes, of which `free()` gives some back."""
+    """A file system of its own, with ballast that can be thrown out."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
-    def weigh_down(self) -> None:
-        self._ballast.write_bytes(b"\1" * BALLAST)
+    def weigh_down(self, size: int) -> None:
+        self._ballast.write_bytes(b"\1" * size)
 
     def free(self) -> None:
         self._ballast.unlink()
@@ -30,18 +29,15 @@ class Disk:
 
 
 @contextmanager
-def small_disk(path: Path, size: int) -> Iterator[Disk | None]:
-    """A disk mounted at `path`; None where only root could make one."""
-    path.mkdir()
-    options = f"size={size},mode=0777"
-    made = os.geteuid() == 0 and not subprocess.call(
-        ["mount", "-t", "tmpfs", "-o", options, "relevo-test", str(path)],
-        stderr=subprocess.DEVNULL,
-    )
-    if not made:
-        yield None
-        return
+def small_disk(size: int) -> Iterator[Disk | None]:
+    """A disk of so many bytes that every user may reach; None where only root could make one."""
+    path = tempfile.mkdtemp(prefix="relevo-disk-")
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0777", "relevo-test", path]
+    Path(path).chmod(0o755)
+    made = os.geteuid() == 0 and not subprocess.call(words, stderr=subprocess.DEVNULL)
     try:
-        yield Disk(path)
+        yield Disk(Path(path)) if made else None
     finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
+        if made:
+            subprocess.run(["umount", "--lazy", path], check=True)
+        Path(path).rmdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from relevo import Relevo
-from relevo.errors import StoreDamaged, StoreError, StoreUnavailable
+from relevo.errors import StoreError
 from relevo.ids import new_id
 from relevo.job import NewJob, State
 from relevo.store import Filter
@@ -211,61 +210,3 @@ async def _accepted(relevo: Relevo, command: Print) -> None:
         else:
             return
     raise AssertionError("not accepted again within 5 s")
-
-
-def _empty(data: bytes) -> bytes:
-    return b""
-
-
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def _flipped(data: bytes) -> bytes:
-    """A page of the middle is somebody else's."""
-    middle = len(data) // 2 // 8_192 * 8_192
-    return data[:middle] + os.urandom(8_192) + data[middle + 8_192 :]
-
-
-def _foreign(data: bytes) -> bytes:
-    return b"these are not the bytes you are looking for" * 1_000
-
-
-@pytest.mark.parametrize("damage", [_empty, _cut, _flipped, _foreign], ids=lambda d: d.__name__[1:])
-async def test_f21_a_damaged_file_is_refused_with_advice(
-    damage: Callable[[bytes], bytes], relevo: Relevo, path: Path
-) -> None:
-    await relevo.enqueue_many(Nap(n, 0) for n in range(3_000))
-    await relevo.close()
-    assert not Path(f"{path}-wal").exists()
-    path.write_bytes(damage(path.read_bytes()))
-    hurt = path.read_bytes()
-
-    with pytest.raises(StoreDamaged, match="backup"):
-        async with Relevo(relevo.store.dsn):
-            pass
-    assert path.read_bytes() == hurt
-
-
-async def test_f21_a_torn_log_gives_up_only_what_was_torn(relevo: Relevo, path: Path) -> None:
-    """A log cut by a lying disk: what lies before the cut is there, and the file opens."""
-    for number in range(20):
-        await relevo.enqueue(Nap(number, 0))
-    log = Path(f"{path}-wal")
-    copy = path.with_name("copy.db")
-    subprocess.run(["cp", path, copy], check=True)
-    Path(f"{copy}-wal").write_bytes(log.read_bytes()[:-10_000])
-
-    async with Relevo(f"sqlite:///{copy}") as torn:
-        found = await torn.store.count(Filter())
-    assert 0 < found < 20
-
-
-async def test_a_missing_file_is_made_only_where_nothing_was(path: Path) -> None:
-    """`open` alone never makes a database; migrating does, and says so."""
-    store = open_store(f"sqlite:///{path}")
-    with pytest.raises(StoreError, match="relevo migrate"):
-        await store.open()
-    assert not path.exists()
-    with pytest.raises(StoreUnavailable):
-        await store.tally()

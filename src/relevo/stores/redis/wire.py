@@ -83,12 +83,24 @@ class Script(Struct, frozen=True):
     sha: bytes
 
 
-@cache
 def script(name: str) -> Script:
     """`scripts/name.lua`, with the words that all of them share in front of it."""
-    folder = files("relevo.stores.redis") / "scripts"
-    source = (folder / "moves.lua").read_bytes() + (folder / f"{name}.lua").read_bytes()
-    return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
+    return _scripts()[name]
+
+
+@cache
+def _scripts() -> dict[str, Script]:
+    # All at once: a process that has run out of file handles must still extend its leases.
+    found = {
+        file.name.removesuffix(".lua"): file.read_bytes()
+        for file in (files("relevo.stores.redis") / "scripts").iterdir()
+        if file.name.endswith(".lua")
+    }
+    sources = {name: found["moves"] + source for name, source in found.items()}
+    return {
+        name: Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
+        for name, source in sources.items()
+    }
 
 
 def pack(*args: Arg) -> bytes:
