@@ -85,15 +85,15 @@ class Relevo:
     ) -> None:
         self.clock = clock or SystemClock()
         self.store: Store = open_store(store, clock=self.clock) if isinstance(store, str) else store
+        self.telemetry = Telemetry()
         self._relay: Relayed | None = None
         self._relaying: asyncio.Task[None] | None = None
         if database is not None and self.store.name not in SQL:
             ledger = cast("SqlStore", open_store(database, clock=self.clock))
-            self._relay = Relayed(self.store, ledger)
+            self._relay = Relayed(self.store, ledger, self.telemetry)
             self.store = self._relay.as_store()
         self.apps = tuple(apps)
         self.keep_dead = duration(keep_dead)
-        self.telemetry = Telemetry()
         self.desk = Desk(self.store)
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)

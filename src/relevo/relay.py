@@ -38,10 +38,10 @@ SETTLED = frozenset({State.DONE, State.CANCELLED})
 class Relayed:
     """A fast store with a SQL database beside it, kept as one store."""
 
-    def __init__(self, fast: Store, ledger: SqlStore) -> None:
+    def __init__(self, fast: Store, ledger: SqlStore, telemetry: Telemetry) -> None:
         self.fast = fast
         self.ledger = ledger
-        self._telemetry = Telemetry()
+        self._telemetry = telemetry
         self._posted = asyncio.Event()
         self._ended_within: list[Ending] = []  # committed by their transaction, not yet in fast
 

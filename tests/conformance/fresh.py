@@ -47,3 +47,5 @@ STORES = [
     pytest.param(name, id=name, marks=[] if name == "sqlite" else pytest.mark.xdist_group(name))
     for name in NAMES
 ]
+
+SQL_STORES = [store for store in STORES if store.id in ("sqlite", "postgres")]

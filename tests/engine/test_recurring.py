@@ -137,12 +137,12 @@ async def test_one_job_a_tick_over_many_processes(start: Start, clock: ManualClo
         working(engines[3]),
         working(engines[4]),
     ):
-        await until(lambda: _has_tick(relevo))
+        await until(lambda: _has_tick(relevo), timeout="30s")
         for _ in range(3):
             before = len(await enqueued(relevo, Report))
             clock.advance("24h")
             worker.nudge()
-            await until(lambda before=before: _more(relevo, before))
+            await until(lambda before=before: _more(relevo, before), timeout="30s")
 
     days = [report.day for report in await enqueued(relevo, Report)]
     assert len(days) == len(set(days)) == 3
@@ -150,7 +150,7 @@ async def test_one_job_a_tick_over_many_processes(start: Start, clock: ManualClo
 
 async def _has_tick(relevo: Relevo) -> bool:
     [job] = (await relevo.store.page(Filter(queue="test:schedules:daily"))).jobs or [None]
-    return job is not None and job.state is State.SCHEDULED
+    return job is not None and job.state is State.SCHEDULED and job.result is not None
 
 
 async def _more(relevo: Relevo, before: int) -> bool:

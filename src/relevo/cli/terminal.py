@@ -30,6 +30,7 @@ from relevo.outcome import scrub
 from relevo.relay import Relayed
 from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
+from relevo.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -118,7 +119,7 @@ class Terminal:
         """The same with the database beside it, where effects and letters are kept."""
         store = self.store()
         ledger = self.ledger(store)
-        return store if ledger is None else Relayed(store, ledger).as_store()
+        return store if ledger is None else Relayed(store, ledger, Telemetry()).as_store()
 
     def ledger(self, store: Store) -> SqlStore | None:
         """The database beside a store, not yet open; None where the store is one itself."""
