@@ -25,7 +25,9 @@ check: setup
 	$(BIN)/pytest -q -n 2 tests/unit
 
 test: setup
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak" || \
+	  { echo "What failed beside the others is tried once more, alone:"; \
+	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 
 soak: setup
 	$(BIN)/pytest -v tests/faults -m soak --timeout 1800
