@@ -26,6 +26,8 @@ from tests.faults.verdict import drained, judged
 LEASE = 2.0
 SLACK = 2.0
 
+pytestmark = pytest.mark.soak
+
 
 @dataclass
 class Place:
