@@ -9,8 +9,10 @@ language sql stable
 -- Not now(): a prepared statement or an open transaction would claim with an old clock.
 return floor(extract(epoch from statement_timestamp()) * 1000)::bigint + _skew;
 
-create sequence relevo.seq;    -- the order of insertion
-create sequence relevo.turns;  -- the order in which lanes are served
+-- The order of insertion: every call takes so many numbers at once.
+create sequence relevo.seq increment by 65536;
+-- The order in which lanes are served.
+create sequence relevo.turns;
 
 create table relevo.jobs (
     id uuid primary key,
@@ -32,7 +34,7 @@ create table relevo.jobs (
     forever boolean not null default false,
     keyhash uuid,
     lane uuid,                              -- a hash of its name; 0: those without, if ordered
-    queue text not null,
+    queue text collate "C" not null,
     kind text not null,
     key text,
     lane_name text,
@@ -87,7 +89,7 @@ create table relevo.ended (
     forever boolean not null,
     keyhash uuid,
     lane uuid,
-    queue text not null,
+    queue text collate "C" not null,
     kind text not null,
     key text,
     lane_name text,
@@ -122,7 +124,7 @@ create index ended_flow on relevo.ended using hash (flow) where flow is not null
 -- What outlives a job that is unique for ever: a hash, and how it ended once its row is gone.
 create table relevo.keys (
     hash uuid not null,
-    queue text not null,
+    queue text collate "C" not null,
     job uuid not null,
     failed boolean not null default false,  -- its row was dead or cancelled, and is pruned
     primary key (hash, queue)
@@ -139,7 +141,7 @@ create table relevo.edges (
 create index edges_parent on relevo.edges (parent);
 
 create table relevo.queues (
-    queue text primary key,
+    queue text collate "C" primary key,
     mode text not null default 'open',
     ordered boolean not null default false,
     full_at double precision not null default 0  -- when its token bucket is full again
@@ -148,7 +150,7 @@ create table relevo.queues (
 -- A lane is awake (it has a turn), or asleep until a moment; a row goes when its last job has gone.
 -- Whoever adds work holds the row `for key share`; whoever puts it to sleep needs `for update`.
 create table relevo.lanes (
-    queue text not null,
+    queue text collate "C" not null,
     lane uuid not null,
     turn bigint,
     due bigint,

@@ -90,6 +90,7 @@ language plpgsql
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_sort = off
 as $$
 declare
     _gated constant boolean := _limit is not null or _lane_limit is not null or _ordered;
@@ -352,6 +353,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_sort = off
 as $$
 #variable_conflict use_column
 declare
