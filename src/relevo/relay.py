@@ -32,6 +32,7 @@ from relevo.telemetry import Telemetry, log
 
 CARRY_EVERY = 5.0  # seconds between looks at the outbox when no commit wakes the relay
 REFILL_EVERY = 15.0
+AWAY = 5.0  # seconds for which a store that did not answer is not asked again by insert
 SETTLED = frozenset({State.DONE, State.CANCELLED})
 
 
@@ -43,6 +44,7 @@ class Relayed:
         self.ledger = ledger
         self._telemetry = telemetry
         self._posted = asyncio.Event()
+        self._away_until = 0.0  # jobs go straight to the outbox until then; loop time
         self._ended_within: list[Ending] = []  # committed by their transaction, not yet in fast
 
     def __getattr__(self, name: str) -> Any:
@@ -88,12 +90,16 @@ class Relayed:
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Into the fast store; into the outbox while that is away."""
-        try:
-            return await self.fast.insert(jobs)
-        except StoreUnavailable as error:
-            self._telemetry.trouble("the store is away; jobs go to the outbox", error)
-            await self.ledger.post([_letter(job) for job in jobs])
-            return [Inserted(job.id, Verdict.NEW) for job in jobs]
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._away_until:
+            try:
+                return await self.fast.insert(jobs)
+            except StoreUnavailable as error:
+                # Whoever comes next need not wait for the same deadline.
+                self._away_until = loop.time() + AWAY
+                self._telemetry.trouble("the store is away; jobs go to the outbox", error)
+        await self.ledger.post([_letter(job) for job in jobs])
+        return [Inserted(job.id, Verdict.NEW) for job in jobs]
 
     async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
         await self.ledger.post_within(connection, [_letter(job) for job in jobs])
@@ -190,6 +196,7 @@ class Relayed:
     async def _carry(self, letters: list[Letter]) -> None:
         jobs = [letter.job for letter in letters]
         answers = await self.fast.insert(jobs)
+        self._away_until = 0.0
         await self.ledger.mark_carried([job.id for job in jobs])
         # Another job stands for it: its key is taken, or was done for good.
         twins = [job.id for job, answer in zip(jobs, answers, strict=True) if answer.id != job.id]
@@ -225,7 +232,7 @@ class Relayed:
                 if loop.time() >= refill_at:
                     await self.refill()
                     refill_at = loop.time() + REFILL_EVERY
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - were the relay to end, letters would lie for ever
                 self._telemetry.trouble("cannot carry the outbox; trying again", error)
                 await asyncio.sleep(1)
                 continue
