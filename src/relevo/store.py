@@ -14,11 +14,14 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from relevo.job import Ending, Inserted, Job, Lease, NewJob, State
+from relevo.job import Ending, Inserted, Job, Lease, NewJob, State, Verdict
 
 DEADLINE = 5.0
 BATCH = 1_000
 """The most a caller hands to one verb at once."""
+
+DELIVERY_KEEP = 30 * 86_400_000
+"""Milliseconds for which a delivery is kept in full."""
 
 
 class Want(Struct, frozen=True, kw_only=True):
@@ -207,6 +210,64 @@ class Letter(Struct, frozen=True):
     is_carried: bool = False
 
 
+class Keeping(StrEnum):
+    """What became of a delivery."""
+
+    ACCEPTED = "accepted"  # its jobs were stored in the same step
+    REJECTED = "rejected"  # not from who it said, or not readable; nothing came of it
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """A delivery as it is kept: what came, what was answered, and the jobs that came of it.
+
+    Its identity is (source, key, generation); generations after the first are replays by people.
+    """
+
+    id: str
+    source: str  # the webhook, as app:/path
+    key: str | None  # what makes it the same delivery again; None: rejected, or pruned since
+    generation: int = 0
+    state: Keeping = Keeping.ACCEPTED
+    reason: str = ""  # why it was rejected, in words for our own people
+    method: str = "POST"
+    path: str = ""
+    query: str = ""  # without secrets
+    headers: bytes = b"[]"  # JSON pairs, by allow-list
+    body: bytes = b""
+    answer: bytes = b""  # msgpack of an Answer; the same is given to whoever delivers it again
+    status: int = 200
+    jobs: tuple[str, ...] = ()
+    thread: str | None = None
+    received_at: int = 0  # the store's time, unless it came by way of a spool
+    repeats: int = 0  # how often it came again
+    repeated_at: int = 0
+    differs: bool = False  # it came again with another body
+
+
+class Arrival(Struct, frozen=True):
+    """A delivery to keep, and the jobs its handler made of it: all or nothing."""
+
+    kept: Kept
+    jobs: tuple[NewJob, ...] = ()
+
+
+class Reception(Struct, frozen=True):
+    """What receive() did with an arrival; `kept` is the stored one, so its answer is the first."""
+
+    kept: Kept
+    verdict: Verdict  # NEW, DONE: it was here before, CLOSED: a queue takes nothing in
+
+
+class Letterbox(Struct, frozen=True, kw_only=True):
+    """Which deliveries a person means."""
+
+    source: str | None = None
+    state: Keeping | None = None
+    key: str | None = None
+    thread: str | None = None
+    text: str | None = None  # found literally in key, body or reason
+
+
 class Store(Protocol):
     """Where jobs live."""
 
@@ -271,6 +332,37 @@ class Store(Protocol):
 
     def committed(self, queues: Sequence[str]) -> None:
         """Say that a transaction with `insert_within` has committed, where the store can't know."""
+        ...
+
+    # deliveries
+
+    async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        """Keep deliveries and store their jobs, durably, before answering.
+
+        A delivery whose (source, key, generation) is kept already stores nothing: its count of
+        repeats grows, a body that is not the same is marked, and the first answer comes back. The
+        jobs of an arrival carry ids made from the delivery, so that on a store without
+        transactions, where they go first, a half-done receive is finished by the next one.
+        """
+        ...
+
+    async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        """The same inside a driver connection's open transaction, which the caller rolls back if
+        the verdict is not NEW."""
+        ...
+
+    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+        """The newest generation kept under each key; pruned ones still have their answer."""
+        ...
+
+    async def deliveries(
+        self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Kept], str | None]:
+        """What was delivered, newest first, without bodies."""
+        ...
+
+    async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
+        """Deliveries in full."""
         ...
 
     # out
@@ -372,7 +464,10 @@ class Store(Protocol):
         ...
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
-        """Remove what has been kept long enough, at most `limit` rows; keys stay as promised."""
+        """Remove what has been kept long enough, at most `limit` rows; keys stay as promised.
+
+        Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay.
+        """
         ...
 
     async def beat(self, worker: WorkerInfo, ttl: int) -> None:
