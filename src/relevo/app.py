@@ -12,8 +12,9 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from relevo.backoff import Backoff
 from relevo.clock import Duration, duration, milliseconds
@@ -30,9 +31,13 @@ from relevo.message import (
     codec,
 )
 from relevo.poller import Over, Poller, poller
+from relevo.route import Key, Site, Verify, Webhook, webhook
 from relevo.schedule import Missed, Schedule, schedule
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Resource: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""Of the engine; what it yields is open while the engine is, and found by its type with use()."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}", re.ASCII)
 _SHAPE = {"events", "listeners", "queues", "workers", "webhooks", "api", "panel", "__init__"}
@@ -93,6 +98,11 @@ class App:
         *,
         workers: Iterable[Callable[..., Any]] = (),
         listeners: Iterable[Callable[..., Any] | Listener] = (),
+        pollers: Iterable[Poller] = (),
+        schedules: Iterable[Schedule] = (),
+        webhooks: Iterable[Webhook] = (),
+        sites: Iterable[Site] = (),
+        resources: Iterable[Resource] = (),
     ) -> None:
         if not _NAME.fullmatch(name):
             raise DefinitionError(
@@ -101,8 +111,11 @@ class App:
         self.name = name
         self.workers: list[Binding] = []
         self.listeners: list[Binding] = []
-        self.pollers: list[Poller] = []
-        self.schedules: list[Schedule] = []
+        self.pollers = list(pollers)
+        self.schedules = list(schedules)
+        self.webhooks = list(webhooks)
+        self.sites = list(sites)
+        self.resources = list(resources)
         names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - annotations may name classes of the caller's function
         for function in workers:
             self._add_worker(function, names)
@@ -139,6 +152,15 @@ class App:
             return function
 
         return add if function is None else add(function)
+
+    def webhook(self, path: str, *, verify: Verify, key: Key, **options: Any) -> Callable[[F], F]:
+        """Stand behind a door for a provider; the options are those of webhook()."""
+
+        def add(function: F) -> F:
+            self.webhooks.append(webhook(path, function, verify=verify, key=key, **options))
+            return function
+
+        return add
 
     def poller(
         self,

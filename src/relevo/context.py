@@ -93,6 +93,10 @@ class Context:
 
     # what it may do
 
+    def use(self, kind: type[T]) -> T:
+        """An opened resource of the app, by its type."""
+        return self._engine.use(kind)
+
     async def enqueue(
         self,
         command: Command,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -46,6 +46,8 @@ from relevo.worker import Worker
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
+
+T = TypeVar("T")
 
 KEEP_DEAD = timedelta(days=90)
 SQL = ("sqlite", "postgres")
@@ -101,6 +103,8 @@ class Relevo:
         self._listeners: dict[str, list[Binding]] = {}
         self._database = Database(self.store, database or self.store.dsn)
         self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
+        self._opened = AsyncExitStack()
+        self._resources: dict[type, Any] = {}
         self.recurring = Recurring(self)
         for app in self.apps:
             self._register(app)
@@ -146,6 +150,24 @@ class Relevo:
         await self.store.open()
         if self._relay is not None:
             self._relaying = asyncio.create_task(self._relay.run(), name="relevo-relay")
+        try:
+            for app in self.apps:
+                for resource in app.resources:
+                    opened = await self._opened.enter_async_context(resource(self))
+                    self._resources[type(opened)] = opened
+        except BaseException:
+            await self.close()
+            raise
+
+    def use(self, kind: type[T]) -> T:
+        """An opened resource of the apps, by its type."""
+        found = self._resources.get(kind)
+        if found is None:
+            raise MisuseError(
+                f"no {kind.__name__} is open: list what opens it in App(…, resources=[…]) and "
+                "open the engine first"
+            )
+        return found
 
     async def close(self) -> None:
         """Wait for what is on its way, then let go of everything."""
@@ -154,6 +176,8 @@ class Relevo:
 
     async def rest(self) -> None:
         """The same, but for the store, which whoever opened it goes on using."""
+        await self._opened.aclose()
+        self._resources.clear()
         await self._inserts.close()
         await self._database.close()
         if self._relaying is not None:
