@@ -1,0 +1,71 @@
+"""Faults: slow, failing, refusing, replies lost, twice, malformed, down."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+Kind: TypeAlias = Literal[
+    "slow",  # answers after `seconds`
+    "error",  # 5xx, no effect
+    "refuse",  # says no in the provider's own words, no effect
+    "lost",  # the effect happens, the connection dies before the answer
+    "hang",  # the effect happens, the answer comes after `seconds`
+    "duplicate",  # a webhook is sent twice
+    "malformed",  # half an answer
+    "down",  # the connection dies, no effect
+    "limit",  # 429 with Retry-After
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(slots=True)
+class Fault:
+    """One thing that goes wrong: at whom, how often, and how many times still."""
+
+    provider: str
+    operation: str  # "*": any
+    kind: Kind
+    rate: float = 1.0
+    times: int | None = None  # None: until removed
+    seconds: float = 1.0
+
+
+class Faults:
+    """What goes wrong at the providers. The same seed gives the same story."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+        self.rules: list[Fault] = []
+
+    def add(
+        self,
+        provider: str,
+        operation: str,
+        kind: Kind,
+        *,
+        rate: float = 1.0,
+        times: int | None = None,
+        seconds: float = 1.0,
+    ) -> Fault:
+        if kind not in KINDS:
+            raise ValueError(f"{kind!r:.40} is no fault: {', '.join(KINDS)}")
+        fault = Fault(provider, operation, kind, rate, times, seconds)
+        self.rules.append(fault)
+        return fault
+
+    def clear(self, provider: str | None = None) -> None:
+        self.rules = [rule for rule in self.rules if provider not in (None, rule.provider)]
+
+    def pick(self, provider: str, operation: str) -> Fault | None:
+        """The fault of this call, if it has one."""
+        for rule in self.rules:
+            if rule.provider != provider or rule.operation not in ("*", operation):
+                continue
+            if rule.times == 0 or self._random.random() >= rule.rate:
+                continue
+            if rule.times is not None:
+                rule.times -= 1
+            return rule
+        return None
