@@ -23,6 +23,9 @@ BATCH = 1_000
 DELIVERY_KEEP = 30 * 86_400_000
 """Milliseconds for which a delivery is kept in full."""
 
+REJECTED_KEEP = 3 * 86_400_000
+"""The same for one that was rejected; nothing of it stays."""
+
 
 class Want(Struct, frozen=True, kw_only=True):
     """A queue a worker serves, and the limits its jobs live under across the whole fleet."""
@@ -342,7 +345,9 @@ class Store(Protocol):
         A delivery whose (source, key, generation) is kept already stores nothing: its count of
         repeats grows, a body that is not the same is marked, and the first answer comes back. The
         jobs of an arrival carry ids made from the delivery, so that on a store without
-        transactions, where they go first, a half-done receive is finished by the next one.
+        transactions, where they go first, a half-done receive is finished by the next one. The
+        store writes `received_at` unless it is given, and as `jobs` those that now stand for the
+        arrival's. The body of one that was here before does not come back.
         """
         ...
 
@@ -352,13 +357,14 @@ class Store(Protocol):
         ...
 
     async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
-        """The newest generation kept under each key; pruned ones still have their answer."""
+        """The newest generation kept under each key, without bodies; pruned ones still have their
+        answer."""
         ...
 
     async def deliveries(
         self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[Kept], str | None]:
-        """What was delivered, newest first, without bodies."""
+        """What was delivered, newest first, without bodies; pruned ones are not listed."""
         ...
 
     async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
@@ -466,7 +472,8 @@ class Store(Protocol):
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         """Remove what has been kept long enough, at most `limit` rows; keys stay as promised.
 
-        Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay.
+        Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay; those
+        rejected go after `REJECTED_KEEP`.
         """
         ...
 

@@ -1,0 +1,648 @@
+"""Deliveries: kept once with their jobs, answered alike however often they come."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from relevo.errors import MisuseError, RelevoError
+from relevo.ids import new_id
+from relevo.job import After, State, Verdict
+from relevo.store import (
+    DELIVERY_KEEP,
+    REJECTED_KEEP,
+    Arrival,
+    Keeping,
+    Kept,
+    Letterbox,
+    Reception,
+    Store,
+)
+from relevo.testing import ManualClock
+from tests.conformance.conftest import Handles
+from tests.conformance.steps import (
+    DAY,
+    HOUR,
+    OTHER,
+    SECOND,
+    WORK,
+    about,
+    add,
+    count,
+    drain,
+    job,
+    look,
+    states,
+    take,
+    take_one,
+)
+from tests.conformance.test_bad_input import ALIKE, CURSORS, STRANGE, is_shown
+from tests.conformance.test_within import Session
+from tests.conformance.test_within import session as session
+
+SOURCE = "app:/hooks/pay"
+FIRST = b"first answer"
+
+
+def kept(key: str | None = "k", **fields: Any) -> Kept:
+    return Kept(
+        **{
+            "id": new_id(),
+            "source": SOURCE,
+            "key": key,
+            "path": "/hooks/pay",
+            "query": "a=1&token=***",
+            "headers": b'[["content-type","application/json"]]',
+            "body": b'{"n":1}',
+            "answer": FIRST,
+            "status": 202,
+            **fields,
+        }
+    )
+
+
+def rejected(**fields: Any) -> Kept:
+    return kept(
+        None,
+        **{
+            "state": Keeping.REJECTED,
+            "reason": "the signature is not theirs",
+            "answer": b"no",
+            "status": 401,
+            **fields,
+        },
+    )
+
+
+async def receive(store: Store, one: Kept, *jobs: Any) -> Reception:
+    (answer,) = await store.receive([Arrival(one, jobs)])
+    return answer
+
+
+async def accept(store: Store, *some: Kept) -> list[str]:
+    """Keep deliveries that nobody has seen; answers their ids."""
+    answers = await store.receive([Arrival(one) for one in some])
+    assert [answer.verdict for answer in answers] == [Verdict.NEW] * len(some)
+    return [one.id for one in some]
+
+
+async def full(store: Store, id: str) -> Kept:
+    (found,) = await store.delivery([id])
+    assert found is not None
+    return found
+
+
+async def newest(store: Store, key: str, source: str = SOURCE) -> Kept:
+    (found,) = await store.delivered(source, [key])
+    assert found is not None
+    return found
+
+
+async def listed(store: Store, **where: Any) -> list[str]:
+    found, _ = await store.deliveries(Letterbox(**where))
+    return [one.id for one in found]
+
+
+# in
+
+
+async def test_a_delivery_is_kept_with_its_jobs(store: Store) -> None:
+    came = kept(thread="t-1")
+    one, two = job(cause=came.id, thread="t-1"), job(OTHER, cause=came.id)
+
+    answer = await receive(store, came, one, two)
+
+    assert answer.verdict is Verdict.NEW
+    assert answer.kept.id == came.id
+    assert answer.kept.jobs == (one.id, two.id)
+    assert abs(answer.kept.received_at - await store.now()) < 10 * SECOND
+    assert await full(store, came.id) == msgspec.structs.replace(
+        came, jobs=(one.id, two.id), received_at=answer.kept.received_at
+    )
+    assert (await look(store, one.id)).cause == came.id
+    assert [lease.id for lease in await take(store, 5, WORK, OTHER)] == [one.id, two.id]
+
+
+async def test_a_delivery_may_have_no_jobs(store: Store) -> None:
+    came = kept()
+
+    assert (await receive(store, came)).verdict is Verdict.NEW
+
+    assert (await full(store, came.id)).jobs == ()
+    assert await count(store) == 0
+    assert await store.receive([]) == []
+
+
+async def test_the_moment_it_came_is_the_stores_unless_told(
+    store: Store, clock: ManualClock
+) -> None:
+    clock.advance("1h")
+    now, spooled = kept("now"), kept("spooled", received_at=1_700_000_000_123)
+
+    answers = await store.receive([Arrival(now), Arrival(spooled)])
+
+    assert abs((await full(store, now.id)).received_at - await store.now()) < 10 * SECOND
+    assert (await full(store, spooled.id)).received_at == 1_700_000_000_123
+    assert answers[1].kept.received_at == 1_700_000_000_123
+
+
+async def test_a_worker_wakes_for_what_a_delivery_brings(store: Store) -> None:
+    await take(store)
+    waiting = asyncio.create_task(store.wait([WORK], 10))
+    await asyncio.sleep(0)
+    new = job()
+
+    await receive(store, kept(), new)
+
+    async with asyncio.timeout(5):
+        await waiting
+    assert (await take_one(store)).id == new.id
+
+
+async def test_the_same_delivery_again_stores_nothing(store: Store) -> None:
+    """F43: at-least-once delivery is the provider's promise, exactly-once is ours."""
+    came, new = kept(), job()
+    await receive(store, came, new)
+
+    again = await receive(store, kept(answer=b"other", status=500), job())
+
+    assert again.verdict is Verdict.DONE
+    assert again.kept.id == came.id
+    assert (again.kept.answer, again.kept.status) == (FIRST, 202)
+    assert again.kept.jobs == (new.id,)
+    assert await count(store) == 1
+    assert await listed(store) == [came.id]
+    stored = await full(store, came.id)
+    assert (stored.repeats, stored.differs) == (1, False)
+    assert abs(stored.repeated_at - await store.now()) < 10 * SECOND
+
+
+async def test_another_body_under_the_same_key_is_marked(store: Store) -> None:
+    came = kept()
+    await receive(store, came)
+
+    again = await receive(store, kept(body=b'{"n":2}'), job())
+    await receive(store, kept())
+
+    assert (again.verdict, again.kept.answer) == (Verdict.DONE, FIRST)
+    stored = await full(store, came.id)
+    assert (stored.repeats, stored.differs, stored.body) == (2, True, b'{"n":1}')
+    assert (await newest(store, "k")).differs
+    assert await count(store) == 0
+
+
+async def test_the_second_of_two_in_one_call_sees_the_first(store: Store) -> None:
+    first, second, other = kept(), kept(answer=b"second", body=b"x"), kept("other")
+    jobs = [job(), job(), job()]
+
+    answers = await store.receive(
+        [Arrival(one, (new,)) for one, new in zip([first, second, other], jobs, strict=True)]
+    )
+
+    assert [answer.verdict for answer in answers] == [Verdict.NEW, Verdict.DONE, Verdict.NEW]
+    assert [answer.kept.id for answer in answers] == [first.id, first.id, other.id]
+    assert answers[1].kept.answer == FIRST
+    assert await states(store, *[new.id for new in jobs]) == [State.READY, None, State.READY]
+    stored = await full(store, first.id)
+    assert (stored.repeats, stored.differs) == (1, True)
+
+
+async def test_sources_and_generations_are_apart(store: Store) -> None:
+    ids = await accept(
+        store,
+        kept(),
+        kept(source="app:/hooks/other"),
+        kept(generation=2, answer=b"replayed"),
+        kept(generation=1),
+    )
+
+    assert len(set(ids)) == 4
+    assert (await newest(store, "k")).answer == b"replayed"
+    assert (await newest(store, "k")).generation == 2
+    assert (await newest(store, "k", "app:/hooks/other")).id == ids[1]
+    assert (await receive(store, kept(generation=1))).kept.id == ids[3]
+
+
+async def test_rejected_ones_are_all_kept(store: Store) -> None:
+    first, second = rejected(), rejected()
+
+    ids = await accept(store, first, second)
+
+    assert await listed(store, state=Keeping.REJECTED) == ids[::-1]
+    stored = await full(store, first.id)
+    assert stored.reason == "the signature is not theirs"
+    assert (stored.status, stored.answer, stored.key, stored.repeats) == (401, b"no", None, 0)
+
+
+async def test_a_draining_queue_takes_no_delivery(store: Store) -> None:
+    await add(store, OTHER)
+    await drain(store, OTHER)
+    shut, open_ = kept("shut"), kept("open")
+    jobs = [job(), job(OTHER), job()]
+
+    answers = await store.receive([Arrival(shut, (jobs[0], jobs[1])), Arrival(open_, (jobs[2],))])
+
+    assert [answer.verdict for answer in answers] == [Verdict.CLOSED, Verdict.NEW]
+    assert answers[0].kept.id == shut.id
+    assert await store.delivered(SOURCE, ["shut"]) == [None]
+    assert await store.delivery([shut.id]) == [None]
+    assert await states(store, *[new.id for new in jobs]) == [None, None, State.READY]
+
+
+async def test_what_was_kept_before_the_drain_still_has_its_answer(store: Store) -> None:
+    came = kept()
+    await receive(store, came, job(OTHER))
+    await drain(store, OTHER)
+
+    again = await receive(store, kept(), job(OTHER))
+
+    assert (again.verdict, again.kept.id, again.kept.answer) == (Verdict.DONE, came.id, FIRST)
+
+
+async def test_a_job_that_stands_already_is_the_deliverys(store: Store) -> None:
+    """Keys of jobs hold across deliveries: the one that lives is the one people are shown."""
+    standing = await add(store, key="same")
+    came, new = kept(), job()
+
+    answer = await receive(store, came, job(key="same"), new)
+
+    assert answer.verdict is Verdict.NEW
+    assert answer.kept.jobs == (standing, new.id)
+    assert (await full(store, came.id)).jobs == (standing, new.id)
+    assert await count(store) == 2
+
+
+async def test_a_delivery_whose_jobs_came_before_it_is_finished(store: Store) -> None:
+    """Whoever died between the jobs and the delivery is finished by the next try."""
+    new = job()
+    await store.insert([new])
+
+    answer = await receive(store, kept(), new)
+
+    assert answer.verdict is Verdict.NEW
+    assert answer.kept.jobs == (new.id,)
+    assert await count(store) == 1
+
+
+async def test_keys_lanes_bundles_and_flows_come_with_a_delivery(store: Store) -> None:
+    child = job(lane="l", key="child", unique="forever", flow="f", node="child")
+    parent = job(OTHER, after=(After(child.id),), flow="f", node="parent")
+    pair = [job(bundle="b", key="b1"), job(bundle="b", key="b2")]
+    busy = await add(store, "app:module:busy", key="taken")
+    lost = [job(bundle="c"), job("app:module:busy", bundle="c", key="taken")]
+
+    answers = await store.receive(
+        [
+            Arrival(kept("flow"), (child, parent)),
+            Arrival(kept("pair"), tuple(pair)),
+            Arrival(kept("lost"), tuple(lost)),
+        ]
+    )
+
+    assert [answer.verdict for answer in answers] == [Verdict.NEW] * 3
+    assert await states(store, child.id, parent.id) == [State.READY, State.WAITING]
+    assert await states(store, *[one.id for one in pair]) == [State.READY] * 2
+    assert await states(store, *[one.id for one in lost]) == [None] * 2
+    assert answers[2].kept.jobs == (busy, busy)
+    assert (await look(store, child.id)).lane == "l"
+
+
+async def test_a_crowd_with_one_key_is_kept_once(store: Store, handles: Handles) -> None:
+    """F43"""
+    some = await handles(3)
+    arrivals = [Arrival(kept(), (job(),)) for _ in range(24)]
+
+    answers = await asyncio.gather(
+        *(some[n % 3].receive([one]) for n, one in enumerate(arrivals)),
+    )
+
+    verdicts = [answer.verdict for (answer,) in answers]
+    assert verdicts.count(Verdict.NEW) == 1
+    assert verdicts.count(Verdict.DONE) == 23
+    assert len({answer.kept.id for (answer,) in answers}) == 1
+    assert await count(store) == 1
+    assert (await newest(store, "k")).repeats == 23
+
+
+async def test_crowds_with_the_same_keys_in_any_order_do_not_cross(
+    store: Store, handles: Handles
+) -> None:
+    some = await handles(4)
+    keys = [f"k{n}" for n in range(40)]
+
+    answers = await asyncio.gather(
+        *(
+            handle.receive(
+                [Arrival(kept(key), (job(key=key),)) for key in keys[:: 1 - 2 * (n % 2)]]
+            )
+            for n, handle in enumerate(some)
+        )
+    )
+
+    verdicts = [answer.verdict for batch in answers for answer in batch]
+    assert verdicts.count(Verdict.NEW) == 40
+    assert verdicts.count(Verdict.DONE) == 120
+    assert await count(store) == 40
+    assert [one and one.repeats for one in await store.delivered(SOURCE, keys)] == [3] * 40
+
+
+async def test_a_large_batch_is_kept_in_order(store: Store) -> None:
+    arrivals = [Arrival(kept(f"k{n}", body=b"%d" % n), (job(),)) for n in range(300)]
+
+    answers = await store.receive(arrivals)
+
+    assert [answer.kept.id for answer in answers] == [one.kept.id for one in arrivals]
+    found = await store.delivery([one.kept.id for one in arrivals])
+    assert [one and one.body for one in found] == [b"%d" % n for n in range(300)]
+    assert [one and one.jobs for one in found] == [(one.jobs[0].id,) for one in arrivals]
+
+
+# within
+
+
+async def test_a_delivery_commits_with_rows(store: Store, session: Session | None) -> None:
+    if session is None:
+        with pytest.raises(MisuseError):
+            await store.receive_within(object(), Arrival(kept(), (job(),)))
+        assert await store.delivered(SOURCE, ["k"]) == [None]
+        return
+    came, new = kept(), job()
+    await session.begin()
+    await session.write("mine")
+    answer = await store.receive_within(session.connection, Arrival(came, (new,)))
+    assert answer.verdict is Verdict.NEW
+    assert answer.kept.jobs == (new.id,)
+    assert await store.delivery([came.id]) == [None]
+    await session.commit()
+
+    assert (await full(store, came.id)).jobs == (new.id,)
+    assert await states(store, new.id) == [State.READY]
+    assert await session.texts() == ["mine"]
+
+
+async def test_a_delivery_rolls_back_with_rows(store: Store, session: Session | None) -> None:
+    if session is None:
+        with pytest.raises(MisuseError):
+            await store.receive_within(object(), Arrival(kept()))
+        return
+    came, new = kept(), job()
+    await session.begin()
+    await store.receive_within(session.connection, Arrival(came, (new,)))
+    await session.rollback()
+
+    assert await store.delivered(SOURCE, ["k"]) == [None]
+    assert await states(store, new.id) == [None]
+    assert (await receive(store, kept())).verdict is Verdict.NEW
+
+
+async def test_a_duplicate_does_not_spoil_the_transaction(
+    store: Store, session: Session | None
+) -> None:
+    if session is None:
+        with pytest.raises(MisuseError):
+            await store.receive_within(object(), Arrival(kept()))
+        return
+    came = kept()
+    await receive(store, came)
+    await session.begin()
+    again = await store.receive_within(session.connection, Arrival(kept(), (job(),)))
+    assert (again.verdict, again.kept.id, again.kept.answer) == (Verdict.DONE, came.id, FIRST)
+    await session.write("goes on")
+    await session.commit()
+
+    assert await session.texts() == ["goes on"]
+    assert await count(store) == 0
+
+
+async def test_a_draining_queue_is_told_within(store: Store, session: Session | None) -> None:
+    if session is None:
+        with pytest.raises(MisuseError):
+            await store.receive_within(object(), Arrival(kept()))
+        return
+    await add(store)
+    await drain(store, WORK)
+    await session.begin()
+    answer = await store.receive_within(session.connection, Arrival(kept(), (job(),)))
+    await session.commit()
+
+    assert answer.verdict is Verdict.CLOSED
+    assert await store.delivered(SOURCE, ["k"]) == [None]
+    assert await count(store) == 1
+
+
+# out
+
+
+async def test_deliveries_are_found_by_their_keys(store: Store) -> None:
+    one, two = await accept(store, kept("one"), kept("two"))
+
+    found = await store.delivered(SOURCE, ["two", "none", "one", "two"])
+
+    assert [each and each.id for each in found] == [two, None, one, two]
+    assert [each and each.key for each in found] == ["two", None, "one", "two"]
+    assert await store.delivered(SOURCE, []) == []
+    assert await store.delivered("app:/elsewhere", ["one"]) == [None]
+    assert await store.delivery([two, "nonsense", new_id(), one]) == [
+        await full(store, two),
+        None,
+        None,
+        await full(store, one),
+    ]
+
+
+async def test_deliveries_are_listed_newest_first(store: Store) -> None:
+    mine = await accept(store, *[kept(f"k{n}") for n in range(3)])
+    other = await accept(store, kept("other", source="app:/other", thread="t"))
+    refused = await accept(store, rejected(), rejected(source="app:/other"))
+
+    assert await listed(store) == [*refused[::-1], *other, *mine[::-1]]
+    assert await listed(store, source=SOURCE) == [refused[0], *mine[::-1]]
+    assert await listed(store, state=Keeping.ACCEPTED) == [*other, *mine[::-1]]
+    assert await listed(store, source="app:/other", state=Keeping.REJECTED) == [refused[1]]
+    assert await listed(store, source=SOURCE, state=Keeping.ACCEPTED) == mine[::-1]
+    assert await listed(store, key="k1") == [mine[1]]
+    assert await listed(store, thread="t") == other
+    assert await listed(store, thread="t", source=SOURCE) == []
+    found, cursor = await store.deliveries(Letterbox(source=SOURCE))
+    assert cursor is None
+    assert {one.body for one in found} == {b""}
+    assert found[1].answer == FIRST
+    assert found[1].path == "/hooks/pay"
+
+
+async def test_a_delivery_that_starts_its_thread_is_found_by_it(store: Store) -> None:
+    id = new_id()
+    await accept(store, kept("starts", id=id, thread=id), kept("none"), kept("other", thread=id))
+
+    found = await listed(store, thread=id)
+
+    assert len(found) == 2
+    assert id in found
+    assert (await full(store, id)).thread == id
+
+
+async def test_deliveries_are_read_page_by_page(store: Store) -> None:
+    ids = await accept(store, *[kept(f"k{n}") for n in range(7)])
+    read: list[str] = []
+    cursor = None
+    while True:
+        found, cursor = await store.deliveries(Letterbox(source=SOURCE), cursor=cursor, limit=3)
+        assert len(found) <= 3
+        read += [one.id for one in found]
+        if cursor is None:
+            break
+
+    assert read == ids[::-1]
+
+
+async def test_a_page_of_deliveries_has_bounds(store: Store) -> None:
+    """B60"""
+    ids = set(await accept(store, *[kept(f"k{n}") for n in range(205)]))
+
+    found, cursor = await store.deliveries(Letterbox(), limit=10**9)
+
+    assert len(found) == 200
+    rest, _ = await store.deliveries(Letterbox(), cursor=cursor, limit=10**9)
+    assert {one.id for one in [*found, *rest]} == ids
+    for limit in (0, -1, -(10**9)):
+        with suppress(RelevoError):
+            assert len((await store.deliveries(Letterbox(), limit=limit))[0]) == 1
+    for bad in CURSORS:
+        with about(bad), suppress(RelevoError):
+            found, _ = await store.deliveries(Letterbox(), cursor=bad)
+            assert {one.id for one in found} <= ids
+
+
+async def test_deliveries_are_searched_literally(store: Store) -> None:
+    """B60"""
+    in_key, in_body, in_reason, quote = await accept(
+        store,
+        kept("RES-7K2M", body=b"nothing"),
+        kept("a", body='{"code":"RES-7K2M","t":"50% caña"}'.encode()),
+        rejected(reason="RES-7K2M is not ours", body=b"a_b"),
+        kept("b", body=b"O'Brien \\ [x]*"),
+    )
+
+    async def search(text: str) -> set[str]:
+        return set(await listed(store, text=text))
+
+    assert await search("RES-7K2M") == {in_key, in_body, in_reason}
+    assert await search("RES-7K2M is") == {in_reason}
+    assert await search("caña") == {in_body}
+    assert await search("50%") == {in_body}
+    assert await search("a_b") == {in_reason}
+    assert await search("O'Brien") == {quote}
+    assert await search("\\") == {quote}
+    assert await search("[x]*") == {quote}
+    assert await search("nothing of the kind") == set()
+    assert await listed(store, text="RES-7K2M", state=Keeping.REJECTED) == [in_reason]
+
+
+async def test_a_body_is_any_bytes(store: Store) -> None:
+    bodies = [b"", b"\x00", b"\xff\xfe\x00a", bytes(range(256)), b"x" * 1_000_000]
+    ids = await accept(store, *[kept(f"k{n}", body=body) for n, body in enumerate(bodies)])
+
+    assert [one and one.body for one in await store.delivery(ids)] == bodies
+    assert await listed(store, text="\x00\x01\x02nowhere") == []
+
+
+async def test_keys_of_deliveries_are_never_confused(store: Store) -> None:
+    """B27: two keys taken for one would lose a delivery."""
+    keys = [*ALIKE, "", "x" * 1_000_000, "x" * 999_999]
+    ids = await accept(store, *[kept(key) for key in keys])
+
+    again = await store.receive([Arrival(kept(key)) for key in keys])
+
+    assert [answer.verdict for answer in again] == [Verdict.DONE] * len(keys)
+    assert [answer.kept.id for answer in again] == ids
+    assert [one and one.id for one in await store.delivered(SOURCE, keys)] == ids
+    for key, id in zip(keys, ids, strict=True):
+        assert await listed(store, key=key) == [id], ascii(key[:20])
+
+
+async def test_a_delivery_holds_any_text(store: Store) -> None:
+    for n, text in enumerate(STRANGE):
+        with about(text):
+            one = kept(f"{n}{text}", path=text, query=text, thread=text, method=text)
+            two = rejected(reason=text, source=text)
+            await accept(store, one, two)
+
+            stored = await full(store, one.id)
+            for shown in (stored.path, stored.query, stored.thread, stored.method):
+                assert is_shown(shown, text)
+            assert is_shown(stored.key, f"{n}{text}")
+            stored = await full(store, two.id)
+            assert is_shown(stored.reason, text)
+            assert is_shown(stored.source, text)
+            assert await listed(store, source=text) == [two.id]
+            assert await listed(store, thread=text) == [one.id]
+            assert await listed(store, key=text) == []
+
+
+# upkeep
+
+
+async def test_an_old_delivery_leaves_its_answer(store: Store, clock: ManualClock) -> None:
+    """C21: what people wrote is forgotten; that it came, and what was said, is not."""
+    came, new = kept(reason="r", thread="t"), job()
+    await receive(store, came, new)
+    await take_one(store)
+    clock.advance("1d")
+    young = kept("young")
+    await receive(store, young)
+    clock.advance(f"{DELIVERY_KEEP - DAY - HOUR}ms")
+    assert await store.prune(dead_keep=90 * DAY) == 0
+    clock.advance("2h")
+
+    assert await store.prune(dead_keep=90 * DAY) >= 1
+    assert await store.prune(dead_keep=90 * DAY) == 0
+
+    assert await listed(store) == [young.id]
+    assert await listed(store, key="k") == []
+    assert await listed(store, thread="t") == []
+    assert await listed(store, text='"n"') == [young.id]
+    stored = await newest(store, "k")
+    assert (stored.id, stored.answer, stored.status) == (came.id, FIRST, 202)
+    assert (stored.key, stored.query, stored.body, stored.jobs) == (None, "", b"", ())
+    again = await receive(store, kept(answer=b"other"), job(OTHER))
+    assert (again.verdict, again.kept.id) == (Verdict.DONE, came.id)
+    assert (again.kept.answer, again.kept.status) == (FIRST, 202)
+    assert await count(store, queue=OTHER) == 0
+
+
+async def test_rejected_ones_are_forgotten_wholly(store: Store, clock: ManualClock) -> None:
+    old = rejected()
+    await accept(store, old)
+    clock.advance(f"{REJECTED_KEEP - HOUR}ms")
+    young, good = rejected(), kept()
+    await accept(store, young, good)
+    assert await store.prune(dead_keep=90 * DAY) == 0
+    clock.advance("2h")
+
+    assert await store.prune(dead_keep=90 * DAY) >= 1
+
+    assert await store.delivery([old.id]) == [None]
+    assert await listed(store) == [good.id, young.id]
+
+
+async def test_a_prune_of_deliveries_takes_no_more_than_its_limit(
+    store: Store, clock: ManualClock
+) -> None:
+    """F48"""
+    await accept(store, *[kept(f"k{n}") for n in range(10)], *[rejected() for _ in range(10)])
+    clock.advance(f"{DELIVERY_KEEP + HOUR}ms")
+
+    left = 20
+    for _ in range(5):
+        pruned = await store.prune(dead_keep=90 * DAY, limit=6)
+        assert 0 <= pruned <= 6
+        assert left - 6 <= len(await listed(store)) <= left
+        left = len(await listed(store))
+
+    assert left == 0
+    assert await store.prune(dead_keep=90 * DAY, limit=6) == 0
+    assert None not in await store.delivered(SOURCE, [f"k{n}" for n in range(10)])
