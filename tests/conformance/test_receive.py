@@ -124,7 +124,7 @@ async def test_a_delivery_is_kept_with_its_jobs(store: Store) -> None:
         came, jobs=(one.id, two.id), received_at=answer.kept.received_at
     )
     assert (await look(store, one.id)).cause == came.id
-    assert [lease.id for lease in await take(store, 5, WORK, OTHER)] == [one.id, two.id]
+    assert {lease.id for lease in await take(store, 5, WORK, OTHER)} == {one.id, two.id}
 
 
 async def test_a_delivery_may_have_no_jobs(store: Store) -> None:
@@ -293,28 +293,29 @@ async def test_keys_lanes_bundles_and_flows_come_with_a_delivery(store: Store) -
     parent = job(OTHER, after=(After(child.id),), flow="f", node="parent")
     pair = [job(bundle="b", key="b1"), job(bundle="b", key="b2")]
     busy = await add(store, "app:module:busy", key="taken")
-    lost = [job(bundle="c"), job("app:module:busy", bundle="c", key="taken")]
+    half = [job(bundle="c"), job("app:module:busy", bundle="c", key="taken")]
 
     answers = await store.receive(
         [
             Arrival(kept("flow"), (child, parent)),
             Arrival(kept("pair"), tuple(pair)),
-            Arrival(kept("lost"), tuple(lost)),
+            Arrival(kept("half"), tuple(half)),
         ]
     )
 
     assert [answer.verdict for answer in answers] == [Verdict.NEW] * 3
     assert await states(store, child.id, parent.id) == [State.READY, State.WAITING]
     assert await states(store, *[one.id for one in pair]) == [State.READY] * 2
-    assert await states(store, *[one.id for one in lost]) == [None] * 2
-    assert answers[2].kept.jobs == (busy, busy)
+    assert await states(store, *[one.id for one in half]) == [State.READY, None]
+    assert answers[2].kept.jobs == (half[0].id, busy)
     assert (await look(store, child.id)).lane == "l"
 
 
 async def test_a_crowd_with_one_key_is_kept_once(store: Store, handles: Handles) -> None:
     """F43"""
     some = await handles(3)
-    arrivals = [Arrival(kept(), (job(),)) for _ in range(24)]
+    new = job()  # its id is made from the delivery: the same, whoever receives it
+    arrivals = [Arrival(kept(), (new,)) for _ in range(24)]
 
     answers = await asyncio.gather(
         *(some[n % 3].receive([one]) for n, one in enumerate(arrivals)),

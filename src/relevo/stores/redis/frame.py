@@ -158,13 +158,19 @@ class Frame:
         return [await self._run(name, [self._key("queues")], args)]
 
     async def _over(
-        self, name: str, items: Sequence[tuple[str, tuple[Arg, ...]] | None], *head: Arg
+        self,
+        name: str,
+        items: Sequence[tuple[str, tuple[Arg, ...]] | None],
+        *head: Arg,
+        root: Callable[[str], bytes] | None = None,
+        wait: int = 0,
     ) -> list[tuple[list[int], Any]]:
         """Items of queues through one run, or on a cluster one for each queue.
 
         The script gets each item with the number of its queue's key in front. Answers which places
-        each run had, and what it said.
+        each run had, and what it said. `root` is for things that are no queues.
         """
+        roots = root or self._root
         groups: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             if item is not None:
@@ -176,6 +182,6 @@ class Frame:
             for place in places:
                 queue, values = items[place] or ("", ())
                 args += (numbers.setdefault(queue, len(numbers) + 1), *values)
-            return places, await self._run(name, [self._root(q) for q in numbers], args)
+            return places, await self._run(name, list(map(roots, numbers)), args, wait=wait)
 
         return await side_by_side(*map(run, groups.values()))

@@ -12,7 +12,8 @@ from typing import Any
 from relevo.clock import Clock
 from relevo.errors import MisuseError
 from relevo.job import Ending, Failure, Lease, State
-from relevo.store import BATCH, Claim, Rescued, Store, Sweep, Want
+from relevo.store import BATCH, DELIVERY_KEEP, REJECTED_KEEP, Claim, Rescued, Store, Sweep, Want
+from relevo.stores.redis.deliveries import Deliveries
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.ledger import Ledger
 from relevo.stores.redis.memory import DAY, Memory
@@ -30,7 +31,7 @@ ORPHANED = 10_000  # a bundle this old has lost its caller
 UNHEARD = 8  # claims without an answer that are asked for again
 
 
-class RedisStore(People, Ledger, Memory):
+class RedisStore(People, Deliveries, Ledger, Memory):
     """A store on Redis or Valkey: one server, one named by sentinels, or a cluster."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
@@ -157,9 +158,11 @@ class RedisStore(People, Ledger, Memory):
         removed = 0
         for keys in await self._groups():
             if removed < limit:
-                removed += await self._run("prune", keys, (dead_keep, limit - removed, DAY))
+                args = (dead_keep, limit - removed, DAY, DELIVERY_KEEP, REJECTED_KEEP)
+                removed += await self._run("prune", keys, args)
         if self._wire.is_cluster and removed < limit:
             removed += await self._tidy_memory(limit - removed)
+            removed += await self._tidy_deliveries(limit - removed)
         return removed
 
     async def _groups(self, queues: Sequence[str] | None = None) -> list[list[bytes]]:

@@ -28,10 +28,19 @@
 --   root:effects, root:concluded  ZSET  effect → when;  root:effects:…  HASH  name → effect
 --   root:audit      STREAM  what people did
 --
+-- So does a source of deliveries, under prefix:{hook_…}, named by a hash:
+--   root:rows       HASH  id → state|generation|status|moment|lengths of key, reason, headers and
+--                   answer|hash of its thread|these, and {the rest}; key - once it is pruned
+--   root:bodies     HASH  id → body;  root:again  HASH  id → repeats|last|1 if a body differed
+--   root:accepted, root:rejected  ZSET  id → when it came
+--   root:keys       HASH  hash of a key → one line of generation and id for each
+--   root:threads    ZSET  hash of a thread, id
+--
 -- Beside them, on one server all in the same script, on a cluster on slots of their own:
 --   prefix:schema   the layout's version;  prefix:bell  the channel
 --   prefix:queues   SET  every queue there ever was
 --   prefix:{notes_…}, :names, :expiry  a kind of notes;  prefix:kinds  SET  these
+--   prefix:hooks    HASH  hook_… → the source;
 --   prefix:{workers}  HASH;  prefix:{audit}:audit  STREAM  what people did elsewhere
 --
 -- Every script starts with: ARGV 1 offset of the clock, 2 who calls, 3 '1' if all slots are here.
@@ -440,6 +449,44 @@ local function forget_workers(people, silence, most)
       call('HDEL', people, rows[n])
       removed = removed + 1
     end
+  end
+  return removed
+end
+
+-- A delivery as it is kept, with its body or without.
+local function delivery_of(root, id, whole)
+  return {
+    root,
+    id,
+    call('HGET', root .. ':rows', id) or '',
+    call('HGET', root .. ':again', id) or '',
+    whole and call('HGET', root .. ':bodies', id) or '',
+  }
+end
+
+-- Of old deliveries only the answer stays, under the hash of their key; of rejected ones nothing.
+local function prune_deliveries(root, keep, keep_rejected, most)
+  local removed = 0
+  for set, length in pairs({ accepted = keep, rejected = keep_rejected }) do
+    local ids = most > removed and call('ZRANGEBYSCORE', root .. ':' .. set, '-inf', now - length,
+      'LIMIT', 0, most - removed) or {}
+    for _, id in ipairs(ids) do
+      local kept = call('HGET', root .. ':rows', id) or ''
+      local front, key, reason, headers, answer, thread, start =
+        string.match(kept, '^(%u|%d+|%d+|%d+)|([%d-]+)|(%d+)|(%d+)|(%d+)|(%x*)|()')
+      if set == 'accepted' and front then
+        start = start + (tonumber(key) or 0) + reason + headers
+        call('HSET', root .. ':rows', id, front .. '|-|0|0|' .. answer .. '||'
+          .. string.sub(kept, start, start + answer - 1))
+      else
+        call('HDEL', root .. ':rows', id)
+      end
+      call('HDEL', root .. ':bodies', id)
+      call('HDEL', root .. ':again', id)
+      call('ZREM', root .. ':threads', (thread or '') .. ' ' .. id)
+      call('ZREM', root .. ':' .. set, id)
+    end
+    removed = removed + #ids
   end
   return removed
 end

@@ -1,7 +1,7 @@
 -- Removes what has been kept long enough. Keys for good stay, as hashes.
 -- KEYS  the roots of the queues
 -- ARGV  4 how long dead and cancelled jobs and concluded effects are kept, 5 how many at most, 6 how
---       long workers may have been silent
+--       long workers may have been silent, 7 how long deliveries are kept, 8 and rejected ones
 -- Answers how many.
 
 local long_ago, left = now - ARGV[4], tonumber(ARGV[5])
@@ -42,7 +42,7 @@ local function remove_effects(root)
   left, removed = left - #rows, removed + #rows
 end
 
--- On one server notes and workers go in the same run.
+-- On one server notes, workers and deliveries go in the same run.
 local function remove_memory()
   for _, shelf in ipairs(call('SMEMBERS', prefix .. ':kinds')) do
     if left > 0 then
@@ -53,6 +53,10 @@ local function remove_memory()
   end
   local gone = forget_workers(prefix .. ':{workers}', tonumber(ARGV[6]), left)
   left, removed = left - gone, removed + gone
+  for _, hook in ipairs(call('HKEYS', prefix .. ':hooks')) do
+    gone = prune_deliveries(root_of(hook), ARGV[7], ARGV[8], left)
+    left, removed = left - gone, removed + gone
+  end
 end
 
 for _, root in ipairs(KEYS) do

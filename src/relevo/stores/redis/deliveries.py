@@ -1,0 +1,260 @@
+"""Deliveries: what webhooks brought, each source in a slot of its own.
+
+Jobs go first, by ids made of their delivery, and the delivery with its answer behind them. Whoever
+dies in between has answered nothing: the provider delivers again, finds its jobs there and is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha1
+from typing import Any
+
+from msgspec import Struct, structs
+from msgspec.json import Decoder
+
+from relevo.errors import MisuseError
+from relevo.ids import parse_id
+from relevo.job import NewJob, Verdict
+from relevo.store import (
+    DELIVERY_KEEP,
+    REJECTED_KEEP,
+    Arrival,
+    Keeping,
+    Kept,
+    Letterbox,
+    Reception,
+)
+from relevo.stores.redis.frame import side_by_side, timely
+from relevo.stores.redis.inlet import Inlet
+from relevo.stores.redis.newest import Newest
+from relevo.stores.redis.record import digest, dump, from_text, load, to_text
+from relevo.stores.redis.wire import Arg
+
+KEEP_JOBS = 3_600_000  # a job is known so long after its end, for who delivers a second time
+SETS = {Keeping.ACCEPTED: "accepted", Keeping.REJECTED: "rejected"}
+
+
+class Rest(Struct, omit_defaults=True):
+    """What of a delivery only Python reads."""
+
+    m: str = "POST"  # method
+    p: str = ""  # path
+    q: str = ""  # query
+    j: tuple[str, ...] = ()  # jobs
+    t: str | None = None  # thread
+
+
+_rest = Decoder(Rest)
+
+
+class Deliveries(Inlet, Newest):
+    """The verbs of deliveries."""
+
+    @timely
+    async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        for arrival in arrivals:
+            if parse_id(arrival.kept.id) != arrival.kept.id:
+                raise MisuseError(f"{arrival.kept.id!r:.60} is no id: take one from new_id()")
+        receptions = [Reception(arrival.kept, Verdict.CLOSED) for arrival in arrivals]
+        named = {n: one.kept for n, one in enumerate(arrivals) if one.kept.key is not None}
+        known = await self._receive("ask", named, receptions)
+        fresh = {n: arrival for n, arrival in enumerate(arrivals) if n not in known}
+        taken = await self._insert_jobs(fresh)
+        await self._register_sources({kept.source for kept in taken.values()})
+        await self._receive("keep", taken, receptions)
+        return receptions
+
+    async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        raise MisuseError("Redis is no SQL database: receive() keeps it by itself")
+
+    @timely
+    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+        if not keys:
+            return []
+        rows = await self._run("delivered", [self._source(source)], [digest(key) for key in keys])
+        return [_read_kept(source, row) if row is not None else None for row in rows]
+
+    @timely
+    async def deliveries(
+        self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Kept], str | None]:
+        sources = {
+            root: source
+            for root, source in (await self._sources()).items()
+            if where.source in (None, source)
+        }
+        streams = [
+            (f"{root.decode()}:{name}", root + f":{name}".encode())
+            for root in sources
+            for state, name in SETS.items()
+            if where.state in (None, state)
+        ]
+        question = (
+            digest(where.key) if where.key is not None else "",
+            digest(where.thread) if where.thread is not None else "",
+            *((b"1", to_text(where.text)) if where.text is not None else (b"0", b"")),
+        )
+        return await self._newest(
+            "deliveries",
+            sorted(streams),
+            question,
+            lambda row: _read_kept(sources[row[1][0]], row[1]),
+            cursor=cursor,
+            limit=limit,
+        )
+
+    @timely
+    async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
+        known = [id for id in dict.fromkeys(ids) if parse_id(id) == id]
+        sources = await self._sources() if known else {}
+        found: dict[str, Kept] = {}
+        runs = [[root] for root in sources] if self._wire.is_cluster else [list(sources)]
+        if sources:
+            for rows in await side_by_side(*(self._run("delivery", run, known) for run in runs)):
+                found |= {row[1].decode(): _read_kept(sources[row[0]], row) for row in rows}
+        return [found.get(id) for id in ids]
+
+    async def _tidy_deliveries(self, limit: int) -> int:
+        """On a cluster: remove what has been kept long enough."""
+        removed = 0
+        for root in await self._sources():
+            if removed < limit:
+                args = (DELIVERY_KEEP, REJECTED_KEEP, limit - removed)
+                removed += await self._run("tidy_deliveries", [root], args)
+        return removed
+
+    # how
+
+    async def _receive(
+        self, form: str, some: Mapping[int, Kept], receptions: list[Reception]
+    ) -> set[int]:
+        """Ask about deliveries, or keep them; answers the places of those it could say more of."""
+        places, pack = list(some), _pack if form == "keep" else _identity
+        items = [(kept.source, pack(kept)) for kept in some.values()]
+        wait = self._address.wait if form == "keep" else 0
+        told: set[int] = set()
+        runs = await self._over("receive", items, form, root=self._source, wait=wait)
+        for mine, rows in runs:
+            for place, row in zip((places[at] for at in mine), rows, strict=True):
+                kept = some[place]
+                if not isinstance(row, bytes):
+                    receptions[place] = Reception(_read_kept(kept.source, row), Verdict.DONE)
+                elif row:
+                    kept = structs.replace(kept, received_at=int(row))
+                    receptions[place] = Reception(kept, Verdict.NEW)
+                else:
+                    continue
+                told.add(place)
+        return told
+
+    async def _insert_jobs(self, arrivals: Mapping[int, Arrival]) -> dict[int, Kept]:
+        """Store what came of them; answers those that no draining queue has refused."""
+        firsts: dict[tuple[str, str, int], int] = {}
+        jobs: list[NewJob] = []
+        for n, arrival in arrivals.items():
+            # The same delivery twice in one call: the second brings nothing.
+            if firsts.setdefault(_name(arrival.kept), n) == n:
+                jobs += [_bound(job, arrival) for job in arrival.jobs]
+        inserted = iter(await self.insert(jobs))
+        taken: dict[int, Kept] = {}
+        for n, arrival in arrivals.items():
+            first = firsts[_name(arrival.kept)]
+            stands = [next(inserted) for _ in arrival.jobs] if first == n else []
+            if not any(one.verdict is Verdict.CLOSED for one in stands) and first in {n, *taken}:
+                ids = tuple(one.id for one in stands)
+                taken[n] = structs.replace(arrival.kept, jobs=ids)
+        return taken
+
+    def _source(self, source: str) -> bytes:
+        """What all keys of a source start with."""
+        return self._key(_word(source), tag=True)
+
+    async def _sources(self) -> dict[bytes, str]:
+        """Every source there is, by its root."""
+        key = self._key("hooks")
+        names = [from_text(name) for name in await self._wire.command(key, b"HVALS", key)]
+        return {self._source(name): name for name in sorted(names)}
+
+    async def _register_sources(self, sources: set[str]) -> None:
+        fresh = sorted(each for each in sources if f"hook {each}" not in self._registered)
+        if fresh:
+            key = self._key("hooks")
+            pairs = [value for each in fresh for value in (_word(each), to_text(each))]
+            await self._wire.command(key, b"HSET", key, *pairs)
+            self._registered.update(f"hook {each}" for each in fresh)
+
+
+def _word(source: str) -> str:
+    return f"hook_{digest(source)}"
+
+
+def _name(kept: Kept) -> tuple[str, str, int]:
+    """What makes it the same delivery again; a rejected one never is."""
+    key = f"id {kept.id}" if kept.key is None else f"key {kept.key}"
+    return kept.source, key, kept.generation
+
+
+def _bound(job: NewJob, arrival: Arrival) -> NewJob:
+    """One of an arrival's jobs: stored with the others or not at all, and known for a while."""
+    bundle = arrival.kept.id if len(arrival.jobs) > 1 else job.bundle
+    return structs.replace(job, bundle=bundle, keep=max(job.keep, KEEP_JOBS))
+
+
+def _identity(kept: Kept) -> tuple[Arg, ...]:
+    print_ = sha1(kept.body, usedforsecurity=False).hexdigest()
+    return digest(kept.key) if kept.key is not None else "", kept.generation, print_
+
+
+def _pack(kept: Kept) -> tuple[Arg, ...]:
+    letter = kept.state.name[0]
+    key, reason = to_text(kept.key or ""), to_text(kept.reason)
+    length = "-" if kept.key is None else len(key)
+    thread = digest(kept.thread) if kept.thread is not None else ""
+    rest = Rest(kept.method, kept.path, kept.query, kept.jobs, kept.thread)
+    front = f"{letter}|{kept.generation}|{kept.status}|"
+    lengths = f"|{length}|{len(reason)}|{len(kept.headers)}|{len(kept.answer)}|{thread}|".encode()
+    return (
+        *_identity(kept),
+        kept.id,
+        letter,
+        kept.received_at or "",
+        thread,
+        front,
+        lengths + key + reason + kept.headers + kept.answer + dump(rest),
+        kept.body,
+    )
+
+
+def _read_kept(source: str, row: Sequence[Any]) -> Kept:
+    _, id, packed, again, body = row
+    letter, generation, status, moment, *lengths, _, tail = packed.split(b"|", 9)
+    texts: list[bytes] = []
+    for length in lengths:
+        size = 0 if length == b"-" else int(length)
+        texts.append(tail[:size])
+        tail = tail[size:]
+    key, reason, headers, answer = texts
+    rest = load(_rest, tail) if tail else Rest()
+    repeats, repeated_at, differs = again.split(b"|") if again else (b"0", b"0", b"0")
+    return Kept(
+        id=id.decode(),
+        source=source,
+        key=None if lengths[0] == b"-" else from_text(key),
+        generation=int(generation),
+        state=Keeping.ACCEPTED if letter == b"A" else Keeping.REJECTED,
+        reason=from_text(reason),
+        method=rest.m,
+        path=rest.p,
+        query=rest.q,
+        headers=headers or b"[]",
+        body=body,
+        answer=answer,
+        status=int(status),
+        jobs=rest.j,
+        thread=rest.t,
+        received_at=int(moment),
+        repeats=int(repeats),
+        repeated_at=int(repeated_at),
+        differs=differs == b"1",
+    )
