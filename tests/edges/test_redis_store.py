@@ -26,11 +26,15 @@ from relevo.ids import new_id
 from relevo.job import After, Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.store import (
     DEADLINE,
+    Arrival,
     By,
     Edit,
     Effect,
     EffectState,
     Filter,
+    Keeping,
+    Kept,
+    Letterbox,
     Note,
     QueueMode,
     Want,
@@ -92,6 +96,11 @@ async def opened(url: str, clock: ManualClock | None = None) -> AsyncIterator[Re
 
 def job(queue: str = WORK, **fields: Any) -> NewJob:
     return NewJob(**{"id": new_id(), "queue": queue, "kind": "Do", "payload": b"{}", **fields})
+
+
+def kept(key: str | None = "k", **fields: Any) -> Kept:
+    made = {"id": new_id(), "source": "app:/hook", "key": key, "body": b"body", "answer": b"yes"}
+    return Kept(**{**made, **fields})
 
 
 async def take(store: RedisStore, count: int = 1, *queues: str | Want) -> list[Lease]:
@@ -732,6 +741,68 @@ async def test_a_release_whose_caller_died_is_carried(
         assert await leftovers() == []
 
 
+@pytest.mark.parametrize("moment", ["insert", "_register_sources"])
+async def test_a_delivery_whose_receiver_died_is_finished_by_the_next(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """F43: its jobs are there, and one has even ended and is not kept; none runs twice."""
+    async with opened(server.url) as store:
+        arrival = Arrival(kept(), (job(keep=0), job("app:module:other", keep=0)))
+        with monkeypatch.context() as patch:
+            patch.setattr(RedisStore, moment, crash)
+            with pytest.raises(Crash):
+                await store.receive([arrival])
+        assert await store.delivered("app:/hook", ["k"]) == [None]
+        ran = await take(store, 1)
+        assert all(await end(store, *ran))
+
+        (answer,) = await store.receive([arrival])
+
+        assert answer.verdict is Verdict.NEW
+        assert answer.kept.jobs == tuple(new.id for new in arrival.jobs)
+        ran += await take(store, 10, WORK, "app:module:other")
+        assert sorted(lease.id for lease in ran) == sorted(new.id for new in arrival.jobs)
+
+
+async def test_a_delivery_waits_for_its_replicas(server: RedisServer) -> None:
+    came = Arrival(kept())
+    async with opened(server.url) as store, opened(f"{server.url}?wait=1") as careful:
+        await store.receive([came])
+        for arrival in (came, Arrival(kept("other"))):
+            with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+                await careful.receive([arrival])
+
+
+async def test_a_batch_of_deliveries_is_three_commands(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        sources = [f"app:/hook/{n}" for n in range(10)]
+        await store.receive([Arrival(kept(source=source)) for source in sources])
+        before = server.info("commandstats")["cmdstat_evalsha"]["calls"]
+
+        await store.receive(
+            [Arrival(kept(new_id(), source=source), (job(),)) for source in sources * 20]
+        )
+
+        assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 3
+
+
+async def test_a_crowd_of_one_moment_is_listed_to_its_end(server: RedisServer) -> None:
+    """What comes out of a spool has come in the same millisecond."""
+    async with opened(server.url) as store:
+        spooled = [kept(str(n), received_at=1_700_000_000_000) for n in range(2_500)]
+        for at in range(0, len(spooled), 500):
+            await store.receive([Arrival(one) for one in spooled[at : at + 500]])
+        seen: list[str] = []
+        cursor = None
+        while True:
+            found, cursor = await store.deliveries(Letterbox(), cursor=cursor, limit=200)
+            seen += [one.id for one in found]
+            if cursor is None:
+                break
+
+    assert seen == sorted((one.id for one in spooled), reverse=True)
+
+
 async def leftovers() -> list[str]:
     """Keys of what is on its way between slots."""
     return [key for key in await keyspace(cluster_url()) if key.endswith((":out", ":bundles"))]
@@ -752,7 +823,8 @@ async def keyspace(url: str) -> list[str]:
 
 
 KEYS = re.compile(
-    r"relevo:(schema|queues|kinds|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
+    r"relevo:(schema|queues|kinds|hooks|\{hook_[0-9a-f]{32}\}:(rows|bodies|again|accepted|rejected"
+    r"|keys|threads)|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
     r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|due:[012]|leases|waiting|parked|held"
     r"|dead|cancelled|done|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
     r"|laned|lanes|tats|turn:[012]|rest:[012]|effects|concluded|audit|park:[0-9a-f]{40}"
@@ -789,6 +861,14 @@ async def a_full_life(store: RedisStore) -> None:
     await store.retry([*ids, parent.id], ANN)
     await store.discard(ids, ANN)
     await store.cancel([later.id, ids[0]], ANN)
+    arrivals = [Arrival(kept(source=odd, thread=odd), (job(keep=0), job("app:module:other")))]
+    arrivals.append(Arrival(kept(None, state=Keeping.REJECTED)))
+    assert [one.verdict for one in await store.receive(arrivals)] == [Verdict.NEW] * 2
+    await store.receive(arrivals[:1])
+    assert await store.delivered(odd, ["k"])
+    assert len((await store.deliveries(Letterbox(text="body", thread=odd)))[0]) == 1
+    assert len((await store.deliveries(Letterbox(), limit=1))[0]) == 1
+    assert await store.delivery([arrivals[0].kept.id])
     await store.set_mode([WORK, "app:module:empty"], QueueMode.PAUSED, ANN)
     effect = Effect(job=child.id, queue=WORK, name=odd, key=odd)
     await store.intend([effect])
@@ -993,10 +1073,14 @@ async def test_what_is_pruned_leaves_nothing_behind(
             pass
 
         keys = await keyspace(server.url)
-        kept = [
-            key for key in keys if not re.fullmatch(r".*(:audit|:ever|schema|queues|kinds|\})", key)
+        left = [
+            key
+            for key in keys
+            if not re.fullmatch(
+                r".*(:audit|:ever|schema|queues|kinds|\}|hook.*(s|:rows|:keys))", key
+            )
         ]
-        assert kept == []
+        assert left == []
 
 
 # Redis is no SQL database

@@ -132,7 +132,7 @@ class Deliveries(Inlet, Newest):
         """Ask about deliveries, or keep them; answers the places of those it could say more of."""
         places, pack = list(some), _pack if form == "keep" else _identity
         items = [(kept.source, pack(kept)) for kept in some.values()]
-        wait = self._address.wait if form == "keep" else 0
+        wait = self._address.wait  # also to ask: what is known here must be known there
         told: set[int] = set()
         runs = await self._over("receive", items, form, root=self._source, wait=wait)
         for mine, rows in runs:
