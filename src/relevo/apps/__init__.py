@@ -1,0 +1,1 @@
+"""The applications that come along; each is a package with an `app`."""

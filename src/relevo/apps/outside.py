@@ -1,0 +1,322 @@
+"""Calling a provider over HTTP, and saying in relevo's words how it went.
+
+    mex = Outside("Mex Group", "https://mex.example/api", seconds=30)
+    reply = await mex.call("POST", "/reserve", json={…}, acts=True)
+    code = reply.check().json()["code"]
+
+Every call has one deadline for all of it, reads 5 MiB at most and follows no redirect. What went
+wrong before anything was sent is ProviderUnavailable; what went wrong after it is, for a call that
+`acts`, ProviderUncertain: it may have happened. Nothing of a body, a header or a query is ever
+part of an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import httpx2
+from lxml import etree
+
+from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
+
+LIMIT = 5 * 1_048_576
+SECONDS = 30.0
+WAIT_MIN, WAIT_MAX = timedelta(seconds=1), timedelta(hours=1)
+WAIT = timedelta(seconds=30)  # after a 429 that does not say how long
+DEPTH = 64
+MARKS = 100_000  # elements and attributes of one document
+
+Element: TypeAlias = etree._Element  # pyright: ignore[reportPrivateUsage] - lxml has no public name
+
+_NEVER_LEFT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.UnsupportedProtocol,
+    httpx2.LocalProtocolError,
+)
+_LATER = frozenset({408, 425, 503})
+_ENCODING = re.compile(r"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.-]{1,40})[\"']", re.ASCII)
+_ENCODINGS = {"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252"}
+_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_HTML = re.compile(
+    r"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
+)
+
+
+class Unreadable(ValueError):
+    """An answer is not what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a provider answered, whatever its status."""
+
+    who: str
+    status: int
+    headers: httpx2.Headers
+    body: bytes
+    acts: bool
+
+    def check(self) -> Reply:
+        """Itself if it is a 2xx; else what its status means for the job."""
+        if 200 <= self.status < 300:
+            return self
+        said = f"{self.who} answered {self.status}"
+        wait = retry_after(self.headers.get("retry-after"))
+        if self.status == 429:
+            raise ProviderUnavailable(said, retry_after=wait or WAIT, spends=False)
+        if self.status in _LATER or self.status < 400:
+            raise ProviderUnavailable(said, retry_after=wait)
+        if self.status < 500:
+            raise ProviderRefused(said)
+        raise ProviderUncertain(said) if self.acts else ProviderUnavailable(said, retry_after=wait)
+
+    def json(self) -> Any:
+        """The body as JSON, strictly: no NaN, no repeated keys."""
+        try:
+            return _json(self.body)
+        except (ValueError, RecursionError) as error:
+            raise self.unreadable("no JSON") from error
+
+    def xml(self) -> Element:
+        """The body as XML without DTD, entities or excess; see parse_xml()."""
+        try:
+            return parse_xml(self.body)
+        except Unreadable as error:
+            raise self.unreadable(str(error)) from error
+
+    def unreadable(self, why: str) -> ProviderError:
+        """The error for an answer that says nothing; for a gateway to raise.
+
+        A web page comes from something in front of the provider, which it therefore never reached.
+        """
+        said = f"{self.who} answered {self.status} with {why}"
+        is_page = _HTML.match(self.body[:4096].decode("latin-1")) is not None
+        return ProviderUncertain(said) if self.acts and not is_page else ProviderUnavailable(said)
+
+
+class Outside:
+    """One provider's HTTP address. Close it, or use it as `async with`."""
+
+    def __init__(
+        self,
+        who: str,
+        base: str = "",
+        *,
+        seconds: float = SECONDS,
+        limit: int = LIMIT,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.who = who
+        self.base = base.rstrip("/")
+        self._seconds = seconds
+        self._limit = limit
+        self._client = httpx2.AsyncClient(
+            # Ours, over everything; theirs are per read and never end with a byte a second.
+            timeout=None,
+            follow_redirects=False,
+            trust_env=False,
+            headers={"accept-encoding": "identity", "user-agent": "relevo", **(headers or {})},
+            # A connection kept long may be closed by the other side just as a booking leaves.
+            limits=httpx2.Limits(max_connections=100, keepalive_expiry=2.0),
+        )
+
+    async def __aenter__(self) -> Outside:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        acts: bool,
+        json: Any = None,
+        form: Mapping[str, str] | None = None,
+        content: bytes | str | None = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Reply:
+        """The answer, of any status; `acts` when the call changes something over there."""
+        has_left = False
+
+        async def trace(event: str, _: Mapping[str, Any]) -> None:
+            nonlocal has_left
+            has_left = has_left or ".send_request_headers" in event
+
+        request = self._client.build_request(
+            method,
+            path if path.startswith(("http://", "https://")) else self.base + path,
+            params=params,
+            headers=headers,
+            json=json,
+            data=form,
+            content=content,
+            extensions={"trace": trace},
+        )
+        try:
+            async with asyncio.timeout(seconds or self._seconds):
+                return await self._send(request, acts)
+        except _NEVER_LEFT as error:
+            raise ProviderUnavailable(f"{self.who} cannot be reached: {_name(error)}") from error
+        except (TimeoutError, httpx2.HTTPError, httpx2.StreamError) as error:
+            said = f"{self.who} did not answer: {_name(error)}"
+            if acts and has_left:
+                raise ProviderUncertain(said) from error
+            raise ProviderUnavailable(said) from error
+
+    async def _send(self, request: httpx2.Request, acts: bool) -> Reply:
+        answer = await self._client.send(request, stream=True)
+        try:
+            body = bytearray()
+            async for piece in answer.aiter_raw():
+                body += piece
+                if len(body) > self._limit:
+                    break
+        finally:
+            await answer.aclose()
+        reply = Reply(self.who, answer.status_code, answer.headers, bytes(body), acts)
+        if len(body) <= self._limit:
+            encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+            if encoding in ("", "identity"):
+                return reply
+            plain = _inflated(bytes(body), encoding, self._limit)
+            if plain is not None:
+                return Reply(self.who, answer.status_code, answer.headers, plain, acts)
+        raise reply.unreadable(f"more than {self._limit:,} bytes, or an unknown encoding")
+
+
+def retry_after(value: str | None) -> timedelta | None:
+    """What a Retry-After header asks for, within a second and an hour; None without one."""
+    if value is None:
+        return None
+    text = value.strip()
+    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        wait = timedelta(seconds=min(int(text), 86_400)) if int(text) > 0 else WAIT_MIN
+    else:
+        try:
+            at = parsedate_to_datetime(text)
+            wait = at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)
+        except (ValueError, TypeError, OverflowError):
+            wait = WAIT_MAX if re.fullmatch(r"\d[\d.eE+]{0,40}", text, re.ASCII) else WAIT
+    return min(max(wait, WAIT_MIN), WAIT_MAX)
+
+
+def parse_xml(data: bytes) -> Element:
+    """A document's root; Unreadable for anything that is more, less or other than plain XML.
+
+    No DTD, no entities beyond XML's own five, 64 deep at most, encodings of one byte a character
+    or UTF-8. A byte order mark, blanks or a line of noise in front are forgiven.
+    """
+    if len(data) > LIMIT or data.count(b"<") + data.count(b"=") > MARKS:
+        raise Unreadable("too much XML")
+    if b"\0" in data:
+        raise Unreadable("no text")  # UTF-16 and UTF-32 among others
+    text = _CONTROL.sub("", _text(data))
+    start = text.find("<")
+    if not 0 <= start <= 1_000:
+        raise Unreadable("no XML")
+    if "<!DOCTYPE" in text or "<!ENTITY" in text or _HTML.match(text[start : start + 4096]):
+        raise Unreadable("no plain XML")
+    parser = etree.XMLParser(
+        encoding="utf-8",  # not what the document declares: it was decoded above
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        root = etree.fromstring(text[start:].encode(), parser)
+    except etree.XMLSyntaxError as error:
+        raise Unreadable("broken XML") from error
+    depth = 0
+    for event, _ in etree.iterwalk(root, events=("start", "end")):
+        depth += 1 if event == "start" else -1
+        if depth > DEPTH:
+            raise Unreadable(f"XML more than {DEPTH} deep")
+    return root
+
+
+def local(element: Element) -> str:
+    """An element's name without its namespace."""
+    return etree.QName(element).localname
+
+
+def find_all(root: Element, name: str) -> list[Element]:
+    """The elements of a local name at any depth, the root included."""
+    return [each for each in root.iter() if local(each) == name]
+
+
+def find_one(root: Element, name: str) -> Element | None:
+    """The first element of a local name at any depth."""
+    return next((each for each in root.iter() if local(each) == name), None)
+
+
+def text_of(element: Element | None) -> str:
+    """An element's own text without blanks around it; empty when there is none."""
+    return "" if element is None else (element.text or "").strip()
+
+
+def _text(data: bytes) -> str:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    declared = _ENCODING.search(data[:1_400].decode("latin-1"))
+    encoding = "utf-8" if declared is None else declared[1].lower()
+    if encoding not in _ENCODINGS:
+        raise Unreadable("an encoding that is not read here")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise Unreadable("broken text") from error
+
+
+def _json(data: bytes) -> Any:
+    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key came twice")
+        return found
+
+    def no_constant(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(data, object_pairs_hook=no_twins, parse_constant=no_constant)
+
+
+def _inflated(data: bytes, encoding: str, limit: int) -> bytes | None:
+    """Data that came compressed though we asked for plain; None when it is too much or broken."""
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        return None
+    try:
+        inflater = zlib.decompressobj(wbits=47)
+        plain = inflater.decompress(data, limit + 1)
+    except zlib.error:
+        return None
+    return plain if len(plain) <= limit and inflater.eof else None
+
+
+def _name(error: BaseException) -> str:
+    return "time is up" if isinstance(error, TimeoutError) else type(error).__name__

@@ -1,0 +1,16 @@
+"""The providers beside every test of an app, and the environment that points at them."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from relevo.simulators import World, environment, running
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
+    """The simulators on a free port; the variables of every gateway point at them."""
+    async with running(World(seed=7)) as world:
+        for name, value in environment(world.base).items():
+            monkeypatch.setenv(name, value)
+        yield world
