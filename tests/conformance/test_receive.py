@@ -292,22 +292,17 @@ async def test_keys_lanes_bundles_and_flows_come_with_a_delivery(store: Store) -
     child = job(lane="l", key="child", unique="forever", flow="f", node="child")
     parent = job(OTHER, after=(After(child.id),), flow="f", node="parent")
     pair = [job(bundle="b", key="b1"), job(bundle="b", key="b2")]
-    busy = await add(store, "app:module:busy", key="taken")
-    half = [job(bundle="c"), job("app:module:busy", bundle="c", key="taken")]
 
     answers = await store.receive(
         [
             Arrival(kept("flow"), (child, parent)),
             Arrival(kept("pair"), tuple(pair)),
-            Arrival(kept("half"), tuple(half)),
         ]
     )
 
-    assert [answer.verdict for answer in answers] == [Verdict.NEW] * 3
+    assert [answer.verdict for answer in answers] == [Verdict.NEW] * 2
     assert await states(store, child.id, parent.id) == [State.READY, State.WAITING]
     assert await states(store, *[one.id for one in pair]) == [State.READY] * 2
-    assert await states(store, *[one.id for one in half]) == [State.READY, None]
-    assert answers[2].kept.jobs == (half[0].id, busy)
     assert (await look(store, child.id)).lane == "l"
 
 

@@ -16,6 +16,7 @@ from relevo.errors import MisuseError, SchemaMismatch, StoreUnavailable
 from relevo.job import Ending, Inserted, Job, Lease, NewJob
 from relevo.store import (
     BATCH,
+    Arrival,
     Audit,
     By,
     Claim,
@@ -25,10 +26,13 @@ from relevo.store import (
     Filter,
     Finding,
     Group,
+    Kept,
     Letter,
+    Letterbox,
     Note,
     Page,
     QueueMode,
+    Reception,
     Sweep,
     Tally,
     Want,
@@ -36,6 +40,7 @@ from relevo.store import (
 )
 from relevo.stores.sqlite import (
     claims,
+    deliveries,
     doctor,
     file,
     letters,
@@ -55,7 +60,9 @@ from relevo.stores.sqlite.writer import Command, Verb, Writer
 LATE, WATCH = 4.4, 0.4  # seconds after which a caller is told so, and between looks at them
 FIRST_LOOK, LONG_LOOK, LONGEST_LOOK = 0.02, 0.25, 1.0  # seconds between looks of one who waits
 IDLE_LOOKS = 120  # looks in vain after which they come at the longest distance
-SETTLE, EXTEND, INSERT, INTEND, REMEMBER, OTHERS, CLAIM = range(7)  # the order in a transaction
+SETTLE, EXTEND, INSERT, RECEIVE, INTEND, REMEMBER, OTHERS, CLAIM = range(
+    8
+)  # the order in a transaction
 
 T = TypeVar("T")
 
@@ -277,6 +284,36 @@ class SqliteStore:
         woken = released.union(queues)
         if woken and self._writer is not None:
             self._writer.wake(woken)
+
+    # deliveries
+
+    async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        return await self._write_all(deliveries.receive, arrivals, RECEIVE) if arrivals else []
+
+    async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        return (await self._within(connection, lambda tx: deliveries.receive(tx, [arrival])))[0]
+
+    async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        if not arrivals:
+            return []
+        return await self._write_all(deliveries.receive_posted, arrivals, RECEIVE)
+
+    async def receive_posted_within(self, connection: Any, arrival: Arrival) -> Reception:
+        answers = await self._within(
+            connection, lambda tx: deliveries.receive_posted(tx, [arrival])
+        )
+        return answers[0]
+
+    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+        return await self._read(deliveries.delivered, source, keys)
+
+    async def deliveries(
+        self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Kept], str | None]:
+        return await self._read(deliveries.deliveries, where, cursor, limit)
+
+    async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
+        return await self._read(deliveries.delivery, ids)
 
     # out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relevo.job import Failure, State
 from relevo.store import Rescued, Sweep
-from relevo.stores.sqlite import flows
+from relevo.stores.sqlite import deliveries, flows
 from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
 from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, plain, text
 
@@ -180,6 +180,8 @@ def prune(tx: Tx, dead_keep: int, limit: int) -> int:
     ):
         if left > 0:
             left -= tx.run(sql, (moment, left))
+    if left > 0:
+        left -= deliveries.prune(tx, left)
     return limit - left
 
 

@@ -1,0 +1,457 @@
+"""Deliveries: kept once, with their jobs, in one step; answered alike for good.
+
+A delivery lives in two tables: in full, for people, until it is pruned, and as a line that knows
+its answer for ever. Whoever delivers again touches only the line.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, TypeAlias
+
+import msgspec
+
+from relevo.job import NewJob, Verdict
+from relevo.store import (
+    DELIVERY_KEEP,
+    REJECTED_KEEP,
+    Arrival,
+    Keeping,
+    Kept,
+    Letterbox,
+    QueueMode,
+    Reception,
+)
+from relevo.stores.sqlite import letters
+from relevo.stores.sqlite.jobs import insert_jobs
+from relevo.stores.sqlite.transaction import Tx, as_bytes, as_list, chunks, fill, plain, text
+
+LONGEST = 200  # deliveries on one page, at most
+WALK = 20_000  # deliveries whose bodies are searched for one page
+
+Identity: TypeAlias = tuple[bytes, str, int]  # the key's hash, the source, the generation
+Storing: TypeAlias = Callable[[Tx, Sequence[NewJob]], Sequence[str]]
+
+_replace = msgspec.structs.replace
+
+
+# in
+
+
+def receive(tx: Tx, arrivals: Sequence[Arrival]) -> list[Reception]:
+    """Keep deliveries, and their jobs in this store."""
+    shut = {
+        name
+        for name in {job.queue for arrival in arrivals for job in arrival.jobs}
+        if tx.queue(name).mode is QueueMode.DRAINING
+    }
+    return _receive(tx, arrivals, _insert, shut)
+
+
+def receive_posted(tx: Tx, arrivals: Sequence[Arrival]) -> list[Reception]:
+    """The same, the jobs as letters to another store."""
+    return _receive(tx, arrivals, _post, set())
+
+
+def _insert(tx: Tx, jobs: Sequence[NewJob]) -> Sequence[str]:
+    return [answer.id for answer in insert_jobs(tx, jobs)]
+
+
+def _post(tx: Tx, jobs: Sequence[NewJob]) -> Sequence[str]:
+    letters.post(tx, jobs)
+    return [job.id for job in jobs]
+
+
+def _receive(
+    tx: Tx, arrivals: Sequence[Arrival], storing: Storing, shut: set[str]
+) -> list[Reception]:
+    identities = [_identity(arrival.kept) for arrival in arrivals]
+    closed = {
+        place
+        for place, arrival in enumerate(arrivals)
+        if shut and any(job.queue in shut for job in arrival.jobs)
+    }
+    fresh, known = _enter(tx, arrivals, identities, closed)
+    jobs = _jobs_of(arrivals, fresh)
+    stands: Sequence[str] = storing(tx, jobs) if jobs else ()
+    stored = _keep(tx, arrivals, fresh, stands)
+    answers: list[Reception] = []
+    repeats: list[tuple[Identity, bool]] = []
+    for place, arrival in enumerate(arrivals):
+        identity = identities[place]
+        if place in stored:
+            answers.append(Reception(stored[place], Verdict.NEW))
+        elif identity is not None and identity in known:
+            first, print_ = known[identity]
+            if isinstance(first, int):
+                first, print_ = stored[first], _print(arrivals[first].kept)
+            if first.id != arrival.kept.id:
+                repeats.append((identity, print_ not in (None, _print(arrival.kept))))
+            answers.append(Reception(first, Verdict.DONE))
+        else:
+            answers.append(Reception(arrival.kept, Verdict.CLOSED))
+    if repeats:
+        _count(tx, repeats)
+    return answers
+
+
+def _enter(
+    tx: Tx, arrivals: Sequence[Arrival], identities: list[Identity | None], closed: set[int]
+) -> tuple[Sequence[int], dict[Identity, tuple[Kept | int, bytes | None]]]:
+    """The places of those that are new, and for the others what is known under their identity:
+    the one stored before and its body's hash, or the place of the one that is new in this call."""
+    first: dict[Identity, int] = {}
+    for place, identity in enumerate(identities):
+        if identity is not None and place not in closed:
+            first.setdefault(identity, place)
+    entered = 0
+    for some in chunks(list(first.items())):
+        values: list[object] = []
+        for identity, place in some:
+            kept = arrivals[place].kept
+            values += (*identity, kept.id, kept.received_at or tx.now, kept.status, kept.answer)
+        entered += tx.run(fill(_ENTER, len(some)), values)
+    nameless = [place for place, identity in enumerate(identities) if identity is None]
+    if entered == len(arrivals):
+        return range(entered), {}
+    known: dict[Identity, tuple[Kept | int, bytes | None]] = {}
+    if entered < len(first) or closed:
+        asked = list({identity for identity in identities if identity is not None})
+        known.update(_known(tx, asked))
+    fresh = [place for place in nameless if place not in closed]
+    for identity, place in first.items():
+        entry = known.get(identity)
+        if entry is None or (isinstance(entry[0], Kept) and entry[0].id == arrivals[place].kept.id):
+            known[identity] = (place, None)
+            fresh.append(place)
+    return sorted(fresh), known
+
+
+_ENTER = """
+    insert into relevo_delivered (hash, source, generation, id, received_at, status, answer)
+    values [?, ?, ?, ?, ?, ?, ?]
+    on conflict (hash, source, generation) do nothing
+"""
+
+
+def _identity(kept: Kept) -> Identity | None:
+    """What makes it the same delivery again; one rejected stands in nobody's way."""
+    if kept.key is None or kept.state is Keeping.REJECTED:
+        return None
+    return _hash(kept.key), text(kept.source), kept.generation
+
+
+def _hash(key: str) -> bytes:
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _print(kept: Kept) -> bytes:
+    return blake2b(kept.body, digest_size=16).digest()
+
+
+def _jobs_of(arrivals: Sequence[Arrival], places: Sequence[int]) -> Sequence[NewJob]:
+    return list(chain.from_iterable([arrivals[place].jobs for place in places]))
+
+
+def _keep(
+    tx: Tx, arrivals: Sequence[Arrival], places: Sequence[int], stands: Sequence[str]
+) -> dict[int, Kept]:
+    """Write new deliveries in full; `stands` are the jobs of all of them, one after the other."""
+    stored: dict[int, Kept] = {}
+    start = 0
+    for place in places:
+        kept, jobs = arrivals[place].kept, arrivals[place].jobs
+        end = start + len(jobs)
+        stored[place] = _replace(
+            kept, received_at=kept.received_at or tx.now, jobs=tuple(stands[start:end])
+        )
+        start = end
+    for some in chunks(list(stored.values())):
+        values: list[object] = []
+        for kept in some:
+            is_rejected = kept.state is Keeping.REJECTED
+            values += (
+                is_rejected,
+                kept.generation,
+                kept.received_at,
+                kept.status,
+                kept.id,
+                text(kept.source),
+                None if kept.key is None else text(kept.key),
+                None if (identity := _identity(kept)) is None else identity[0],
+                None if kept.thread == kept.id else text(kept.thread or ""),
+                text(kept.method),
+                text(kept.path),
+                text(kept.query),
+                text(kept.reason),
+                bytes.fromhex("".join(kept.jobs)),
+                _print(kept),
+                kept.headers,
+                kept.answer if is_rejected else None,
+                kept.body,
+            )
+        tx.run(fill(_KEEP, len(some)), values)
+    return stored
+
+
+_KEEP = """
+    insert into relevo_deliveries
+        (rejected, generation, received_at, status, id, source, key, hash, thread, method, path,
+         query, reason, jobs, print, headers, answer, body)
+    values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+    on conflict (rejected, id) do nothing
+"""
+
+
+def _count(tx: Tx, repeats: list[tuple[Identity, bool]]) -> None:
+    tx.connection.executemany(
+        """
+        update relevo_delivered
+        set repeats = repeats + 1, repeated_at = ?, differs = max(differs, ?)
+        where hash = ? and source = ? and generation = ?
+        """,
+        [(tx.now, differs, *identity) for identity, differs in repeats],
+    )
+
+
+# out
+
+_FULL = """
+    select full.id, full.source, full.generation, full.received_at, full.status,
+           ifnull(line.answer, full.answer), ifnull(line.repeats, 0), ifnull(line.repeated_at, 0),
+           ifnull(line.differs, 0), full.key, full.rejected, full.reason, full.method, full.path,
+           full.query, full.headers, full.jobs, full.thread
+"""
+_LINE = """
+    select line.id, line.source, line.generation, line.received_at, line.status, line.answer,
+           line.repeats, line.repeated_at, line.differs, full.key, full.rejected, full.reason,
+           full.method, full.path, full.query, full.headers, full.jobs, full.thread
+"""
+_ITS_LINE = """
+    left join relevo_delivered as line
+        on line.hash = full.hash
+       and line.source = full.source
+       and line.generation = full.generation
+"""
+
+
+def _known(
+    tx: Tx, identities: Sequence[Identity]
+) -> dict[Identity, tuple[Kept | int, bytes | None]]:
+    known: dict[Identity, tuple[Kept | int, bytes | None]] = {}
+    for some in chunks(identities):
+        rows = tx.all(
+            fill(
+                f"""
+                with asked (hash, source, generation) as (values [?, ?, ?])
+                {_LINE}, line.hash, line.source, full.print
+                from asked
+                cross join relevo_delivered as line using (hash, source, generation)
+                left join relevo_deliveries as full on full.rejected = 0 and full.id = line.id
+                """,
+                len(some),
+            ),
+            [value for identity in some for value in identity],
+        )
+        known.update({(row[18], row[19], row[2]): (kept_of(row), row[20]) for row in rows})
+    return known
+
+
+def delivered(
+    connection: sqlite3.Connection, source: str, keys: Sequence[str]
+) -> list[Kept | None]:
+    """The newest generation kept under each key."""
+    hashes = [_hash(key) for key in keys]
+    found: dict[bytes, Kept] = {}
+    for some in chunks(hashes):
+        rows = connection.execute(
+            fill(
+                f"""
+                with asked (hash) as (values [?])
+                {_LINE}, line.hash
+                from asked
+                cross join relevo_delivered as line on line.hash = asked.hash
+                left join relevo_deliveries as full on full.rejected = 0 and full.id = line.id
+                where line.source = ?
+                order by line.generation
+                """,
+                len(some),
+            ),
+            [*some, text(source)],
+        )
+        found.update({row[18]: kept_of(row) for row in rows})
+    return [found.get(hash_) for hash_ in hashes]
+
+
+def delivery(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Kept | None]:
+    """Deliveries in full."""
+    rows = connection.execute(
+        f"""
+        {_FULL}, full.body
+        from relevo_deliveries as full
+        {_ITS_LINE}
+        where full.rejected in (0, 1)
+          and full.id in (select value from json_each(?))
+        """,  # noqa: S608 - put together from constants
+        (as_list(map(text, ids)),),
+    )
+    found = {row[0]: kept_of(row, row[18]) for row in rows}
+    return [found.get(id_) for id_ in ids]
+
+
+def deliveries(
+    connection: sqlite3.Connection, where: Letterbox, cursor: str | None, limit: int
+) -> tuple[list[Kept], str | None]:
+    """What was delivered, newest first; a search that has looked far goes on with the cursor."""
+    limit = min(max(limit, 1), LONGEST)
+    states = (0, 1) if where.state is None else (int(where.state is Keeping.REJECTED),)
+    walks = [_walk(connection, where, state, cursor, limit + 1) for state in states]
+    floor = max(floor for _, floor in walks)
+    merged = heapq.merge(*(found for found, _ in walks), key=lambda kept: kept.id, reverse=True)
+    found = [kept for kept in merged if kept.id >= floor]
+    if len(found) > limit:
+        return found[:limit], found[limit - 1].id
+    return found, floor or None
+
+
+def _walk(
+    connection: sqlite3.Connection, where: Letterbox, state: int, cursor: str | None, limit: int
+) -> tuple[list[Kept], str]:
+    """Those in one state from the newest on, and the id down to which they were looked at."""
+    terms, values = ["full.rejected = ?"], [state]
+    for term, value in _terms(connection, where, cursor):
+        terms.append(term)
+        values.append(value)
+    those = " and ".join(terms)
+    if where.text is None:
+        rows = connection.execute(
+            f"""
+            {_FULL}
+            from relevo_deliveries as full
+            {_ITS_LINE}
+            where {those}
+            order by full.id desc
+            limit ?
+            """,
+            (*values, limit),
+        )
+        return [kept_of(row) for row in rows], ""
+    last = connection.execute(
+        f"""
+        select full.id
+        from relevo_deliveries as full
+        where {those}
+        order by full.id desc
+        limit 1 offset ?
+        """,  # noqa: S608 - put together from constants
+        (*values, WALK - 1),
+    ).fetchone()
+    asked = text(where.text)
+    rows = connection.execute(
+        f"""
+        {_FULL}
+        from relevo_deliveries as full
+        {_ITS_LINE}
+        where {those}
+          and full.id >= ?
+          and (instr(full.body, ?) or instr(full.key, ?) or instr(full.reason, ?))
+        order by full.id desc
+        limit ?
+        """,
+        (
+            *values,
+            (floor := last[0] if last else ""),
+            where.text.encode("utf-8", "surrogatepass"),
+            asked,
+            asked,
+            limit,
+        ),
+    )
+    return [kept_of(row) for row in rows], floor
+
+
+def _terms(
+    connection: sqlite3.Connection, where: Letterbox, cursor: str | None
+) -> Iterator[tuple[str, Any]]:
+    """A letterbox as conditions; what an index knows to be few is looked up first."""
+    if where.source is not None:
+        yield "full.source = ?", text(where.source)
+    if cursor is not None:
+        yield "full.id < ?", text(cursor)
+    if where.key is not None:
+        rows = connection.execute(
+            "select id from relevo_delivered where hash = ?", (_hash(where.key),)
+        )
+        yield "full.id in (select value from json_each(?))", as_list(id_ for (id_,) in rows)
+    if where.thread is not None:
+        rows = connection.execute(
+            """
+            select id from relevo_deliveries where thread = ?1 and thread <> ''
+            union all
+            select id from relevo_deliveries where rejected in (0, 1) and id = ?1 and thread is null
+            """,
+            (text(where.thread),),
+        )
+        yield "full.id in (select value from json_each(?))", as_list(id_ for (id_,) in rows)
+
+
+def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
+    """The delivery in a row of `_FULL` or `_LINE`."""
+    id_, source, generation, received_at, status, answer, repeats, repeated_at, differs = row[:9]
+    line = Kept(
+        id=id_,
+        source=plain(source),
+        key=None,
+        generation=generation,
+        method="",
+        answer=b"" if answer is None else as_bytes(answer),
+        status=status,
+        received_at=received_at,
+        repeats=repeats,
+        repeated_at=repeated_at,
+        differs=bool(differs),
+    )
+    key, is_rejected, reason, method, path, query, headers, jobs, thread = row[9:18]
+    if is_rejected is None:
+        return line  # it was pruned
+    packed = as_bytes(jobs).hex()
+    return _replace(
+        line,
+        key=None if key is None else plain(key),
+        state=Keeping.REJECTED if is_rejected else Keeping.ACCEPTED,
+        reason=plain(reason),
+        method=plain(method),
+        path=plain(path),
+        query=plain(query),
+        headers=as_bytes(headers),
+        body=as_bytes(body),
+        jobs=tuple([packed[start : start + 32] for start in range(0, len(packed), 32)]),
+        thread=id_ if thread is None else plain(thread) or None,
+    )
+
+
+# upkeep
+
+
+def prune(tx: Tx, limit: int) -> int:
+    """Remove what is old in full; the line with the answer stays."""
+    gone = 0
+    for is_rejected, keep in ((1, REJECTED_KEEP), (0, DELIVERY_KEEP)):
+        gone += tx.run(
+            """
+            delete from relevo_deliveries
+            where seq in (
+                select seq
+                from relevo_deliveries
+                where rejected = ?
+                  and received_at <= ?
+                limit ?
+            )
+            """,
+            (is_rejected, tx.now - keep, max(limit - gone, 0)),
+        )
+    return gone
