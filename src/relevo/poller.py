@@ -46,11 +46,17 @@ class Progress(msgspec.Struct, omit_defaults=True):
 
 @dataclass(slots=True)
 class Poll:
-    """One turn of a poller. Set `cursor` to move on; it is saved when the turn ends well."""
+    """One turn of a poller. Set `cursor` to move on; it is saved when the turn ends well.
+
+    Set `rest` to take the next turn after another time than the poller was made with, whichever
+    way this one ends.
+    """
 
     key: str
     values: Mapping[str, str]
     cursor: Any = None
+    failures: int = 0  # how many turns in a row have failed before this one
+    rest: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,11 +79,11 @@ class Recurring:
                 return Cancelled(f"nobody asks for '{order.key}' any more")
             if await self._is_off(order.key):
                 return Again(REST_WHEN_OFF, msgspec.json.encode(progress))
-            turn = Poll(order.key, order.values, progress.cursor)
+            turn = Poll(order.key, order.values, progress.cursor, progress.failures)
 
             def again() -> tuple[timedelta, bytes]:
                 kept = Progress(cursor=turn.cursor, last_at=self._engine.time.last())
-                return poller.rest(), msgspec.json.encode(kept)
+                return turn.rest or poller.rest(), msgspec.json.encode(kept)
 
             ctx.recur(again)
             try:
@@ -100,7 +100,8 @@ class Recurring:
                 kept = msgspec.structs.replace(
                     progress, failures=failures, error=f"{failure.type}: {failure.message}"[:500]
                 )
-                return Again(poller.backoff.after(failures), msgspec.json.encode(kept))
+                wait = turn.rest or poller.backoff.after(failures)
+                return Again(wait, msgspec.json.encode(kept))
             return Again(*again())
 
         return poll

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -96,6 +96,27 @@ async def test_a_poller_that_fails_waits_longer_and_longer_then_starts_afresh(
     assert waits[:5] == pytest.approx([15, 22.5, 30, 15, 15], abs=1)
     [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
     assert job.attempt <= 1
+
+
+async def test_a_turn_may_say_itself_when_the_next_one_comes(
+    start: Start, clock: ManualClock
+) -> None:
+    began: list[tuple[float, int]] = []
+    app = App("test")
+
+    @app.poller("hotel:h1", every="15s", jitter="0ms")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        began.append((stamp(clock.now()) / 1000, poll.failures))
+        poll.rest = timedelta(seconds=(60, 90, 5)[min(len(began) - 1, 2)])
+        if len(began) == 2:
+            raise ConnectionError("the channel manager is away")
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: len(began) >= 4)
+
+    waits = [round(b - a) for (a, _), (b, _) in pairwise(began[:4])]
+    assert waits == [60, 90, 5]
+    assert [failures for _, failures in began[:4]] == [0, 0, 1, 0]
 
 
 async def test_a_poller_nobody_asks_for_any_more_ends(start: Start) -> None:
