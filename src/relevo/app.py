@@ -30,7 +30,7 @@ from relevo.message import (
     attempts_of,
     codec,
 )
-from relevo.poller import Over, Poller, poller
+from relevo.poller import HEARTBEAT, Mend, Over, Poller, poller
 from relevo.route import Key, Site, Verify, Webhook, webhook
 from relevo.schedule import Missed, Schedule, schedule
 
@@ -103,6 +103,7 @@ class App:
         webhooks: Iterable[Webhook] = (),
         sites: Iterable[Site] = (),
         resources: Iterable[Resource] = (),
+        migrations: str | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise DefinitionError(
@@ -116,6 +117,7 @@ class App:
         self.webhooks = list(webhooks)
         self.sites = list(sites)
         self.resources = list(resources)
+        self.migrations = migrations  # the package of its tables' revisions; see apps/tables.py
         names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - annotations may name classes of the caller's function
         for function in workers:
             self._add_worker(function, names)
@@ -171,8 +173,14 @@ class App:
         jitter: Duration = "500ms",
         backoff: Backoff | None = None,
         timeout: Duration = "5m",
+        heartbeat: Duration = HEARTBEAT,
+        mend: Mend | None = None,
     ) -> Callable[[F], F]:
-        """Run an async function again and again for each key, one runner a key in the fleet."""
+        """Run an async function again and again for each key, one runner a key in the fleet.
+
+        A key whose turn is overdue by more than `heartbeat` is shown as silent. `mend` takes an
+        item of `poll.bad()` once more when a person retries it.
+        """
 
         def add(function: F) -> F:
             self.pollers.append(
@@ -186,6 +194,8 @@ class App:
                     jitter=jitter,
                     backoff=backoff,
                     timeout=timeout,
+                    heartbeat=heartbeat,
+                    mend=mend,
                 )
             )
             return function

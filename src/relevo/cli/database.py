@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relevo.cli.terminal import Terminal, Verbs
+from relevo.cli.terminal import AppOption, Terminal, Verbs
 from relevo.errors import DefinitionError
 
 group = Verbs("The store's files: backup.", name="database")
@@ -18,13 +18,18 @@ def add_to(root: Verbs) -> None:
     root.verb("migrate")(migrate)
 
 
-async def migrate(terminal: Terminal) -> None:
-    """Bring the store's tables up to date; any number of processes may do it at once."""
+async def migrate(terminal: Terminal, app: AppOption = None) -> None:
+    """Bring the store's tables, and those of the apps, up to date; many may do it at once."""
+    apps = terminal.apps(app)
     store = terminal.whole()
     try:
         steps = await store.migrate()
     finally:
         await store.close()
+    for package in [each.migrations for each in apps if each.migrations]:
+        from relevo.apps import tables  # brings Alembic along
+
+        steps += await tables.migrate(terminal.database or terminal.url, package)
     words = "\n".join(f"done: {step}" for step in steps) or "everything is up to date"
     terminal.show({"store": store.url, "steps": steps}, lambda: words)
 

@@ -1,0 +1,114 @@
+"""An app's own tables, brought up to date by its Alembic revisions.
+
+    app = App("cars", migrations="relevo.apps.cars.migrations",
+              resources=[tables("relevo.apps.cars.migrations"), …])
+
+The package holds `versions/`, one file per revision; its version stands in a table of its own, so
+that apps share a database without knowing each other. On SQLite the tables follow by themselves
+when the engine opens; elsewhere `relevo migrate` does it, and code that meets older tables refuses
+to start.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from relevo.app import Resource
+from relevo.engine import Relevo
+from relevo.errors import DefinitionError, SchemaMismatch
+from relevo.outbox import address
+
+
+class Tables:
+    """That an app's tables are there and of its own age."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+
+def tables(package: str) -> Resource:
+    """The resource that comes first in an app: nothing else opens before its tables are there."""
+
+    @asynccontextmanager
+    async def opened(relevo: Relevo) -> AsyncGenerator[Tables]:
+        async with relevo.transaction() as session:
+            connection = await session.connection()
+            if connection.dialect.name == "sqlite":
+                await connection.run_sync(_upgrade, package)
+            else:
+                await connection.run_sync(_check, package)
+        yield Tables(package)
+
+    def resource(relevo: Any) -> AbstractAsyncContextManager[Tables]:
+        return opened(relevo)
+
+    return resource
+
+
+async def migrate(database: str, package: str) -> list[str]:
+    """Bring the tables at a database's address up to date; names the steps that were taken."""
+    engine = create_async_engine(address(database))
+    try:
+        async with engine.begin() as connection:
+            return await connection.run_sync(_upgrade, package)
+    finally:
+        await engine.dispose()
+
+
+def _upgrade(connection: Connection, package: str) -> list[str]:
+    steps: list[str] = []
+    script = _script(package)
+    if connection.dialect.name == "postgresql":
+        # Any number of processes may start at once; one migrates, the others find it done.
+        lock = zlib.crc32(package.encode())
+        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": lock})
+
+    def upgrade(revision: Any, context: Any) -> Any:
+        todo = script._upgrade_revs("head", revision)  # pyright: ignore[reportPrivateUsage] - what Alembic's own command calls
+        steps.extend(f"{package}: {step.revision.revision}" for step in todo)
+        return todo
+
+    try:
+        with EnvironmentContext(Config(), script, fn=upgrade) as environment:
+            environment.configure(
+                connection=connection, version_table=_table(package), transactional_ddl=True
+            )
+            environment.run_migrations()
+    except CommandError as error:
+        raise SchemaMismatch(f"{package}: {error}") from error
+    return steps
+
+
+def _check(connection: Connection, package: str) -> None:
+    context = MigrationContext.configure(connection, opts={"version_table": _table(package)})
+    here, wanted = set(context.get_current_heads()), set(_script(package).get_heads())
+    if here != wanted:
+        raise SchemaMismatch(
+            f"the tables of {package} are at {', '.join(sorted(here)) or 'nothing'}, the code at "
+            f"{', '.join(sorted(wanted))}: run `relevo migrate`, or a newer relevo"
+        )
+
+
+def _script(package: str) -> ScriptDirectory:
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise DefinitionError(f"no package '{package}' with the app's revisions")
+    return ScriptDirectory(str(Path(found.submodule_search_locations[0])))
+
+
+def _table(package: str) -> str:
+    """relevo.apps.cars.migrations → cars_version."""
+    return f"{package.split('.')[-2]}_version"
