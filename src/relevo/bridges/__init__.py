@@ -1,0 +1,1 @@
+"""Queues that belong to others: their names and formats, with our promises."""

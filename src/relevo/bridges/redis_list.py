@@ -1,0 +1,197 @@
+"""A Redis list that belongs to others: they LPUSH, we take from the right, and nothing is lost.
+
+    inbox = RedisList(redis, "events", processing="events:processing", dead="events:dead",
+                      reasons="events:reasons")
+    for entry in [*await inbox.left(200), *await inbox.take(200)]:
+        …                                    # make it safe elsewhere
+        await inbox.done([entry])            # only now it is gone from Redis
+
+An RPOP gives its entry to a process that may die with it. Here LMOVE puts it into a processing list
+in the same step, and there it stays until it is safe; whoever takes the dead one's place finds it
+with left(). What cannot be read goes to the dead list as it came, its reason in a hash beside it.
+
+All keys of one list change together, so they live on one server: not on Redis Cluster, whose slots
+the producers' names do not share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from relevo.errors import RelevoError, StoreUnavailable
+
+T = TypeVar("T")
+
+DEADLINE = 5.0
+PAGE = 25  # entries in one trip: others may have pushed megabytes
+
+
+class NotAList(RelevoError):
+    """A key of the list holds something else; a person has to look."""
+
+
+class Buried(msgspec.Struct, frozen=True):
+    """An entry of the dead list, and why it is there."""
+
+    entry: bytes
+    reason: str
+    at: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """What people call it by."""
+        return fingerprint(self.entry)
+
+
+class _Reason(msgspec.Struct):
+    reason: str
+    at: float
+
+
+def connect(url: str) -> Redis:
+    """A client that answers or fails within seconds and repeats nothing by itself."""
+    return cast(
+        "Redis",
+        Redis.from_url(
+            url,
+            socket_timeout=DEADLINE,
+            socket_connect_timeout=DEADLINE,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=30,
+        ),
+    )
+
+
+def fingerprint(entry: bytes) -> str:
+    """What an entry is called by where the whole of it would be too long."""
+    return hashlib.blake2b(entry, digest_size=16).hexdigest()
+
+
+class RedisList:
+    """One list, with the keys beside it."""
+
+    def __init__(
+        self, redis: Redis, name: str, *, processing: str, dead: str, reasons: str
+    ) -> None:
+        self._redis = redis
+        self.name = name
+        self.processing = processing
+        self.dead = dead
+        self.reasons = reasons
+
+    async def push(self, entries: Sequence[bytes]) -> None:
+        """Put entries in, as the producers do."""
+        if entries:
+            await calling(self._redis.lpush(self.name, *entries))
+
+    async def left(self, most: int = PAGE) -> list[bytes]:
+        """What was taken and never let go of, oldest first."""
+        found = await calling(self._redis.lrange(self.processing, -most, -1))
+        return cast("list[bytes]", found)[::-1]
+
+    async def take(self, most: int = PAGE) -> list[bytes]:
+        """The oldest entries, which from now on stand in the processing list."""
+        pipe = self._redis.pipeline(transaction=False)
+        for _ in range(min(most, PAGE)):
+            pipe.lmove(self.name, self.processing, "RIGHT", "LEFT")
+        found = await calling(pipe.execute())
+        return [entry for entry in cast("list[bytes | None]", found) if entry is not None]
+
+    async def done(self, entries: Iterable[bytes]) -> None:
+        """Let go of entries that are safe elsewhere."""
+        pipe = self._redis.pipeline(transaction=False)
+        for entry in entries:
+            # From the right, where the oldest are; of twins it does not matter which one goes.
+            pipe.lrem(self.processing, -1, cast("Any", entry))
+        if len(pipe):
+            await calling(pipe.execute())
+
+    async def bury(self, entry: bytes, reason: str) -> None:
+        """Move an entry to the dead list, as it came, and write the reason beside it."""
+        why = msgspec.json.encode(_Reason(reason, time.time()))
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.lrem(self.processing, -1, cast("Any", entry))
+        pipe.lpush(self.dead, entry)
+        pipe.hset(self.reasons, fingerprint(entry), cast("Any", why))
+        await calling(pipe.execute())
+
+    async def buried(self, most: int = 50) -> list[Buried]:
+        """The dead list, newest first."""
+        entries = cast("list[bytes]", await calling(self._redis.lrange(self.dead, 0, most - 1)))
+        if not entries:
+            return []
+        names = [fingerprint(entry) for entry in entries]
+        kept = await calling(cast("Awaitable[Any]", self._redis.hmget(self.reasons, names)))
+        return [_buried(entry, why) for entry, why in zip(entries, kept, strict=True)]
+
+    async def revive(self, id: str) -> bool:
+        """Put a dead entry back at the end of the line; False when there is none of that name."""
+        return await self._resolve(id, to=self.name)
+
+    async def discard(self, id: str) -> bool:
+        """Throw a dead entry away; False when there is none of that name."""
+        return await self._resolve(id, to=None)
+
+    async def _resolve(self, id: str, to: str | None) -> bool:
+        start = 0
+        while True:
+            page = self._redis.lrange(self.dead, start, start + PAGE - 1)
+            entries = cast("list[bytes]", await calling(page))
+            for entry in entries:
+                if fingerprint(entry) == id:
+                    return await self._settle(entry, to)
+            if len(entries) < PAGE:
+                return False
+            start += PAGE
+
+    async def _settle(self, entry: bytes, to: str | None) -> bool:
+        keys = [self.dead, self.reasons, to or ""]
+        moved = self._redis.eval(_RESOLVE, 3, *keys, cast("Any", entry), fingerprint(entry))
+        return bool(await calling(cast("Awaitable[Any]", moved)))
+
+    async def lengths(self) -> tuple[int, int, int]:
+        """How many wait, how many are being made safe, and how many are dead."""
+        pipe = self._redis.pipeline(transaction=False)
+        for key in (self.name, self.processing, self.dead):
+            pipe.llen(key)
+        waiting, processing, dead = await calling(pipe.execute())
+        return waiting, processing, dead
+
+
+_RESOLVE = """
+-- keys: dead list, reasons, list to go back to or ''; args: entry, its fingerprint; answer: 0 or 1
+-- One step, so that a button pressed twice moves the entry once.
+if redis.call('lrem', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
+redis.call('hdel', KEYS[2], ARGV[2])
+if KEYS[3] ~= '' then redis.call('lpush', KEYS[3], ARGV[1]) end
+return 1
+"""
+
+
+def _buried(entry: bytes, why: bytes | None) -> Buried:
+    try:
+        kept = msgspec.json.decode(why or b"", type=_Reason)
+    except msgspec.DecodeError:
+        return Buried(entry, "put here by somebody else")
+    return Buried(entry, kept.reason, kept.at)
+
+
+async def calling(answer: Awaitable[T] | T) -> T:
+    """The answer of a command; StoreUnavailable, or NotAList where a key is something else."""
+    try:
+        return await cast("Awaitable[T]", answer)
+    except ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            raise NotAList("a key of the list is not a list: rename it or delete it") from error
+        raise StoreUnavailable(f"Redis refused: {str(error)[:200]}") from error
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {type(error).__name__}") from error
