@@ -29,14 +29,29 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.flow import Flow
+from relevo.intake import Intake, Reject
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
 from relevo.poller import Poll
+from relevo.route import site, webhook
+from relevo.signatures import (
+    Key,
+    github,
+    hmac_header,
+    meta,
+    qstash,
+    shared_secret,
+    standard,
+    stripe,
+)
+from relevo.webhook import Answer, BodyError, Delivery
 
 __all__ = [
+    "Answer",
     "App",
     "Backoff",
+    "BodyError",
     "Breaker",
     "Cancelled",
     "CircuitOpen",
@@ -44,10 +59,13 @@ __all__ = [
     "Context",
     "Dead",
     "DefinitionError",
+    "Delivery",
     "Done",
     "Event",
     "Flow",
+    "Intake",
     "Job",
+    "Key",
     "LeaseLost",
     "MisuseError",
     "NotAllowed",
@@ -60,6 +78,7 @@ __all__ = [
     "ProviderUncertain",
     "QueueClosed",
     "Receipt",
+    "Reject",
     "Relevo",
     "RelevoError",
     "Retry",
@@ -75,6 +94,15 @@ __all__ = [
     "Verdict",
     "constant",
     "exponential",
+    "github",
+    "hmac_header",
     "listener",
+    "meta",
     "per_key",
+    "qstash",
+    "shared_secret",
+    "site",
+    "standard",
+    "stripe",
+    "webhook",
 ]

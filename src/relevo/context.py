@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from relevo.engine import Receipt, Relevo
+    from relevo.intake import Intake
 
 T = TypeVar("T")
 
-current: ContextVar[Context | None] = ContextVar("relevo_context", default=None)
-"""The context of the job that this task is running, so that what it causes joins its thread."""
+current: ContextVar[Context | Intake | None] = ContextVar("relevo_context", default=None)
+"""The job or delivery that this task is about, so that what it causes joins its thread."""
 
 
 class Context:
@@ -121,13 +122,15 @@ class Context:
         find: Callable[[str], Awaitable[T | None]] | None = None,
         repeatable: bool = False,
         type: type[T] | None = None,
+        of: str | None = None,
     ) -> T:
         """Make an effect outside happen once, whatever dies in between.
 
         `call` gets an idempotency key that stays the same for this job and name. When an earlier
         run may have made the call, `find` is asked first; without it a `repeatable` call (the
         provider honours the key) is made again, and any other is held for a person. A confirmed
-        effect answers with its stored result, as `type` if one is given.
+        effect answers with its stored result, as `type` if one is given. `of` is the id of what the
+        effect belongs to, when not this job: several jobs with the same one make it once.
         """
         if self._tx is not None:
             raise MisuseError(
@@ -138,9 +141,10 @@ class Context:
         self._check_lease()
         if not self._run:
             self._run = new_id()
+        lease = self._lease if of is None else msgspec.structs.replace(self._lease, id=of)
         return await once(
             self._engine.store,
-            self._lease,
+            lease,
             self._run,
             name,
             call,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+import importlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -22,7 +23,8 @@ from relevo.desk import Desk
 from relevo.errors import DefinitionError, MisuseError, QueueClosed, StoreUnavailable
 from relevo.flow import Flow, Node, node_id
 from relevo.ids import new_id
-from relevo.job import LIVE, After, Ending, Inserted, NewJob, State, Verdict
+from relevo.intake import Intake, Receiver
+from relevo.job import LIVE, After, Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.message import (
     KEY_MAX,
     PRIORITIES,
@@ -34,6 +36,7 @@ from relevo.message import (
     attempts_of,
     codec,
 )
+from relevo.once import once
 from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
@@ -84,6 +87,7 @@ class Relevo:
         database: str | None = None,
         clock: Clock | None = None,
         keep_dead: Duration = KEEP_DEAD,
+        spool: str | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.store: Store = open_store(store, clock=self.clock) if isinstance(store, str) else store
@@ -101,8 +105,13 @@ class Relevo:
         self.breakers = Breakers(self.store, self.time)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self._listeners: dict[str, list[Binding]] = {}
+        self._paths: dict[str, str] = {}
         self._database = Database(self.store, database or self.store.dsn)
         self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
+        self.receiver = Receiver(self)
+        self.spool = spool  # a path, "off", or None: beside the store's file, or right here
+        self._front: Any = None
+        self.is_open = False
         self._opened = AsyncExitStack()
         self._resources: dict[type, Any] = {}
         self.recurring = Recurring(self)
@@ -114,6 +123,11 @@ class Relevo:
     def _register(self, app: App) -> None:
         if sum(other.name == app.name for other in self.apps) > 1:
             raise DefinitionError(f"two apps are called '{app.name}'")
+        for route in app.webhooks:
+            if self._paths.setdefault(route.path, app.name) != app.name or (
+                sum(other.path == route.path for other in app.webhooks) > 1
+            ):
+                raise DefinitionError(f"two webhooks stand at {route.path}")
         for binding in (*app.workers, *app.listeners):
             self._bind(binding)
         for binding in app.listeners:
@@ -155,6 +169,9 @@ class Relevo:
                 for resource in app.resources:
                     opened = await self._opened.enter_async_context(resource(self))
                     self._resources[type(opened)] = opened
+            self.is_open = True
+            if self._front is not None:
+                await self._front.start()
         except BaseException:
             await self.close()
             raise
@@ -176,6 +193,10 @@ class Relevo:
 
     async def rest(self) -> None:
         """The same, but for the store, which whoever opened it goes on using."""
+        self.is_open = False
+        if self._front is not None:
+            await self._front.stop()
+        await self.receiver.close()
         await self._opened.aclose()
         self._resources.clear()
         await self._inserts.close()
@@ -183,6 +204,17 @@ class Relevo:
         if self._relaying is not None:
             self._relaying.cancel()
             await asyncio.wait({self._relaying})
+
+    def asgi(self) -> Any:
+        """The ASGI application: webhooks, the apps' sites, the API and the dashboard.
+
+        Mount it where you like. It opens the engine with the server's lifespan, unless the engine
+        is open already; so inside another program open the engine in that program's lifespan.
+        """
+        if self._front is None:
+            # By name: the front knows the engine, and the engine must not know the web.
+            self._front = importlib.import_module("relevo.front").Front(self)
+        return self._front
 
     # in
 
@@ -297,8 +329,10 @@ class Relevo:
 
     def _job(self, message: Message, spec: Spec, bundle: str | None = None) -> NewJob:
         cause = current.get()
+        # A delivery's jobs have ids of their own making, and are stored with it or not at all.
+        intake = cause if isinstance(cause, Intake) else None
         return NewJob(
-            id=new_id(),
+            id=new_id() if intake is None else intake.next_id(),
             queue=spec.queue,
             kind=spec.kind,
             payload=codec(type(message)).encode(message),
@@ -310,12 +344,15 @@ class Relevo:
             thread=None if cause is None else cause.thread,
             cause=None if cause is None else cause.id,
             keep=spec.keep,
-            bundle=bundle,
+            bundle=bundle if intake is None or bundle is not None else intake.id,
         )
 
     async def _insert(self, jobs: Sequence[NewJob], tx: Any) -> list[Receipt]:
         running = current.get()
         if tx is None and running is not None:
+            if isinstance(running, Intake):
+                running.jobs += jobs
+                return [Receipt(job.id, Verdict.NEW) for job in jobs]
             tx = running.tx
         if tx is None:
             inserted = await self._inserts.add(jobs)
@@ -327,6 +364,25 @@ class Relevo:
             if answer.verdict is Verdict.CLOSED:
                 raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
         return [Receipt(answer.id, answer.verdict) for answer in inserted]
+
+    async def once(
+        self,
+        of: str,
+        name: str,
+        call: Callable[[str], Awaitable[T]],
+        *,
+        queue: str,
+        attempt: int = 1,
+        find: Callable[[str], Awaitable[T | None]] | None = None,
+        repeatable: bool = False,
+    ) -> T:
+        """Context.once() for work that came by a queue of somebody else's; `of` is its id."""
+        lease = Lease(
+            id=of, queue=queue, kind=name, payload=b"", attempt=attempt, attempts=attempt, token=0
+        )
+        return await once(
+            self.store, lease, new_id(), name, call, find, repeatable, None, lambda: None
+        )
 
     # transactions
 

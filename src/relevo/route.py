@@ -48,6 +48,7 @@ class Webhook:
     answer: Answer
     challenge: Challenge | None
     keep_headers: tuple[str, ...]
+    accept_gzip: bool
     takes: tuple[str, ...]  # what the function takes besides the delivery: intake, tx
 
     def scheme(self, use: Use) -> Scheme:
@@ -66,12 +67,14 @@ def webhook(
     answer: Answer = OK,
     challenge: Challenge | None = None,
     keep_headers: Sequence[str] = (),
+    accept_gzip: bool = False,
 ) -> Webhook:
     """A webhook for the list form: `App("cars", webhooks=[webhook("/hooks/stripe", hook, …)])`.
 
     `key` gives what makes two deliveries the same one: the provider's event id. `answer` is what
     the provider gets unless the function returns another. `challenge` answers GET without storing
-    anything, for providers that ask who we are.
+    anything, for providers that ask who we are. A content type of "" is a call without one, "*" is
+    any at all. `limit` holds for the body as it came and, with `accept_gzip`, unpacked.
     """
     if not _PATH.fullmatch(path):
         raise DefinitionError(f"{path!r:.80} is no webhook path: write one like /hooks/stripe")
@@ -95,6 +98,7 @@ def webhook(
         answer,
         challenge,
         tuple(keep_headers),
+        accept_gzip,
         _takes(function),
     )
 

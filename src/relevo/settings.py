@@ -35,6 +35,7 @@ class Settings:
     host: str
     port: int
     admin_password: str | None
+    allowed_hosts: tuple[str, ...]
     concurrency: int
     lease: timedelta
     grace: timedelta
@@ -42,6 +43,7 @@ class Settings:
     log_level: LogLevel
     log_format: LogFormat
     budget: Budget | None
+    spool: str | None
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -92,6 +94,7 @@ _STORES = (
 _DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgres", "postgresql+asyncpg")
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://[^\x00-\x1f\x7f]+")
 _HOST = re.compile(r"[\w.:%-]+")
+_NAME = re.compile(r"\.?[\w-]+(?:\.[\w-]+)*", re.ASCII)
 _APP = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
 
 
@@ -118,6 +121,13 @@ def _host(text: str) -> str:
     if not _HOST.fullmatch(text):
         raise ValueError("is no host: write one like 127.0.0.1, ::1 or relevo.internal")
     return text
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if not all(_NAME.fullmatch(name) for name in names):
+        raise ValueError("lists host names without ports: 'relevo.example.com,.internal'")
+    return tuple(names)
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -151,6 +161,12 @@ def _length(least: str, most: str) -> Callable[[str], timedelta]:
         return length
 
     return parse
+
+
+def _path(text: str) -> str:
+    if not text.isprintable() or not text.strip() or text.endswith("/"):
+        raise ValueError("is a file's path, or off")
+    return "off" if text.strip().lower() == "off" else text.strip()
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -242,6 +258,13 @@ VARIABLES = (
         "what the dashboard asks for; 12 characters or more",
         _hidden,
     ),
+    Variable(
+        "RELEVO_ALLOWED_HOSTS",
+        _hosts,
+        "",
+        "the names relevo is asked for by browsers, parted by commas; loopback names always work",
+        absent=(),
+    ),
     Variable("RELEVO_CONCURRENCY", _whole(1, 10_000), "100", "jobs a worker runs at once"),
     Variable(
         "RELEVO_LEASE",
@@ -273,6 +296,13 @@ VARIABLES = (
         budget_of,
         "",
         "store commands to stay under, where they are paid for one by one: 10k/day",
+    ),
+    Variable(
+        "RELEVO_SPOOL",
+        _path,
+        "",
+        "the file where deliveries wait while the store is away, or off; otherwise "
+        "relevo-spool.db beside the store's file or in the working directory",
     ),
 )
 _KNOWN = [variable.name for variable in VARIABLES]

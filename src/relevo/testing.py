@@ -1,4 +1,4 @@
-"""The friends of a test: a clock to move by hand, drain(), assert_enqueued() and faults.
+"""The friends of a test: a clock to move by hand, deliver(), drain(), assert_enqueued(), faults.
 
 As a pytest plugin it brings two fixtures: `clock`, and `relevo`, an engine on a fresh SQLite file
 with the apps of the fixture `relevo_apps`, which you override:
@@ -24,15 +24,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from relevo.app import App
 from relevo.clock import Duration, duration
 from relevo.engine import Relevo
-from relevo.errors import StoreUnavailable
+from relevo.errors import NotFoundError, StoreUnavailable
 from relevo.job import State
 from relevo.message import Command, Event, Message, codec
 from relevo.store import Filter, Store
+from relevo.webhook import Answer, Delivery, Headers, wire
 from relevo.worker import Worker
 
 M = TypeVar("M", bound=Message)
@@ -181,6 +183,84 @@ async def assert_enqueued(
             f"{len(found)} {kind.__name__} with {fields} stored, expected {times or 'some'}; "
             f"all of them: {every[:10]}"
         )
+
+
+async def deliver(
+    relevo: Relevo,
+    path: str,
+    *,
+    json: Any = None,
+    body: bytes | str | None = None,
+    fixture: Path | str | None = None,
+    query: str = "",
+    headers: dict[str, str] | None = None,
+    method: str = "POST",
+    sign: bool = True,
+) -> Answer:
+    """Call a webhook as its provider would, by the real path but for the socket.
+
+    The body is `json` encoded, or given, or the bytes of the file `fixture`. With `sign` the
+    door's own secret signs it.
+    """
+    given: dict[str, str] = {"content-type": "application/json"} if method != "GET" else {}
+    given |= {name.lower(): value for name, value in (headers or {}).items()}
+    data = body or b""
+    if fixture is not None:
+        data = await asyncio.to_thread(Path(fixture).read_bytes)
+    if json is not None:
+        data = msgspec.json.encode(json)
+    sent = Delivery(
+        path=path,
+        method=method,
+        query=query,
+        headers=Headers(given.items()),
+        body=data.encode() if isinstance(data, str) else data,
+        received_at=relevo.clock.now(),
+    )
+    if sign:
+        door = relevo.receiver.doors.get(path)
+        if door is None:
+            raise NotFoundError(
+                f"no webhook stands at {path}; there are {[*relevo.receiver.doors]}"
+            )
+        sent = door.scheme.sign(sent, relevo.clock.now())
+    return await call(relevo.asgi(), sent)
+
+
+async def call(app: Any, sent: Delivery, *, client: str = "127.0.0.1") -> Answer:
+    """What an ASGI application answers to one HTTP call."""
+    pairs = [(name, value) for name, value in sent.headers.pairs if name != "content-length"]
+    if sent.body or sent.method in ("POST", "PUT"):
+        pairs.append(("content-length", str(len(sent.body))))
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": sent.method,
+        "scheme": "http",
+        "path": sent.path,
+        "raw_path": sent.path.encode(),
+        "root_path": "",
+        "query_string": wire(sent.query),
+        "headers": [(wire(name), wire(value)) for name, value in pairs],
+        "client": (client, 50_000),
+        "server": ("127.0.0.1", 8700),
+        "state": {},
+    }
+    messages: list[Any] = [{"type": "http.request", "body": sent.body, "more_body": False}]
+    answered: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        answered.append(message)
+
+    await app(scope, receive, send)
+    start, *parts = answered
+    names = ((str(name, "latin-1"), str(value, "latin-1")) for name, value in start["headers"])
+    kept = {name: value for name, value in names if name not in ("content-length", "connection")}
+    return Answer(start["status"], b"".join(part.get("body", b"") for part in parts), kept)
 
 
 class FaultyStore:

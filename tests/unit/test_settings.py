@@ -41,6 +41,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
         log_level="info",
         log_format="auto",
         budget=None,
+        spool=None,
     )
 
 

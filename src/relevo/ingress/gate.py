@@ -1,0 +1,215 @@
+"""Gate: takes one HTTP call at a webhook's door, from its first line to its answer.
+
+In this order, so that nobody gets further than they have shown they may: method, size, content
+type, body, signature over the raw bytes, nonce, key, function, kept, answered. No 2xx leaves
+before what it stands for is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING
+
+from relevo.clock import stamp
+from relevo.errors import QueueClosed, StoreUnavailable
+from relevo.ingress.body import BODY_SECONDS, Gone, check_head, read_body, unpacked
+from relevo.ingress.refusals import Refusals
+from relevo.ingress.reply import Receive, Refused, Reply, Scope, Send, error, reply_of, send_reply
+from relevo.ingress.spool import Spool
+from relevo.intake import Door, Reject, Taken
+from relevo.signatures import InvalidSignature
+from relevo.store import Note
+from relevo.telemetry import log
+from relevo.webhook import FIELDS, BodyError, Delivery, Headers
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+FLIGHTS = 1_000
+"""Calls taken at once; those beyond are told to come back."""
+
+FLIGHT_BYTES = 64 * 1_048_576
+"""Bytes of bodies held at once."""
+
+FUNCTION_SECONDS = 30.0
+AWAY = 5.0  # seconds for which a store that did not answer is not asked again
+
+BUSY = error(503, "busy", retry_after="1")
+AWAY_REPLY = error(503, "unavailable", retry_after="5")
+CLOSED = error(503, "closed", retry_after="30")
+INTERNAL = error(500, "internal")
+LATE = error(408, "too_slow", close=True)
+
+
+class Gate:
+    """The doors of an engine's apps."""
+
+    def __init__(self, engine: Relevo, spool: Spool | None) -> None:
+        self._engine = engine
+        self._receiver = engine.receiver
+        self._replies: dict[str, Reply] = {}
+        self._flying = 0
+        self._held = 0
+        self._away_until = 0.0
+        self.spool = spool
+        self.refusals = Refusals(engine)
+
+    def find(self, path: str) -> Door | None:
+        return self._receiver.doors.get(path)
+
+    async def start(self) -> None:
+        """Read the secrets, so that a door without one is heard of now; empty the spool."""
+        for door in self._receiver.doors.values():
+            self._replies[door.source] = reply_of(door.route.answer)
+        if self.spool is not None:
+            self.spool.start()
+
+    async def stop(self) -> None:
+        """Finish what was refused and is not yet kept; the spool waits for the next start."""
+        await self.refusals.close()
+        if self.spool is not None:
+            await self.spool.close()
+
+    # one call
+
+    async def answer(
+        self, door: Door, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Take one call."""
+        if self._flying >= FLIGHTS or self._held > FLIGHT_BYTES:
+            self._engine.telemetry.counts["delivery_busy"] += 1
+            await send_reply(send, BUSY)
+            return
+        self._flying += 1
+        try:
+            reply = await self._reply(door, path, scope, receive)
+        except Refused as refused:
+            reply = refused.reply
+        except Gone:
+            return
+        finally:
+            self._flying -= 1
+        await send_reply(send, reply)
+
+    async def _reply(self, door: Door, path: str, scope: Scope, receive: Receive) -> Reply:
+        route = door.route
+        method: str = scope["method"]
+        if method not in route.methods:
+            if method == "GET" and route.challenge is not None:
+                return self._challenge(door, path, scope)
+            allowed = [*route.methods, *(["GET"] if route.challenge else [])]
+            raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
+        _, is_gzip = check_head(route, scope)
+        is_read = False
+        held = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as limit:
+                body = await read_body(receive, route.limit)
+                is_read = True
+                held = len(body)
+                self._held += held
+                limit.reschedule(asyncio.get_running_loop().time() + FUNCTION_SECONDS)
+                if is_gzip:
+                    body = unpacked(body, route.limit)
+                return await self._take(door, self._delivery(path, scope, body), scope)
+        except TimeoutError as late:
+            if not is_read:
+                return LATE
+            log.error("a webhook's function took too long", extra={"door": door.source})
+            raise Refused(AWAY_REPLY) from late
+        finally:
+            self._held -= held
+
+    def _delivery(self, path: str, scope: Scope, body: bytes) -> Delivery:
+        query: bytes = scope["query_string"]
+        if query.count(b"&") >= FIELDS:
+            raise Refused(error(400, "too_many_fields"))
+        return Delivery(
+            path=path,
+            method=scope["method"],
+            query=query.decode("latin-1"),
+            headers=Headers(scope["headers"]),
+            body=body,
+            received_at=self._engine.clock.now(),
+        )
+
+    def _challenge(self, door: Door, path: str, scope: Scope) -> Reply:
+        delivery = self._delivery(path, scope, b"")
+        assert door.route.challenge is not None  # noqa: S101 - asked by the caller
+        try:
+            return reply_of(door.route.challenge(delivery, self._engine.use))
+        except Reject as rejected:
+            return reply_of(rejected.answer)
+        except BodyError as unreadable:
+            return error(400, unreadable.code)
+        except Exception:  # noqa: BLE001 - a function may raise anything
+            log.exception("a challenge failed", extra={"door": door.source})
+            return INTERNAL
+
+    async def _take(self, door: Door, delivery: Delivery, scope: Scope) -> Reply:
+        try:
+            door.scheme.check(delivery, delivery.received_at)
+        except InvalidSignature as failure:
+            return self.refusals.forged(door, delivery, failure, scope.get("client"))
+        loop = asyncio.get_running_loop()
+        try:
+            if self.spool is not None and loop.time() < self._away_until:
+                return await self._spool(door, delivery)
+            if not await self._is_first(door, delivery):
+                return error(401, door.scheme.code)
+            taken = await self._receiver.take(door, delivery)
+        except Reject as rejected:
+            self.refusals.unreadable(door, delivery, str(rejected))
+            return reply_of(rejected.answer)
+        except QueueClosed:
+            return CLOSED
+        except StoreUnavailable as trouble:
+            self._away_until = loop.time() + AWAY
+            self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
+            return await self._spool(door, delivery)
+        except Exception as mistake:  # noqa: BLE001 - a function may raise anything; nothing is kept
+            self._engine.telemetry.counts["delivery_failed"] += 1
+            log.error(
+                "a webhook's function failed",
+                exc_info=mistake,
+                extra={"door": door.source, "delivery": delivery.id},
+            )
+            return INTERNAL
+        self._away_until = 0.0
+        return self._told(door, taken)
+
+    def _told(self, door: Door, taken: Taken) -> Reply:
+        if taken.answer is door.route.answer:
+            return self._replies[door.source]
+        return reply_of(taken.answer)
+
+    async def _is_first(self, door: Door, delivery: Delivery) -> bool:
+        """Whether the scheme's nonce is new, where it has one; or else the delivery is known."""
+        nonce = door.scheme.nonce(delivery)
+        if nonce is None:
+            return True
+        store = self._engine.store
+        name = hashlib.blake2b(f"{door.source}\n{nonce.value}".encode(), digest_size=16).hexdigest()
+        ttl = max(1, stamp(nonce.until) - stamp(delivery.received_at))
+        [is_new] = await store.remember([Note(kind="nonce", name=name, value=b"1", ttl=ttl)])
+        if is_new:
+            return True
+        [kept] = await store.delivered(door.source, [door.key(delivery)])
+        return kept is not None
+
+    async def _spool(self, door: Door, delivery: Delivery) -> Reply:
+        """Safe on the local disk until the store is back; 503 where there is no such place."""
+        if self.spool is None:
+            return AWAY_REPLY
+        try:
+            kept = door.keep(
+                delivery, key=door.key(delivery), received_at=stamp(delivery.received_at)
+            )
+            await self.spool.keep(kept)
+        except Reject as rejected:
+            return reply_of(rejected.answer)
+        except StoreUnavailable as trouble:
+            self._engine.telemetry.trouble("the spool takes nothing either", trouble)
+            return AWAY_REPLY
+        return self._replies[door.source]

@@ -1,0 +1,120 @@
+"""Refusals: what was turned away, told to our own people within bounds.
+
+A caller learns nothing but a code. We keep a few of the deliveries, with the reason; whoever floods
+a door with forgeries fills neither the store nor the log, and slows nobody down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from relevo.ingress.reply import Reply, error
+from relevo.intake import Door
+from relevo.signatures import InvalidSignature, explain
+from relevo.store import Keeping, Kept
+from relevo.telemetry import log
+from relevo.webhook import Delivery
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+BODY_KEPT = 65_536
+WAITING = 50
+PER_SECOND, BURST = 1.0, 20.0
+FORGERIES_PER_SECOND, FORGERIES = 1.0, 60.0
+ADDRESSES = 10_000
+REASON_MAX = 1_000
+
+
+class Buckets:
+    """So many at once, then so many a second, for each name; the names longest unheard go."""
+
+    def __init__(self, rate: float, burst: float, most: int) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._most = most
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str) -> bool:
+        now = time.monotonic()
+        left, at = self._left.pop(name, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._rate)
+        self._left[name] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > self._most:
+            self._left.popitem(last=False)
+        return left >= 1
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+
+class Refusals:
+    """Turns deliveries away, and keeps some of them."""
+
+    def __init__(self, engine: Relevo) -> None:
+        self._engine = engine
+        self._keep = Buckets(PER_SECOND, BURST, 1_000)
+        self._forgers = Buckets(FORGERIES_PER_SECOND, FORGERIES, ADDRESSES)
+        self._waiting: deque[tuple[Door, Delivery, str, bool]] = deque(maxlen=WAITING)
+        self._task: asyncio.Task[None] | None = None
+
+    def forged(
+        self,
+        door: Door,
+        delivery: Delivery,
+        failure: InvalidSignature,
+        client: tuple[str, int] | None,
+    ) -> Reply:
+        """401; 429 to an address that goes on and on. One that signs well is never slowed."""
+        self._engine.telemetry.counts["delivery_forged"] += 1
+        if not self._forgers.take(client[0] if client else ""):
+            return error(429, "too_many_requests", retry_after="60")
+        self._note(door, delivery, failure.why, is_forged=True)
+        return error(401, door.scheme.code)
+
+    def unreadable(self, door: Door, delivery: Delivery, why: str) -> None:
+        """It is from who it says, but nothing can be made of it."""
+        self._engine.telemetry.counts["delivery_unreadable"] += 1
+        self._note(door, delivery, why, is_forged=False)
+
+    def _note(self, door: Door, delivery: Delivery, why: str, *, is_forged: bool) -> None:
+        if not self._keep.take(door.source):
+            return
+        log.warning(
+            "delivery refused",
+            extra={"door": door.source, "delivery": delivery.id, "why": why[:REASON_MAX]},
+        )
+        self._waiting.append((door, delivery, why, is_forged))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="relevo-refusals")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                door, delivery, why, is_forged = self._waiting.popleft()
+                if is_forged and len(delivery.body) <= BODY_KEPT:
+                    # It tries many spellings of the body: not while others wait for their answer.
+                    now = delivery.received_at
+                    why = await asyncio.to_thread(explain, delivery, door.scheme, now)
+                await self._store(door, delivery, why, 401 if is_forged else 422)
+        except Exception as trouble:  # noqa: BLE001 - explaining is a kindness, and hurts nobody
+            self._waiting.clear()
+            self._engine.telemetry.trouble("refused deliveries are not kept", trouble)
+        finally:
+            self._task = None
+
+    async def _store(self, door: Door, delivery: Delivery, why: str, status: int) -> None:
+        kept: Kept = door.keep(
+            delivery, key=None, state=Keeping.REJECTED, reason=why[:REASON_MAX], status=status
+        )
+        kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
+        await self._engine.receiver.keep_rejected([kept])

@@ -1,0 +1,192 @@
+"""Spool: a file beside us where deliveries wait while the store is away.
+
+What was verified is written here durably and answered; when the store is back it goes the same way
+as any other, oldest first. Its key is the same, so that nothing is taken twice whoever repeats it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from relevo.batch import Coalescer
+from relevo.clock import moment
+from relevo.errors import QueueClosed, StoreError, StoreUnavailable
+from relevo.intake import Reject, delivery_of
+from relevo.store import Keeping, Kept
+from relevo.telemetry import log
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+T = TypeVar("T")
+
+BYTES_MAX = 1 << 30
+PAGE = 4_096
+BATCH = 100
+AGAIN, STUCK = 1.0, 30.0  # seconds until the store, or a delivery that failed, is tried again
+
+
+class Spool:
+    """The deliveries that wait; the file is made with the first of them."""
+
+    def __init__(self, engine: Relevo, path: Path) -> None:
+        self.path = path
+        self._engine = engine
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._keeping: Coalescer[Kept, None] = Coalescer(self._write)
+        self._draining: asyncio.Task[None] | None = None
+
+    async def keep(self, kept: Kept) -> None:
+        """Write it down durably; StoreUnavailable if this disk does not take it either."""
+        await self._keeping.add([kept])
+        self.start()
+
+    async def waiting(self) -> int:
+        """How many deliveries wait here."""
+        if self._connection is None and not self.path.exists():
+            return 0
+        return await self._do(
+            lambda db: int(db.execute("select count(*) from spool").fetchone()[0])
+        )
+
+    def start(self) -> None:
+        """Empty it as soon as the store can be reached."""
+        if self._draining is None and (self._connection is not None or self.path.exists()):
+            self._draining = asyncio.create_task(self._drain(), name="relevo-spool")
+
+    async def close(self) -> None:
+        await self._keeping.close()
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.wait({self._draining})
+            self._draining = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # out
+
+    async def _drain(self) -> None:
+        try:
+            while True:
+                if not await self._pass():
+                    return
+                await asyncio.sleep(STUCK)
+        except StoreError as trouble:
+            self._engine.telemetry.trouble("the spool cannot be read", trouble)
+        finally:
+            self._draining = None
+
+    async def _pass(self) -> bool:
+        """Go through it once, oldest first; True if some had to be left where they were."""
+        after, left = 0, False
+        while rows := await self._read(after):
+            for number, data in rows:
+                after = number
+                if await self._carry(msgspec.msgpack.decode(data, type=Kept)):
+                    await self._do(
+                        lambda db, n=number: db.execute("delete from spool where id = ?", (n,))
+                    )
+                else:
+                    left = True
+        return left
+
+    async def _read(self, after: int) -> list[tuple[int, bytes]]:
+        question = "select id, data from spool where id > ? order by id limit ?"
+        return await self._do(lambda db: db.execute(question, (after, BATCH)).fetchall())
+
+    async def _carry(self, kept: Kept) -> bool:
+        receiver = self._engine.receiver
+        door = receiver.door(kept.source)
+        if door is None:
+            return False
+        delivery = delivery_of(kept, moment(kept.received_at))
+        while True:
+            try:
+                await receiver.take(door, delivery, received_at=kept.received_at)
+            except StoreUnavailable:
+                await asyncio.sleep(AGAIN)
+                continue
+            except Reject as rejected:
+                # Answered long since; so it waits where a person sees it.
+                reason = f"refused after it was answered from the spool: {rejected}"
+                bad = msgspec.structs.replace(
+                    kept, key=None, state=Keeping.REJECTED, reason=reason, status=400
+                )
+                await receiver.keep_rejected([bad])
+            except QueueClosed:
+                return False
+            except Exception as mistake:  # noqa: BLE001 - it stays, and the next one has its turn
+                log.error(
+                    "a webhook's function failed on a delivery of the spool",
+                    exc_info=mistake,
+                    extra={"door": kept.source, "delivery": kept.id},
+                )
+                return False
+            return True
+
+    # the file
+
+    async def _write(self, batch: Sequence[Kept]) -> list[None]:
+        rows = [(msgspec.msgpack.encode(kept),) for kept in batch]
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("begin immediate")
+            try:
+                db.executemany("insert into spool (data) values (?)", rows)
+                db.execute("commit")
+            except BaseException:
+                db.execute("rollback")
+                raise
+
+        await self._do(write)
+        return [None] * len(batch)
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def locked() -> T:
+            with self._lock:
+                return work(self._open())
+
+        try:
+            return await asyncio.to_thread(locked)
+        except (sqlite3.Error, OSError) as trouble:
+            raise StoreUnavailable(f"the spool {self.path} cannot be used: {trouble}") from trouble
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            # Before SQLite makes it: bodies are nobody else's business.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            db = sqlite3.connect(
+                self.path, timeout=2.0, isolation_level=None, check_same_thread=False
+            )
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = full")
+            db.execute(f"pragma max_page_count = {BYTES_MAX // PAGE}")
+            db.execute(
+                "create table if not exists spool (id integer primary key autoincrement, data blob)"
+            )
+            self._connection = db
+        return self._connection
+
+
+def spool_path(engine: Relevo, setting: str | None) -> Path | None:
+    """Where an engine's spool is: as set, else beside the store's file, else right here."""
+    if setting == "off":
+        return None
+    if setting:
+        return Path(setting)
+    if engine.store.name == "sqlite":
+        return Path(engine.store.dsn.partition(":///")[2].partition("?")[0]).parent / DEFAULT
+    return Path(DEFAULT)
+
+
+DEFAULT = "relevo-spool.db"
