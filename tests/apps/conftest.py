@@ -8,9 +8,17 @@ from relevo.simulators import World, environment, running
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    """The simulators on a free port; the variables of every gateway point at them."""
-    async with running(World(seed=7)) as world:
+    """The simulators on a free port; the variables of every gateway point at them.
+
+    Their webhooks go nowhere until a test sets `world.target`.
+    """
+    async with running(World(seed=7, target="http://127.0.0.1:9")) as world:
         for name, value in environment(world.base).items():
             monkeypatch.setenv(name, value)
         yield world
