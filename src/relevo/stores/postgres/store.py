@@ -16,6 +16,7 @@ from relevo.errors import StoreUnavailable
 from relevo.job import Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.store import BATCH, Claim, Rescued, Sweep, Want
 from relevo.stores.postgres import schema
+from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
 from relevo.stores.postgres.letters import Letters
 from relevo.stores.postgres.lines import PATIENCE, Record, lent, translated
@@ -53,7 +54,7 @@ select unnest(relevo.settle_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $
 """
 
 
-class PostgresStore(People, Memory, Letters, Doctor):
+class PostgresStore(People, Memory, Deliveries, Letters, Doctor):
     """Jobs in PostgreSQL 14 or newer, as a plain role, in a schema of its own."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
@@ -311,7 +312,8 @@ class PostgresStore(People, Memory, Letters, Doctor):
         rows = await self._upkeep.fetch(
             self._sql("select relevo.prune($1, $2, $3) as gone"), self._skew, dead_keep, limit
         )
-        return rows[0]["gone"]
+        gone: int = rows[0]["gone"]
+        return gone + await self._prune_deliveries(limit - gone) if gone < limit else gone
 
     async def _tidy(self) -> None:
         """Vacuum the hot table, unless somebody is at it already; nobody waits for it."""

@@ -1,0 +1,310 @@
+"""Deliveries: kept once, with their jobs, in one round trip; answered alike for good.
+
+A delivery lives in two tables: in full, for people, until it is pruned, and as a line that knows
+its answer for ever. Whoever delivers again touches only the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from relevo.ids import parse_id
+from relevo.job import NewJob, Verdict
+from relevo.store import (
+    DELIVERY_KEEP,
+    REJECTED_KEEP,
+    Arrival,
+    Keeping,
+    Kept,
+    Letterbox,
+    Reception,
+)
+from relevo.stores.postgres.lines import Record, lent
+from relevo.stores.postgres.rows import columns_of, hashed, known_ids, page_size
+from relevo.stores.postgres.session import Session
+from relevo.stores.postgres.text import clean, restore
+
+SEARCHED = 20_000
+"""Deliveries whose bodies are searched for one page."""
+
+_JOB_COLUMNS = 23
+_replace = msgspec.structs.replace
+_pack = msgspec.msgpack.Encoder().encode
+
+_RECEIVE = f"""
+select place, verdict, moment, stands, (known).*
+from relevo.receive({", ".join(f"${n}" for n in range(1, 22 + _JOB_COLUMNS))})
+"""  # noqa: S608 - numbers of parameters
+_SHOWN = """
+    id, source, generation, received_at, status, answer, repeats, repeated_at, differs, key,
+    rejected, reason, method, path, query, headers, jobs, thread
+"""
+
+
+class Deliveries(Session):
+    """The verbs of deliveries."""
+
+    async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        if not arrivals:
+            return []
+        answers = await self._receive(arrivals, posted=False)
+        for queue in {job.queue for arrival in arrivals for job in arrival.jobs}:
+            self._ear.hear(queue)
+        return answers
+
+    async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        return await self._receive(arrivals, posted=True) if arrivals else []
+
+    async def _receive(self, arrivals: Sequence[Arrival], *, posted: bool) -> list[Reception]:
+        # By their identities, deliveries go in once however often they are sent.
+        rows, unsure = await self._in.fetch_once(
+            self._sql(_RECEIVE), self._skew, *_columns_of(arrivals, posted)
+        )
+        return _received(arrivals, rows, unsure=unsure)
+
+    async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        return await self._receive_within(connection, arrival, posted=False)
+
+    async def receive_posted_within(self, connection: Any, arrival: Arrival) -> Reception:
+        return await self._receive_within(connection, arrival, posted=True)
+
+    async def _receive_within(
+        self, connection: Any, arrival: Arrival, *, posted: bool
+    ) -> Reception:
+        async with lent(connection) as driver:
+            rows = await driver.fetch(
+                self._sql(_RECEIVE), self._skew, *_columns_of([arrival], posted)
+            )
+        return _received([arrival], rows, unsure=False)[0]
+
+    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+        hashes = [hashed(key) for key in keys]
+        rows = await self._upkeep.fetch(
+            self._sql(f"""
+            select {_SHOWN}, hash
+            from relevo.accepted
+            where hash = any ($1) and source = $2
+            order by generation
+            """),  # noqa: S608 - a constant is put in, every value is bound
+            hashes,
+            clean(source),
+            repeat=True,
+        )
+        found = {row["hash"]: kept_of(row) for row in rows}
+        return [found.get(hash_) for hash_ in hashes]
+
+    async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
+        rows = await self._people.fetch(
+            self._sql(f"""
+            select {_SHOWN}, body
+            from relevo.letterbox
+            where rejected = any ('{{false, true}}') and id = any ($1)
+            """),  # noqa: S608 - a constant is put in, every value is bound
+            known_ids(ids),
+            repeat=True,
+        )
+        found = {row["id"].hex: kept_of(row, row["body"]) for row in rows}
+        return [found.get(parse_id(text) or "") for text in ids]
+
+    async def deliveries(
+        self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Kept], str | None]:
+        limit = page_size(limit)
+        before = None if cursor is None else parse_id(cursor)
+        if cursor is not None and before is None:
+            return [], None
+        meant = _meant(where, before)
+        floor = None
+        if where.text is not None:
+            rows = await self._people.fetch(self._sql(_FLOOR), *meant, SEARCHED, repeat=True)
+            floor = rows[0]["floor"]
+        searched = where.text and where.text.encode("utf-8", "surrogatepass")
+        rows = await self._people.fetch(
+            self._sql(_PAGE), *meant, limit + 1, floor, clean(where.text), searched, repeat=True
+        )
+        found = [kept_of(row) for row in rows[:limit]]
+        return found, found[-1].id if len(rows) > limit else floor and floor.hex
+
+    async def _prune_deliveries(self, limit: int) -> int:
+        rows = await self._upkeep.fetch(
+            self._sql("select relevo.prune_deliveries($1, $2, $3, $4) as gone"),
+            self._skew,
+            DELIVERY_KEEP,
+            REJECTED_KEEP,
+            limit,
+        )
+        return rows[0]["gone"]
+
+
+# A Letterbox as a condition, its parameters as `_meant` gives them. What an index knows to be few
+# is looked up first: a walk from the newest on could be long.
+_MEANT = """
+    ($1::boolean is null or $1 = STATE)
+    and rejected = STATE
+    and ($2::text is null or source = $2)
+    and ($3::uuid is null or id = any (array(select id from relevo.delivered where hash = $3)))
+    and ($4::text is null or id = any (array(
+        select id
+        from relevo.deliveries
+        where thread = $4 and thread <> ''
+        union all
+        select id
+        from relevo.deliveries
+        where rejected = STATE and id = $5::uuid and thread is null
+    )))
+    and ($6::uuid is null or id < $6)
+"""
+_FOUND = f"""
+    select {_SHOWN}
+    from relevo.letterbox
+    where {_MEANT}
+        and ($8::uuid is null or id >= $8)
+        and ($9::text is null
+             or position($10::bytea in body) > 0
+             or strpos(key, $9) > 0
+             or strpos(reason, $9) > 0)
+    order by id desc
+    limit $7
+"""  # noqa: S608 - constants are put in, every value is bound
+_PAGE = f"""
+select *
+from (
+    ({_FOUND.replace("STATE", "false")})
+    union all
+    ({_FOUND.replace("STATE", "true")})
+) as found
+order by id desc
+limit $7
+"""  # noqa: S608 - constants are put in, every value is bound
+_LAST = f"(select id from relevo.deliveries where {_MEANT} order by id desc offset $7 limit 1)"  # noqa: S608 - constants
+_FLOOR = f"""
+select id as floor
+from (
+    {_LAST.replace("STATE", "false")}
+    union all
+    {_LAST.replace("STATE", "true")}
+    union all
+    select null
+) as last
+order by id desc nulls last
+limit 1
+"""  # noqa: S608 - constants are put in, every value is bound
+
+
+def _meant(where: Letterbox, before: str | None) -> list[Any]:
+    return [
+        None if where.state is None else where.state is Keeping.REJECTED,
+        clean(where.source),
+        None if where.key is None else hashed(where.key),
+        clean(where.thread),
+        None if where.thread is None else parse_id(where.thread),
+        before,
+    ]
+
+
+def _hash(kept: Kept) -> UUID | None:
+    """What makes it the same again; one rejected stands in nobody's way."""
+    if kept.key is None or kept.state is Keeping.REJECTED:
+        return None
+    return hashed(kept.key)
+
+
+def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
+    """The arguments of `receive` after the skew; a column of nulls travels as an empty one."""
+    all_kept = [arrival.kept for arrival in arrivals]
+    jobs: list[NewJob] = []
+    owners: list[int] = []
+    for place, arrival in enumerate(arrivals, 1):
+        jobs += arrival.jobs
+        owners += [place] * len(arrival.jobs)
+    return [
+        [kept.id for kept in all_kept],
+        [clean(kept.source) for kept in all_kept],
+        [clean(kept.key) for kept in all_kept],
+        [_hash(kept) for kept in all_kept],
+        [kept.generation for kept in all_kept],
+        [kept.status for kept in all_kept],
+        [kept.state is Keeping.REJECTED for kept in all_kept],
+        [kept.received_at or None for kept in all_kept],
+        [None if kept.thread == kept.id else clean(kept.thread or "") for kept in all_kept],
+        [clean(kept.method) for kept in all_kept],
+        [clean(kept.path) for kept in all_kept],
+        [clean(kept.query) for kept in all_kept],
+        [clean(kept.reason) for kept in all_kept] if any(kept.reason for kept in all_kept) else [],
+        [b"".join([bytes.fromhex(job.id) for job in arrival.jobs]) for arrival in arrivals]
+        if jobs
+        else [],
+        [UUID(bytes=blake2b(kept.body, digest_size=16).digest()) for kept in all_kept],
+        [kept.headers for kept in all_kept],
+        [kept.answer for kept in all_kept],
+        [kept.body for kept in all_kept],
+        owners,
+        [_pack(job) for job in jobs] if posted else [],
+        *columns_of(jobs),
+    ]
+
+
+def _received(
+    arrivals: Sequence[Arrival], rows: Sequence[Record], *, unsure: bool
+) -> list[Reception]:
+    now: int = rows[0]["moment"]
+    others = {row["place"]: row for row in rows}
+    answers: list[Reception] = []
+    for place, arrival in enumerate(arrivals, 1):
+        kept, row = arrival.kept, others.get(place)
+        if row is not None and row["verdict"] == "done":
+            stored = kept_of(row)
+            # If the first try was heard and its answer lost, the delivery that is there is this.
+            is_ours = unsure and stored.id == kept.id
+            answers.append(Reception(stored, Verdict.NEW if is_ours else Verdict.DONE))
+        elif row is not None and row["verdict"] == "closed":
+            answers.append(Reception(kept, Verdict.CLOSED))
+        else:
+            jobs = _ids_of(row["stands"]) if row else tuple([job.id for job in arrival.jobs])
+            stored = _replace(kept, received_at=kept.received_at or now, jobs=jobs)
+            answers.append(Reception(stored, Verdict.NEW))
+    return answers
+
+
+def _ids_of(packed: bytes) -> tuple[str, ...]:
+    digits = packed.hex()
+    return tuple([digits[start : start + 32] for start in range(0, len(digits), 32)])
+
+
+def kept_of(row: Record, body: bytes = b"") -> Kept:
+    """The delivery in a row of `accepted` or `letterbox`."""
+    id_ = row["id"].hex
+    line = Kept(
+        id=id_,
+        source=restore(row["source"]),
+        key=None,
+        generation=row["generation"],
+        method="",
+        answer=row["answer"],
+        status=row["status"],
+        received_at=row["received_at"],
+        repeats=row["repeats"],
+        repeated_at=row["repeated_at"],
+        differs=row["differs"],
+    )
+    if row["rejected"] is None:
+        return line  # it was pruned
+    thread: str | None = row["thread"]
+    return _replace(
+        line,
+        key=restore(row["key"]),
+        state=Keeping.REJECTED if row["rejected"] else Keeping.ACCEPTED,
+        reason=restore(row["reason"]),
+        method=restore(row["method"]),
+        path=restore(row["path"]),
+        query=restore(row["query"]),
+        headers=row["headers"],
+        body=body,
+        jobs=_ids_of(row["jobs"]),
+        thread=id_ if thread is None else restore(thread) or None,
+    )
