@@ -33,7 +33,7 @@ from relevo.intake import Intake, Reject
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
-from relevo.poller import Poll
+from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook
 from relevo.signatures import (
     Key,
@@ -51,6 +51,7 @@ __all__ = [
     "Answer",
     "App",
     "Backoff",
+    "BadItem",
     "BodyError",
     "Breaker",
     "Cancelled",

@@ -3,7 +3,7 @@
     @app.poller("hotel:{hotel_id}", over=hotels, every="15s", jitter="500ms")
     async def pull(poll: Poll, ctx: Context) -> None:
         for event in await channel.events(poll.values["hotel_id"], since=poll.cursor):
-            await ctx.enqueue(SaveEvent(**event))
+            await ctx.enqueue(SaveEvent(**event))  # or: await poll.bad(event, "has no number")
         poll.cursor = …
 
 A poller is one job a key that never ends: it snoozes until its next turn. So its lease, its rescue
@@ -15,9 +15,11 @@ from __future__ import annotations
 import inspect
 import random
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -28,9 +30,14 @@ from relevo.errors import DefinitionError
 from relevo.message import Command
 
 Over = Callable[[], Iterable[Mapping[str, str]] | Awaitable[Iterable[Mapping[str, str]]]]
+Mend = Callable[..., Awaitable[Any]]
+"""Takes a BadItem and a Context when a person retries it."""
 
 _FIELD = re.compile(r"\{([a-z_][a-z0-9_]*)\}", re.ASCII)
 ATTEMPTS = 1_000  # a poller outlives its workers
+HEARTBEAT = timedelta(minutes=1)
+ITEM_MAX = 60_000  # bytes of JSON that a bad item may fill; the rest of it is cut off
+REASON_MAX = 500
 PAUSED = "recurring-paused"  # the kind of the notes that switch single keys off
 RUN = "recurring-run"  # and of those that ask a schedule for a tick now; their value is the moment
 
@@ -42,6 +49,18 @@ class Progress(msgspec.Struct, omit_defaults=True):
     failures: int = 0
     last_at: int = 0  # a schedule's last tick, a poller's last good turn
     error: str = ""
+    turned_at: int = 0  # its last turn, good or not
+    ttl: int = 60_000  # so many milliseconds after its next turn was due it counts as silent
+
+
+@dataclass(frozen=True, slots=True)
+class BadItem:
+    """What a turn could not use, as it came; cut where it was too long to be kept whole."""
+
+    key: str  # the poller's
+    item: str | bytes
+    reason: str
+    size: int  # in bytes, before it was cut
 
 
 @dataclass(slots=True)
@@ -57,6 +76,15 @@ class Poll:
     cursor: Any = None
     failures: int = 0  # how many turns in a row have failed before this one
     rest: timedelta | None = None
+    put_aside: Callable[[Any, str], Awaitable[None]] | None = field(default=None, repr=False)
+
+    async def bad(self, item: Any, reason: str) -> None:
+        """Put an item that cannot be used among the dead letters, as it is, and go on.
+
+        Text, bytes or anything else. The same item is put there once, however often it comes.
+        """
+        if self.put_aside is not None:
+            await self.put_aside(item, reason)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +99,10 @@ class Poller:
     jitter: timedelta
     backoff: Backoff
     timeout: timedelta
+    heartbeat: timedelta
+    mend: Mend | None
     command: type[Command] = field(repr=False)
+    aside: type[Command] = field(repr=False)  # one bad item
 
     async def keys(self) -> list[tuple[str, dict[str, str]]]:
         """Every key it polls for, with the values that made it."""
@@ -99,10 +130,13 @@ def poller(
     jitter: Duration = "500ms",
     backoff: Backoff | None = None,
     timeout: Duration = "5m",
+    heartbeat: Duration = HEARTBEAT,
+    mend: Mend | None = None,
 ) -> Poller:
     """Check and make a poller."""
-    if not inspect.iscoroutinefunction(function):
-        raise DefinitionError(f"{function.__qualname__}: a poller is an async function")
+    for each in (function, mend):
+        if each is not None and not inspect.iscoroutinefunction(each):
+            raise DefinitionError(f"{each.__qualname__}: a poller is an async function")
     if _FIELD.search(template) and over is None:
         raise DefinitionError(
             f"'{template}' has fields: pass over=, a function that lists their values, such as "
@@ -125,6 +159,13 @@ def poller(
         key: str
         values: dict[str, str]
 
+    class Bad(Command, queue=queue, name=f"bad:{function.__name__}", allow=("item", "reason")):
+        key: str
+        item: str
+        reason: str
+        size: int
+        base64: bool = False
+
     return Poller(
         name=f"{app}.{function.__name__}",
         template=template,
@@ -134,5 +175,43 @@ def poller(
         jitter=duration(jitter),
         backoff=backoff or constant(wait),
         timeout=duration(timeout),
+        heartbeat=duration(heartbeat),
+        mend=mend,
         command=Turn,
+        aside=Bad,
     )
+
+
+def pack_item(item: Any) -> tuple[str, dict[str, Any]]:
+    """What is the same for the same item, and the fields of the order that carries it."""
+    match item:
+        case bytes() | bytearray():
+            raw = bytes(item)
+        case str():
+            raw = item.encode("utf-8", "surrogatepass")
+        case _:
+            raw = _as_json(item)
+    same = blake2b(raw, digest_size=16).hexdigest()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # no text that a store keeps
+        part = b64encode(raw[: ITEM_MAX * 3 // 4]).decode()
+        return same, {"item": part, "size": len(raw), "base64": True}
+    if len(msgspec.json.encode(text)) > ITEM_MAX:
+        text = text[: ITEM_MAX // 6]  # a character takes six bytes at most
+    return same, {"item": text, "size": len(raw)}
+
+
+def unpack_item(order: Any) -> BadItem:
+    """The item that an order carries."""
+    item = b64decode(order.item) if order.base64 else order.item
+    return BadItem(order.key, item, order.reason, order.size)
+
+
+def _as_json(item: Any) -> bytes:
+    try:
+        return msgspec.json.encode(item, enc_hook=repr)
+    except (TypeError, ValueError, RecursionError):
+        return repr(item).encode("utf-8", "surrogatepass")

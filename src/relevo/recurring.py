@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.app import Binding
-from relevo.clock import moment
+from relevo.clock import milliseconds, moment
 from relevo.context import Context
 from relevo.errors import CircuitOpen, LeaseLost
-from relevo.ids import derived_id
+from relevo.ids import derived_id, moment_of
 from relevo.message import Command
-from relevo.outcome import Again, Cancelled, Outcome, describe
-from relevo.poller import PAUSED, RUN, Poll, Poller, Progress
+from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, reason, scrub
+from relevo.poller import (
+    PAUSED,
+    REASON_MAX,
+    RUN,
+    Poll,
+    Poller,
+    Progress,
+    pack_item,
+    unpack_item,
+)
 from relevo.schedule import Schedule
 from relevo.telemetry import log
 
@@ -43,9 +52,12 @@ class Recurring:
 
     def bindings(self) -> list[Binding]:
         """What the worker needs to run them like any other job."""
-        made = [self._bind(poller, self._poll(poller)) for poller in self._pollers]
-        made += [self._bind(schedule, self._tick(schedule)) for schedule in self._schedules]
-        return made
+        made = [self._bind(poller, poller.command, self._poll(poller)) for poller in self._pollers]
+        made += [self._bind(poller, poller.aside, self._bury(poller)) for poller in self._pollers]
+        return made + [
+            self._bind(schedule, schedule.command, self._tick(schedule))
+            for schedule in self._schedules
+        ]
 
     async def ensure(self) -> None:
         """See that every key has its job; one insert for all, harmless to repeat."""
@@ -58,11 +70,13 @@ class Recurring:
         if orders:
             await self._engine.enqueue_many(orders)
 
-    def _bind(self, owner: Poller | Schedule, function: Callable[..., Any]) -> Binding:
-        spec = owner.command.__relevo__
+    def _bind(
+        self, owner: Poller | Schedule, command: type[Command], function: Callable[..., Any]
+    ) -> Binding:
         function.__module__ = owner.function.__module__
         function.__qualname__ = owner.function.__qualname__
-        return Binding(owner.name.partition(".")[0], function, owner.command, spec, True, True)
+        app = owner.name.partition(".")[0]
+        return Binding(app, function, command, command.__relevo__, True, True)
 
     async def _progress(self, ctx: Context) -> Progress:
         [job] = await self._engine.store.find([ctx.id])
@@ -77,12 +91,24 @@ class Recurring:
             progress = await self._progress(ctx)
             if order.key not in {key for key, _ in await poller.keys()}:
                 return Cancelled(f"nobody asks for '{order.key}' any more")
+            progress.ttl = milliseconds(poller.heartbeat)
+            progress.turned_at = await self._engine.time.now()
             if await self._is_off(order.key):
                 return Again(REST_WHEN_OFF, msgspec.json.encode(progress))
+
+            async def put_aside(item: Any, why: str) -> None:
+                same, fields = pack_item(item)
+                bad = poller.aside(key=order.key, reason=scrub(why)[:REASON_MAX], **fields)  # pyright: ignore[reportCallIssue] - the class made in poller()
+                # Once, also if the turn is tried again or the provider sends it for ever.
+                id = derived_id(moment_of(ctx.id), f"{ctx.id}/{same}")
+                await self._engine.enqueue_as(id, bad)
+
             turn = Poll(order.key, order.values, progress.cursor, progress.failures)
+            turn.put_aside = put_aside
 
             def again() -> tuple[timedelta, bytes]:
-                kept = Progress(cursor=turn.cursor, last_at=self._engine.time.last())
+                now = self._engine.time.last()
+                kept = Progress(cursor=turn.cursor, last_at=now, turned_at=now, ttl=progress.ttl)
                 return turn.rest or poller.rest(), msgspec.json.encode(kept)
 
             ctx.recur(again)
@@ -105,6 +131,16 @@ class Recurring:
             return Again(*again())
 
         return poll
+
+    def _bury(self, poller: Poller) -> Callable[..., Any]:
+        async def bury(order: Any, ctx: Context) -> Any:
+            [job] = await self._engine.store.find([ctx.id])
+            is_retried = job is not None and any(run.outcome == "dead" for run in job.history)
+            if poller.mend is None or not is_retried:
+                return Dead(order.reason, reason("BadItem", order.reason))
+            return await poller.mend(unpack_item(order), ctx)
+
+        return bury
 
     def _tick(self, schedule: Schedule) -> Callable[..., Any]:
         async def tick(order: Any, ctx: Context) -> Outcome:

@@ -13,13 +13,13 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from relevo import App, Command, Flow, Relevo
+from relevo import App, Command, Context, Flow, Poll, Relevo
 from relevo.cli.graph import drawn
 from relevo.desk import Desk
 from relevo.ids import new_id
 from relevo.job import After, NewJob, State
 from relevo.outcome import behind
-from relevo.store import Effect, SqlStore, Store
+from relevo.store import Effect, Filter, SqlStore, Store
 from relevo.stores import open_store
 from relevo.testing import drain
 from tests.conformance.steps import add, end, put, take
@@ -324,6 +324,35 @@ def test_pollers_are_listed_paused_and_run(box: Box) -> None:
     assert "due now" in box("pollers", "run", "rates:1").out
     assert box("pollers", "show", "rates:1", "--json").json["queue"] == "shop:pollers:poll-rates"
     assert "shop.poll_rates" in box("pollers", "show", "rates:1").out
+
+
+def test_pollers_show_what_they_put_aside_and_whether_they_are_alive(box: Box) -> None:
+    box.environment["RELEVO_LOG_LEVEL"] = "error"
+    app = App("bots")
+
+    @app.poller("bot:1", every="1h")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        await poll.bad(b"\xff{", "it is no JSON")
+
+    async def turn() -> None:
+        async with Relevo(box.url, apps=[app]) as relevo:
+            await drain(relevo, until=lambda: has_dead(relevo))
+
+    async def has_dead(relevo: Relevo) -> bool:
+        return await relevo.store.count(Filter(states=frozenset({State.DEAD}))) > 0
+
+    asyncio.run(turn())
+
+    [row] = box("pollers", "ls", "--json").json
+    assert (row["name"], row["bad"], row["is_silent"]) == ("bot:1", 1, False)
+    assert "alive" in box("pollers", "ls").out
+    shown = box("pollers", "show", "bot:1", "--json").json
+    [item] = shown["bad_items"]
+    assert item["reason"] == "it is no JSON"
+    assert item["job"] in box("pollers", "show", "bot:1").out
+    assert "BadItem: it is no JSON" in box("dead", "ls").out
+    assert box("dead", "discard", item["job"], "--note", "seen", "--yes").code == 0
+    assert box("pollers", "show", "bot:1", "--json").json["bad_items"] == []
 
 
 def test_schedules_show_their_next_ticks_in_their_zone(box: Box) -> None:

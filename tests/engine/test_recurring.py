@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
-from relevo import App, Command, Context, DefinitionError, Relevo, State, exponential
+from relevo import App, Command, Context, DefinitionError, Relevo, State, constant, exponential
 from relevo.clock import moment, stamp
-from relevo.poller import Poll
+from relevo.job import Job
+from relevo.poller import BadItem, Poll
 from relevo.schedule import Missed, schedule
-from relevo.store import Filter
+from relevo.store import By, Filter
 from relevo.testing import ManualClock, drain, enqueued, until, working
 
 Start = Callable[..., Relevo]
@@ -117,6 +119,174 @@ async def test_a_turn_may_say_itself_when_the_next_one_comes(
     waits = [round(b - a) for (a, _), (b, _) in pairwise(began[:4])]
     assert waits == [60, 90, 5]
     assert [failures for _, failures in began[:4]] == [0, 0, 1, 0]
+
+
+async def test_bad_items_go_to_the_dead_letters_once(start: Start) -> None:
+    """The turn that found them goes on, and when it is tried again it adds nothing."""
+    turns = 0
+    app = App("test", workers=[_save])
+
+    @app.poller("hotel:h1", every="10s", backoff=constant("1s"))
+    async def pull(poll: Poll, ctx: Context) -> None:
+        nonlocal turns
+        turns += 1
+        for event in ('{"number":1}', "{number", b"\xff\x00"):
+            try:
+                await ctx.enqueue(Save(json.loads(event)["number"]))
+            except ValueError:
+                await poll.bad(event, "it is no JSON")
+        if turns == 1:
+            raise ConnectionError("cut off before the turn was over")
+        poll.cursor = turns
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: turns >= 4)
+    await until(lambda: _dead(relevo, 2))
+
+    letters = await _letters(relevo)
+    fields = [json.loads(letter.payload) for letter in letters]
+    assert sorted((each["item"], each.get("base64", False)) for each in fields) == [
+        ("/wA=", True),
+        ("{number", False),
+    ]
+    assert {each["key"] for each in fields} == {"hotel:h1"}
+    [group] = await relevo.store.groups()
+    assert (group.type, group.message, group.count) == ("BadItem", "it is no JSON", 2)
+    [seen] = await relevo.desk.recurring("poller")
+    assert (seen.bad, seen.failures, seen.cursor is not None) == (2, 0, True)
+    assert {job.id for job in await relevo.desk.bad_items(seen)} == {job.id for job in letters}
+
+    put_off, other = letters
+    assert await relevo.store.discard([put_off.id], By("ann", "seen")) == [True]
+    before = turns
+    await drain(relevo, skip_waits=True, until=lambda: turns >= before + 2)
+    assert [job.id for job in await _letters(relevo)] == [other.id]
+
+
+async def test_a_bad_item_that_a_person_retries_is_mended(start: Start) -> None:
+    mended: list[BadItem] = []
+    turns = 0
+    app = App("test")
+
+    async def mend(item: BadItem, ctx: Context) -> None:
+        mended.append(item)
+
+    @app.poller("hotel:h1", every="10s", mend=mend)
+    async def pull(poll: Poll, ctx: Context) -> None:
+        nonlocal turns
+        turns += 1
+        await poll.bad(b"\xff", "not text")
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: turns >= 2)
+    await drain(relevo, skip_waits=True, until=lambda: _dead(relevo, 1))
+    assert mended == []
+    [letter] = await _letters(relevo)
+    assert await relevo.store.retry([letter.id], By("ann")) == [True]
+    await drain(relevo, skip_waits=True, until=lambda: bool(mended))
+
+    assert mended == [BadItem("hotel:h1", b"\xff", "not text", 1)]
+    await until(lambda: _dead(relevo, 0))
+
+
+ITEMS = [
+    "",
+    b"",
+    "caña 🏨",
+    "a\0b",
+    "\ud800",
+    b"\xff\xfe",
+    bytes(range(256)) * 1_000,
+    "x" * 1_000_000,
+    "\x01" * 1_000_000,
+    '{"password":"hunter2hunter2","card":"4242424242424242"}',
+    {"number": 1, "at": datetime(2026, 1, 1, tzinfo=UTC)},
+    [1, None, object],
+    {1: float("nan"), "self": ...},
+    10**40,
+    None,
+]
+
+
+async def test_a_bad_item_is_anything(start: Start) -> None:
+    """B1: what nobody can read is just what ends here."""
+    done = False
+    app = App("test")
+
+    @app.poller("hotel:h1", every="10s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        nonlocal done
+        for item in ITEMS:
+            await poll.bad(item, "odd\0\ud800 " * 100)
+        done = True
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: done)
+    # Nothing at all as text and as bytes is the same item.
+    await drain(relevo, skip_waits=True, until=lambda: _dead(relevo, len(ITEMS) - 1))
+
+    [seen] = await relevo.desk.recurring("poller")
+    assert (seen.bad, seen.error) == (len(ITEMS) - 1, "")
+
+
+async def test_a_bad_item_commits_with_its_transaction(start: Start) -> None:
+    turns = 0
+    app = App("test")
+
+    @app.poller("hotel:h1", every="10s", backoff=constant("1s"))
+    async def pull(poll: Poll, ctx: Context) -> None:
+        nonlocal turns
+        turns += 1
+        if relevo.store.name not in ("sqlite", "postgres"):
+            await poll.bad("second", "bad")
+            return
+        async with ctx.transaction():
+            await poll.bad("first" if turns == 1 else "second", "bad")
+            poll.cursor = turns
+            if turns == 1:
+                raise ConnectionError("rolled back")
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: turns >= 3)
+    await until(lambda: _dead(relevo, 1))
+
+    [letter] = await _letters(relevo)
+    assert json.loads(letter.payload)["item"] == "second"
+
+
+async def test_a_poller_whose_turns_nobody_takes_is_silent(
+    start: Start, clock: ManualClock
+) -> None:
+    turns = 0
+    app = App("test")
+
+    @app.poller("hotel:h1", every="10s", jitter="0ms", heartbeat="30s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        nonlocal turns
+        turns += 1
+
+    relevo = start(app)
+    await relevo.recurring.ensure()
+    assert [seen.is_silent for seen in await relevo.desk.recurring("poller")] == [False]
+    clock.advance("61s")
+    assert [seen.is_silent for seen in await relevo.desk.recurring("poller")] == [True]
+
+    await drain(relevo, until=lambda: turns > 0)
+    [seen] = await relevo.desk.recurring("poller")
+    assert (seen.is_silent, seen.turned_at > 0) == (False, True)
+    clock.advance("35s")
+    assert not (await relevo.desk.recurring("poller"))[0].is_silent
+    clock.advance("10s")
+    assert (await relevo.desk.recurring("poller"))[0].is_silent
+
+
+async def _letters(relevo: Relevo) -> list[Job]:
+    dead = frozenset({State.DEAD})
+    return (await relevo.store.page(Filter(queue="test:pollers:pull", states=dead))).jobs
+
+
+async def _dead(relevo: Relevo, count: int) -> bool:
+    return len(await _letters(relevo)) == count
 
 
 async def test_a_poller_nobody_asks_for_any_more_ends(start: Start) -> None:

@@ -12,6 +12,7 @@ from relevo.cli.tables import ago, at, data, fields, short, table
 from relevo.cli.terminal import OK, PROBLEM, AppOption, NoteOption, Reveal, Terminal, Verbs
 from relevo.clock import moment
 from relevo.desk import RecurringView, What, view
+from relevo.job import ENDED, Job
 from relevo.payload import mask
 from relevo.schedule import Schedule
 
@@ -31,7 +32,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 
 @pollers.verb("ls")
 async def pollers_ls(terminal: Terminal, reveal: Reveal = False) -> None:
-    """List every key that is polled: its last good turn, its next, what is wrong."""
+    """List every key that is polled: whether it is alive, its turns, what is wrong."""
     async with terminal.desk() as desk:
         seen = [_masked(each, reveal) for each in await desk.recurring("poller")]
     terminal.show(seen, lambda: pollers_table(seen))
@@ -39,10 +40,16 @@ async def pollers_ls(terminal: Terminal, reveal: Reveal = False) -> None:
 
 @pollers.verb("show")
 async def pollers_show(terminal: Terminal, key: Key, reveal: Reveal = False) -> None:
-    """Show one key of a poller with its cursor."""
+    """Show one key of a poller with its cursor, and the bad items it has put aside."""
     async with terminal.desk() as desk:
         seen = _masked(await desk.recurring_one("poller", key), reveal)
-    terminal.show(seen, lambda: recurring_text(seen))
+        items = [_bad(job) for job in await desk.bad_items(seen)] if seen.bad else []
+    extra = (
+        ("heartbeat", _beat(seen)),
+        ("bad items", f"{seen.bad}, in the dead letters" if seen.bad else None),
+        ("", "\n".join(f"{item['job']}  {short(item['reason'], 80)}" for item in items)),
+    )
+    terminal.show({**view(seen), "bad_items": items}, lambda: recurring_text(seen, *extra))
 
 
 @pollers.verb("pause")
@@ -160,21 +167,37 @@ def _timed(seen: RecurringView, schedule: Schedule | None, now: int) -> dict[str
     return {**row, **timetable, "ticks": ticks}
 
 
+def _bad(job: Job) -> dict[str, Any]:
+    reason = job.failure.message if job.failure else ""
+    return {"job": job.id, "reason": reason, "ended_at": view(job)["ended_at"]}
+
+
 def _state(seen: RecurringView) -> str:
     return "paused" if seen.is_paused else str(seen.state)
 
 
+def _beat(seen: RecurringView) -> str:
+    if seen.state in ENDED:
+        return "ended"
+    return "silent" if seen.is_silent else "alive"
+
+
 def pollers_table(seen: list[RecurringView]) -> RenderableType:
     return table(
-        ("key", "poller", "state", "next", "last good turn", "failures", "last error"),
+        (
+            *("key", "poller", "state", "beat", "next", "last good turn", "failures", "bad"),
+            "last error",
+        ),
         (
             (
                 each.name,
                 each.function,
                 _state(each),
+                _beat(each),
                 ago(each.next_at),
                 ago(each.last_at),
                 each.failures,
+                each.bad or None,
                 short(each.error, 80) or None,
             )
             for each in seen
@@ -184,11 +207,12 @@ def pollers_table(seen: list[RecurringView]) -> RenderableType:
 
 def schedules_table(rows: list[dict[str, Any]], seen: list[RecurringView]) -> RenderableType:
     return table(
-        ("schedule", "state", "timetable", "next tick", "in", "last looked"),
+        ("schedule", "state", "beat", "timetable", "next tick", "in", "last looked"),
         (
             (
                 each.name,
                 _state(each),
+                _beat(each),
                 row["cron"] and f"{row['cron']} {row['tz']}",
                 _wall(row["ticks"][0]) if row["ticks"] else at(each.next_at),
                 ago(each.next_at),

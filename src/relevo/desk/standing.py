@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from relevo.clock import SystemClock
 from relevo.desk.looking import PAGE_MAX, Looking
 from relevo.desk.people import Person
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
-from relevo.job import LIVE, Job, State
+from relevo.job import ENDED, LIVE, Job, State
 from relevo.outcome import behind
 from relevo.payload import mask, plain
 from relevo.poller import PAUSED, RUN, Progress
@@ -25,6 +26,7 @@ RECURRING_MAX = 2_000
 What: TypeAlias = Literal["poller", "schedule"]
 _MODULES: dict[What, str] = {"poller": "pollers", "schedule": "schedules"}
 _KINDS: dict[What, str] = {"poller": "poll:", "schedule": "tick:"}
+_BAD = "bad:"  # the kind of the items that pollers put aside
 
 _progress = msgspec.json.Decoder(Progress).decode
 
@@ -51,6 +53,9 @@ class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     error: str
     cursor: bytes | None  # JSON, as the last turn left it
+    turned_at: int = 0  # the last turn, good or not
+    is_silent: bool = False  # its turn is overdue by more than its heartbeat: nobody takes it
+    bad: int = 0  # items put aside that are dead letters now
 
 
 class OutboxView(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,27 +118,50 @@ class Standing(Looking):
         """Every poller's key, or every schedule, by queue and name; 2,000 at most."""
         jobs: list[Job] = []
         for tally in await self.queues():
-            if tally.queue.split(":")[1] != _MODULES[what]:
-                continue
-            cursor = None
-            while len(jobs) < RECURRING_MAX:
-                page = await self.jobs(Filter(queue=tally.queue), cursor, PAGE_MAX)
-                jobs += [job for job in page.jobs if job.kind.startswith(_KINDS[what])]
-                cursor = page.cursor
-                if cursor is None:
-                    break
+            if tally.queue.split(":")[1] == _MODULES[what]:
+                # Bad items may be many, and none of them shall hide a key that lives.
+                jobs += await self._some(Filter(queue=tally.queue, states=LIVE))
+                jobs += await self._some(Filter(queue=tally.queue, states=ENDED))
         newest: dict[tuple[str, str], Job] = {}
+        bad: Counter[str] = Counter()
         for job in jobs:
-            newest.setdefault((job.queue, job.key or job.id), job)
+            if job.kind.startswith(_KINDS[what]):
+                newest.setdefault((job.queue, job.key or job.id), job)
+            elif job.kind.startswith(_BAD) and job.state is State.DEAD:
+                bad[job.thread] += 1
         names = [name for _, name in newest]
         paused: dict[str, Note | None] = {}
         for start in range(0, len(names), PAGE_MAX):
             some = names[start : start + PAGE_MAX]
             paused |= zip(some, await self.store.recall(PAUSED, some), strict=True)
+        now = await self.store.now()
         views = [
-            _recurring(name, job, paused[name] is not None) for (_, name), job in newest.items()
+            replace(_recurring(name, job, now, paused[name] is not None), bad=bad[job.thread])
+            for (_, name), job in newest.items()
         ]
         return sorted(views, key=lambda view: (view.queue, view.name))
+
+    async def _some(self, where: Filter) -> list[Job]:
+        """The jobs that a filter means, 2,000 at most."""
+        found: list[Job] = []
+        cursor = None
+        while len(found) < RECURRING_MAX:
+            page = await self.jobs(where, cursor, PAGE_MAX)
+            found += page.jobs
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
+
+    async def bad_items(self, view: RecurringView, limit: int = 20) -> list[Job]:
+        """The dead letters of what a poller's key has put aside."""
+        [job] = await self.store.find([view.job])
+        if job is None:
+            return []
+        kind = _BAD + job.kind.partition(":")[2]
+        dead = frozenset({State.DEAD})
+        where = Filter(queue=view.queue, kind=kind, thread=job.thread, states=dead)
+        return (await self.jobs(where, None, limit)).jobs
 
     async def recurring_one(self, what: What, name: str) -> RecurringView:
         """A poller by its key, or a schedule by its name; either by its job's id."""
@@ -207,7 +235,17 @@ class Standing(Looking):
         return replace(letter, job=replace(letter.job, payload=mask(letter.job.payload)))
 
 
-def _recurring(name: str, job: Job, is_paused: bool) -> RecurringView:
+def _is_silent(job: Job, now: int, ttl: int) -> bool:
+    match job.state:
+        case State.READY | State.SCHEDULED:
+            return now - job.run_at > ttl
+        case State.RUNNING:
+            return now - (job.lease_until or now) > ttl
+        case _:
+            return False
+
+
+def _recurring(name: str, job: Job, now: int, is_paused: bool) -> RecurringView:
     try:
         kept = Progress() if job.result is None else _progress(job.result)
     except msgspec.DecodeError:
@@ -225,4 +263,6 @@ def _recurring(name: str, job: Job, is_paused: bool) -> RecurringView:
         failures=kept.failures,
         error=kept.error,
         cursor=None if kept.cursor is None else msgspec.json.encode(kept.cursor),
+        turned_at=kept.turned_at,
+        is_silent=_is_silent(job, now, kept.ttl),
     )
