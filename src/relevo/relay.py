@@ -18,12 +18,16 @@ from relevo.errors import StoreError, StoreUnavailable
 from relevo.job import Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.store import (
     BATCH,
+    Arrival,
     By,
     Claim,
     Effect,
     EffectState,
     Finding,
+    Kept,
     Letter,
+    Letterbox,
+    Reception,
     SqlStore,
     Store,
     Want,
@@ -110,6 +114,27 @@ class Relayed:
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         return self.ledger.turn()
+
+    # deliveries: in the database, their jobs beside them as letters
+
+    async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        answers = await self.ledger.receive_posted([_posted(arrival) for arrival in arrivals])
+        self._posted.set()
+        return answers
+
+    async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        return await self.ledger.receive_posted_within(connection, _posted(arrival))
+
+    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+        return await self.ledger.delivered(source, keys)
+
+    async def deliveries(
+        self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Kept], str | None]:
+        return await self.ledger.deliveries(where, cursor=cursor, limit=limit)
+
+    async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
+        return await self.ledger.delivery(ids)
 
     # out
 
@@ -247,6 +272,10 @@ def _letter(job: NewJob) -> NewJob:
     """Marked, so that whoever settles it knows of its letter."""
     meta: dict[str, Any] = {} if job.meta is None else msgspec.json.decode(job.meta)
     return msgspec.structs.replace(job, meta=msgspec.json.encode(meta | {"letter": True}))
+
+
+def _posted(arrival: Arrival) -> Arrival:
+    return Arrival(arrival.kept, tuple([_letter(job) for job in arrival.jobs]))
 
 
 def _is_letter(lease: Lease) -> bool:

@@ -557,6 +557,14 @@ class Outbox(Protocol):
         """The same inside a driver connection's open transaction."""
         ...
 
+    async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        """Keep deliveries, and their jobs as letters, in one step."""
+        ...
+
+    async def receive_posted_within(self, connection: Any, arrival: Arrival) -> Reception:
+        """The same inside a driver connection's open transaction."""
+        ...
+
     async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
         """Open letters in the order of their ids: those to be carried, or those that were."""
         ...
