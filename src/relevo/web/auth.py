@@ -1,0 +1,186 @@
+"""Who is asking: by session, by token, or because they sit at this very machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from starlette.requests import HTTPConnection
+
+from relevo.clock import Clock
+from relevo.desk import Person, Role
+from relevo.errors import SettingsError
+from relevo.web.people import PASSWORD_MAX, People, hashed, is_marked, is_password, person_of
+from relevo.web.visit import SESSION
+
+if TYPE_CHECKING:
+    from relevo.settings import Settings
+
+ADMIN = "admin"
+LOCAL = Person("local", Role.ADMIN)
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+_ATTEMPTS = 5
+_ATTEMPTS_OF_ADDRESS = 30
+_WINDOW = 60.0
+_REMEMBERED = 10_000
+
+
+class Found(NamedTuple):
+    """Who somebody turned out to be."""
+
+    person: Person | None = None
+    apps: frozenset[str] | None = None
+    session: str | None = None
+    by_token: bool = False
+    is_wrong: bool = False  # showed something that is not good
+
+
+def check_binding(host: str, settings: Settings) -> None:
+    """SettingsError unless this address may be listened on: without a password, only our own."""
+    if settings.admin_password is None and not is_loopback(host):
+        raise SettingsError(
+            f"RELEVO_HOST {host} can be reached from elsewhere, and nobody would be asked for a "
+            "password: set RELEVO_ADMIN_PASSWORD, or listen on 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine."""
+    if host == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+class Throttle:
+    """So many tries a minute for each name; forgets the oldest when there are too many names."""
+
+    def __init__(self, most: int, remembered: int = _REMEMBERED) -> None:
+        self._most = most
+        self._remembered = remembered
+        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def admit(self, name: str, now: float) -> bool:
+        count, since = self._tries.pop(name, (0, now))
+        if now - since >= _WINDOW:
+            count, since = 0, now
+        self._tries[name] = (count + 1, since)
+        if len(self._tries) > self._remembered:
+            self._tries.popitem(last=False)
+        return count < self._most
+
+    def __len__(self) -> int:
+        return len(self._tries)
+
+
+class Auth:
+    """Lets people in, and says who a request is from."""
+
+    def __init__(self, people: People, settings: Settings, clock: Clock) -> None:
+        self._people = people
+        self._settings = settings
+        self._clock = clock
+        self._by_person = Throttle(_ATTEMPTS)
+        self._by_address = Throttle(_ATTEMPTS_OF_ADDRESS)
+        # A password costs 32 MB and a tenth of a second to check: a crowd must queue for it.
+        self._turn = asyncio.Semaphore(2)
+        self._decoy: str | None = None
+
+    # who
+
+    async def find(self, asked: HTTPConnection) -> Found:
+        """Who a request is from."""
+        kind, _, token = asked.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            record = await self._people.bearer(token.strip())
+            if record is None:
+                return Found(is_wrong=True)
+            return Found(person_of(record), _apps(record.apps), by_token=True)
+        if self._settings.admin_password is None:
+            return Found(LOCAL) if _is_local(asked) else Found()
+        cookie = asked.cookies.get(SESSION, "")
+        return await self._session(cookie) if cookie else Found()
+
+    async def _session(self, cookie: str) -> Found:
+        whose = await self._people.whose(cookie)
+        if whose is None:
+            return Found()
+        name, mark = whose
+        if name == ADMIN:
+            password = self._settings.admin_password or ""
+            is_good = is_marked(cookie, password, mark)
+            return Found(Person(ADMIN, Role.ADMIN), None, cookie) if is_good else Found()
+        record = await self._people.person(name)
+        if record is None or not is_marked(cookie, record.password, mark):
+            return Found()
+        return Found(person_of(record), _apps(record.apps), cookie)
+
+    # letting in
+
+    def is_too_often(self, name: str, address: str) -> bool:
+        """Whether so many came from there, or asked for this person from there, within a minute."""
+        now = self._clock.now().timestamp()
+        is_calm = self._by_address.admit(address, now)
+        return not (self._by_person.admit(f"{name[:64]}\n{address}", now) and is_calm)
+
+    async def log_in(self, name: str, password: str) -> str | None:
+        """The cookie of a new session; None when name or password is not right."""
+        if len(password) > PASSWORD_MAX:
+            return None
+        record = None if name == ADMIN else await self._people.person(name)
+        async with self._turn:
+            # One that nobody has, so that an unknown name takes as long as a wrong password.
+            if self._decoy is None:
+                self._decoy = await hashed("")
+            against = self._decoy if record is None else record.password
+            is_right = await is_password(password, against)
+        if name == ADMIN and self._settings.admin_password is not None:
+            right = self._settings.admin_password.encode()
+            if hmac.compare_digest(password.encode(errors="surrogatepass"), right):
+                return await self._people.begin(ADMIN, self._settings.admin_password)
+        if record is not None and is_right:
+            return await self._people.begin(record.name, record.password)
+        return None
+
+    async def log_out(self, session: str) -> None:
+        """End a session for good."""
+        await self._people.end(session)
+
+    # where
+
+    def is_host(self, text: str) -> bool:
+        """Whether a Host header names us: a page elsewhere may point its own name at us."""
+        host = _host(text)
+        allowed = self._settings.allowed_hosts
+        if host in _LOCAL_NAMES or host in allowed or host == self._settings.host:
+            return True
+        if any(host.endswith(each) for each in allowed if each.startswith(".")):
+            return True
+        # An address cannot be pointed elsewhere; behind a password it is as good as a name.
+        return self._settings.admin_password is not None and _address(host.strip("[]")) is not None
+
+
+def _apps(apps: tuple[str, ...]) -> frozenset[str] | None:
+    return frozenset(apps) if apps else None
+
+
+def _is_local(asked: HTTPConnection) -> bool:
+    # Behind a proxy on this machine everybody would be local.
+    is_forwarded = any(name in asked.headers for name in ("forwarded", "x-forwarded-for"))
+    return asked.client is not None and is_loopback(asked.client.host) and not is_forwarded
+
+
+def _host(text: str) -> str:
+    host, colon, port = text.strip().lower().rpartition(":")
+    is_port = colon and port.isdecimal() and not host.endswith(":")
+    return host if is_port else text.strip().lower()
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

@@ -1,0 +1,358 @@
+"""Guard: the one way in. Host, who, form token, role; then the app, with our headers around it."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from relevo.desk import Person, Role
+from relevo.errors import (
+    DefinitionError,
+    MisuseError,
+    NotAllowed,
+    NotFoundError,
+    PayloadError,
+    RelevoError,
+    StoreError,
+)
+from relevo.web.room import TEMPLATES, Room, say
+from relevo.web.visit import SECRET, SESSION, Visit
+
+if TYPE_CHECKING:
+    from relevo.web.web import Web
+
+log = logging.getLogger("relevo.web")
+
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+BODY_MAX = 1_048_576
+QUERY_MAX = 8_192
+FIELDS_MAX = 1_000
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_RANK = list(Role)
+_TITLES: Final[dict[int, str]] = {
+    400: "Wrong request",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not now",
+    422: "Wrong request",
+    503: "The store does not answer",
+}
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Guard:
+    """An ASGI app around another; a role of None lets everyone through, with the same checks."""
+
+    def __init__(self, web: Web, app: ASGIApp, role: Role | None, of: str | None) -> None:
+        self.web = web
+        self.app = app
+        self.role = role
+        self.of = of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._guarded(scope, receive, _headed(send))
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Request(scope, receive)
+        visit = Visit.known(scope)
+        try:
+            if visit is None:
+                _check_shape(self.web, asked)
+                visit = await _enter(self.web, asked)
+                receive = await _check_form(visit, asked, receive)
+            refused = self._refused(visit, asked)
+        except (RelevoError, HTTPException) as error:
+            if visit is None:
+                Visit(self.web, scope.get("root_path", "")).enter(scope)
+            refused = tell(asked, error)
+        if refused is not None:
+            await refused(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _refused(self, visit: Visit, asked: Request) -> Response | None:
+        if self.role is None:
+            return None
+        if visit.person is None:
+            return _log_in_first(visit, asked)
+        if not reaches(visit.person, self.role):
+            raise NotAllowed(f"{visit.person.name} is {visit.person.role}; this is for {self.role}")
+        if self.of is not None and not visit.sees(self.of):
+            raise NotFoundError("There is no such page.")
+        return None
+
+
+def reaches(person: Person, role: Role) -> bool:
+    """Whether a person's role is this one or more."""
+    return _RANK.index(person.role) >= _RANK.index(role)
+
+
+def needs(role: Role | str) -> Callable[[Endpoint], Endpoint]:
+    """An endpoint for people of at least this role."""
+    wanted = Role(role)
+
+    def guard(endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def guarded(request: Request) -> Response:
+            person = visit_of(request).person
+            if person is None or not reaches(person, wanted):
+                name = "nobody" if person is None else f"{person.name} is {person.role}"
+                raise NotAllowed(f"{name}; this is for {wanted}")
+            return await endpoint(request)
+
+        return guarded
+
+    return guard
+
+
+def visit_of(request: Request) -> Visit:
+    """Who is asking, and where relevo is mounted."""
+    return Visit.of(request.scope)
+
+
+def go(request: Request, path: str, said: str = "") -> Response:
+    """After a POST: on to a page of ours, which says what happened."""
+    visit = visit_of(request)
+    response = RedirectResponse(visit.url(path), 303)
+    if said:
+        say(response, visit, said)
+    return response
+
+
+def site(routes: Sequence[BaseRoute], **options: Any) -> Starlette:
+    """Pages, with our way of telling errors; for guard()."""
+    return Starlette(routes=list(routes), exception_handlers=ERRORS, **options)
+
+
+# What is checked
+
+
+def _check_shape(web: Web, asked: Request) -> None:
+    if not web.auth.is_host(asked.headers.get("host", "")):
+        raise HTTPException(
+            400, "this is not the host you asked for: RELEVO_ALLOWED_HOSTS lists its names"
+        )
+    query: bytes = asked.scope.get("query_string", b"")
+    if len(query) > QUERY_MAX:
+        raise HTTPException(414, f"the query has more than {QUERY_MAX:,} bytes")
+    if query.count(b"&") >= 200:
+        raise HTTPException(400, "the query has more than 200 parameters")
+
+
+async def _enter(web: Web, asked: Request) -> Visit:
+    found = await web.auth.find(asked)
+    visit = Visit(
+        web,
+        asked.scope.get("root_path", ""),
+        found.person,
+        found.apps,
+        found.session,
+        by_token=found.by_token,
+    )
+    visit.enter(asked.scope)
+    if found.is_wrong:
+        raise HTTPException(401, "the token is not one of ours, or not any more")
+    return visit
+
+
+async def _check_form(visit: Visit, asked: Request, receive: Receive) -> Receive:
+    """Refuse what a page of someone else made this browser send."""
+    if asked.method in _SAFE or visit.by_token:
+        return receive
+    if not _is_browser(asked):
+        return receive
+    if not _is_from_here(asked):
+        raise HTTPException(403, "this was sent by a page of someone else")
+    shown = asked.headers.get("x-csrf-token", "")
+    kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not shown and kind == "application/x-www-form-urlencoded":
+        body = await _body(receive)
+        try:
+            fields = parse_qs(body.decode("latin-1"), max_num_fields=FIELDS_MAX)
+        except ValueError as error:
+            raise HTTPException(400, f"the form has more than {FIELDS_MAX:,} fields") from error
+        shown = fields.get("csrf", [""])[0]
+        receive = _again(body, receive)
+    if not hmac.compare_digest(shown.encode(errors="replace"), visit.csrf.encode()):
+        raise HTTPException(
+            403, "This form is too old, or came from elsewhere: load the page again."
+        )
+    return receive
+
+
+def _is_browser(asked: HTTPConnection) -> bool:
+    # What no browser sent cannot be forged by a page: the name of who asks is not in a cookie.
+    marks = ("origin", "sec-fetch-site", "sec-fetch-mode")
+    return any(mark in asked.headers for mark in marks) or bool(
+        {SESSION, SECRET} & {*asked.cookies}
+    )
+
+
+def _is_from_here(asked: HTTPConnection) -> bool:
+    site = asked.headers.get("sec-fetch-site")
+    if site is not None and site != "same-origin":
+        return False
+    # "null" is what our own forms send, since we tell browsers to name no referrer.
+    origin = asked.headers.get("origin", "null")
+    return origin == "null" or urlsplit(origin).netloc == asked.headers.get("host", "")
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise HTTPException(400, "the form was cut off")
+        body += message.get("body", b"")
+        if len(body) > BODY_MAX:
+            raise HTTPException(413, f"the form has more than {BODY_MAX:,} bytes")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    is_read = False
+
+    async def replay() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _headed(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return with_headers
+
+
+# What is said
+
+
+def wants_json(asked: HTTPConnection) -> bool:
+    """Whether whoever asks is a program."""
+    base = asked.scope.get("root_path", "")
+    known = Visit.known(asked.scope)
+    path = asked.scope["path"].removeprefix(base if known is None else known.base)
+    return path.startswith("/api/") or "text/html" not in asked.headers.get("accept", "text/html")
+
+
+def _log_in_first(visit: Visit, asked: Request) -> Response:
+    there = quote(visit.path(asked.scope), safe="/")
+    door = visit.url(f"/login?next={there}")
+    if asked.headers.get("hx-request") == "true":
+        return Response("", 401, {"hx-redirect": door})
+    if asked.method in ("GET", "HEAD") and not wants_json(asked):
+        return RedirectResponse(door, 302)
+    said = "log in, or send a token: Authorization: Bearer rlv_…"
+    return _json_error(401, said, {"www-authenticate": "Bearer"})
+
+
+def status_of(error: RelevoError) -> int:
+    """The HTTP status that says what an error says."""
+    match error:
+        case NotFoundError():
+            return 404
+        case NotAllowed():
+            return 403
+        case PayloadError():
+            return 422
+        case DefinitionError():
+            return 400
+        case MisuseError():
+            return 409
+        case StoreError():
+            return 503
+        case _:
+            return 500
+
+
+def tell(asked: Request, error: Exception) -> Response:
+    """An error as a page, or as JSON."""
+    headers: Mapping[str, str] = {}
+    match error:
+        case HTTPException():
+            status, text, headers = error.status_code, error.detail, error.headers or {}
+            if text == HTTPStatus(status).phrase:
+                text = (
+                    "There is no such page." if status == 404 else "This page does not take that."
+                )
+        case RelevoError():
+            status, text = status_of(error), str(error)
+        case _:
+            status, text = 500, "The mistake was written to the log."
+    if status >= 500:
+        log.error("page failed", exc_info=error, extra={"path": asked.scope["path"]})
+    if wants_json(asked):
+        return _json_error(status, text, headers)
+    words = PLAIN.words(asked)
+    return PLAIN.page(
+        asked,
+        "error.html",
+        status=status,
+        headers=headers,
+        heading=words(_TITLES.get(status, "Something went wrong" if status >= 500 else "Not now")),
+        text=words(text),
+    )
+
+
+def _json_error(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse(
+        {"error": HTTPStatus(status).phrase.lower(), "message": text}, status, headers
+    )
+
+
+async def _handle(request: Request, error: Exception) -> Response:
+    return tell(request, error)
+
+
+ERRORS: Final[Mapping[Any, Any]] = {
+    RelevoError: _handle,
+    HTTPException: _handle,
+    Exception: _handle,
+}
+"""Exception handlers for a Starlette or FastAPI app behind guard()."""
+
+
+PLAIN: Final = Room(TEMPLATES)

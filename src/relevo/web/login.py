@@ -1,0 +1,102 @@
+"""The pages before the others: /login and /logout, and the static files they need."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from relevo.web.doors import PLAIN, go, site, visit_of
+from relevo.web.visit import SESSION
+
+if TYPE_CHECKING:
+    from relevo.web.web import Web
+
+log = logging.getLogger("relevo.web")
+
+_PATH = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/:@%-]*)?", re.ASCII)
+
+
+def build(web: Web) -> ASGIApp:
+    """An ASGI app for /login, /logout and /static, open to everyone."""
+    pages = site(
+        [
+            Route("/login", show, methods=["GET"]),
+            Route("/login", enter, methods=["POST"]),
+            Route("/logout", leave, methods=["POST"]),
+            Route("/static/{name:path}", web.files),
+        ]
+    )
+    return web.open(pages)
+
+
+async def show(request: Request) -> Response:
+    """The form."""
+    if visit_of(request).person is not None:
+        return go(request, "/")
+    return _form(request, _next(request.query_params.get("next", "/")))
+
+
+async def enter(request: Request) -> Response:
+    """Check the form; a new session whatever came before."""
+    visit = visit_of(request)
+    auth = visit.web.auth
+    form = await request.form(max_files=0, max_fields=20)
+    name, password = str(form.get("name", "")).strip(), str(form.get("password", ""))
+    there = _next(str(form.get("next", "/")))
+    address = request.client.host if request.client else "?"
+    _ = PLAIN.words(request)
+    if auth.is_too_often(name, address):
+        log.warning("login held back", extra={"person": name[:64], "address": address})
+        return _form(request, there, name, _("Too many attempts: wait a minute."), 429)
+    session = await auth.log_in(name, password)
+    if session is None:
+        log.warning("login refused", extra={"person": name[:64], "address": address})
+        return _form(request, there, name, _("The name or the password is not right."), 401)
+    if visit.session is not None:
+        await auth.log_out(visit.session)
+    log.info("login", extra={"person": name[:64], "address": address})
+    response = RedirectResponse(visit.url(there), 303)
+    response.set_cookie(
+        SESSION,
+        session,
+        path=visit.url("/"),
+        httponly=True,
+        secure=request.url.scheme == "https",
+        samesite="strict",
+    )
+    return response
+
+
+async def leave(request: Request) -> Response:
+    """End the session, here and in the store."""
+    visit = visit_of(request)
+    if visit.session is not None:
+        await visit.web.auth.log_out(visit.session)
+    _ = PLAIN.words(request)
+    response = go(request, "/login", _("You are out."))
+    response.delete_cookie(SESSION, path=visit.url("/"))
+    return response
+
+
+def _form(
+    request: Request, there: str, name: str = "", problem: str = "", status: int = 200
+) -> Response:
+    return PLAIN.page(
+        request,
+        "login.html",
+        status=status,
+        next=there,
+        name=name[:64],
+        problem=problem,
+    )
+
+
+def _next(path: str) -> str:
+    """Where to go on: a path of ours, and never a name that a browser takes for a host."""
+    return path if _PATH.fullmatch(path[:500]) and "//" not in path else "/"

@@ -1,0 +1,267 @@
+"""People, API tokens and sessions, kept as notes of the store; no secret is stored, only hashes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from relevo.clock import Clock, Duration, milliseconds
+from relevo.desk import Person, Role
+from relevo.errors import DefinitionError, NotFoundError
+from relevo.store import Audit, Note, Store
+
+PASSWORD_MIN = 12
+PASSWORD_MAX = 256
+IDLE = 12 * 3_600_000
+RENEW = 5 * 60_000
+TOKEN_PREFIX = "rlv_"  # noqa: S105 - what ours begin with
+RESERVED: Final = frozenset({"admin", "local"})
+"""Who comes with the settings, and who needs no name: neither is kept here."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}", re.ASCII)
+_N, _R, _P = 2**15, 8, 1
+_LIST_MAX = 200
+
+
+class PersonRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A person who may log in."""
+
+    name: str
+    role: Role
+    apps: tuple[str, ...] = ()  # empty: all of them
+    password: str = ""  # scrypt, its salt included; never leaves this file but for checking
+    created_at: int = 0
+
+
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A token for programs; `id` is the beginning of its hash."""
+
+    id: str
+    name: str
+    role: Role
+    apps: tuple[str, ...] = ()
+    created_at: int = 0
+    expires_at: int | None = None
+
+
+class _Session(msgspec.Struct, frozen=True):
+    name: str
+    mark: str  # made from the token and the password: another password ends the session
+
+
+class People:
+    """Who may come in; the same for the command line and the web."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    # people
+
+    async def add(
+        self, name: str, password: str, role: Role, *, apps: tuple[str, ...] = (), by: str
+    ) -> PersonRecord:
+        """Let someone in; with `apps`, to the jobs of those apps only."""
+        if not _NAME.fullmatch(name) or name in RESERVED:
+            raise DefinitionError(
+                "a person's name has 1 to 64 of a-z, 0-9, '.', '_', '-' and '@', and is not "
+                + " or ".join(sorted(RESERVED))
+            )
+        check_password(password)
+        record = PersonRecord(
+            name=name, role=role, apps=apps, password=await hashed(password), created_at=self._now()
+        )
+        note = Note(kind="person", name=name, value=msgspec.json.encode(record))
+        if not (await self._store.remember([note]))[0]:
+            raise DefinitionError(f"{name} is known already: `relevo people rm {name}` first")
+        await self._wrote(by, "add person", name, f"role {role}")
+        return record
+
+    async def all(self) -> list[PersonRecord]:
+        """Everyone, by name, without passwords."""
+        records = [
+            msgspec.json.decode(note.value, type=PersonRecord)
+            for note in await self._noted("person")
+        ]
+        return [msgspec.structs.replace(record, password="") for record in records]
+
+    async def remove(self, name: str, *, by: str) -> None:
+        """Send someone away; their sessions end at once."""
+        if not await self._store.forget("person", [name]):
+            raise NotFoundError(f"nobody is called {name!r:.80}; see `relevo people ls`")
+        await self._wrote(by, "remove person", name)
+
+    async def person(self, name: str) -> PersonRecord | None:
+        """One of them with the hash of the password."""
+        if not _NAME.fullmatch(name):
+            return None
+        [note] = await self._store.recall("person", [name])
+        return None if note is None else msgspec.json.decode(note.value, type=PersonRecord)
+
+    # tokens
+
+    async def add_token(
+        self,
+        name: str,
+        role: Role,
+        *,
+        apps: tuple[str, ...] = (),
+        expires: Duration | None = None,
+        by: str,
+    ) -> tuple[str, TokenRecord]:
+        """A new token, shown this once: only its hash is kept."""
+        if not _NAME.fullmatch(name):
+            raise DefinitionError("a token's name has 1 to 64 of a-z, 0-9, '.', '_', '-' and '@'")
+        if any(record.name == name for record in await self.tokens()):
+            raise DefinitionError(f"a token is called {name} already: `relevo tokens rm {name}`")
+        token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        key, now = _hash(token), self._now()
+        ttl = None if expires is None else milliseconds(expires)
+        record = TokenRecord(
+            id=key[:12],
+            name=name,
+            role=role,
+            apps=apps,
+            created_at=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+        note = Note(kind="token", name=key, value=msgspec.json.encode(record), ttl=ttl)
+        await self._store.remember([note])
+        await self._wrote(by, "add token", name, f"role {role}")
+        return token, record
+
+    async def tokens(self) -> list[TokenRecord]:
+        """Every token that is still good, by name."""
+        notes = await self._noted("token")
+        records = [msgspec.json.decode(note.value, type=TokenRecord) for note in notes]
+        return sorted(records, key=lambda record: record.name)
+
+    async def remove_token(self, name: str, *, by: str) -> None:
+        """Make a token worthless, by its name or id."""
+        for note in await self._noted("token"):
+            record = msgspec.json.decode(note.value, type=TokenRecord)
+            if name in (record.name, record.id):
+                await self._store.forget("token", [note.name])
+                await self._wrote(by, "remove token", record.name)
+                return
+        raise NotFoundError(f"no token is called {name!r:.80}; see `relevo tokens ls`")
+
+    async def bearer(self, token: str) -> TokenRecord | None:
+        """The record of a token, if it is good."""
+        if not token.startswith(TOKEN_PREFIX) or len(token) > 100:
+            return None
+        [note] = await self._store.recall("token", [_hash(token)])
+        if note is None:
+            return None
+        record = msgspec.json.decode(note.value, type=TokenRecord)
+        is_over = record.expires_at is not None and record.expires_at <= self._now()
+        return None if is_over else record
+
+    # sessions
+
+    async def begin(self, name: str, credential: str) -> str:
+        """A new session; the cookie's value, of which the store learns only the hash."""
+        token = secrets.token_urlsafe(32)
+        value = msgspec.json.encode(_Session(name, _mark(token, credential)))
+        await self._store.remember([_session(token, value)])
+        return token
+
+    async def whose(self, token: str) -> tuple[str, str] | None:
+        """The name and mark of a session that goes on; being asked for keeps it alive."""
+        if not 20 <= len(token) <= 100:
+            return None
+        [note] = await self._store.recall("session", [_hash(token)])
+        if note is None:
+            return None
+        session = msgspec.json.decode(note.value, type=_Session)
+        if self._now() - note.updated_at > RENEW:
+            # Lost to another request of the same browser: that one has renewed it.
+            await self._store.remember([_session(token, note.value, note.version)])
+        return session.name, session.mark
+
+    async def end(self, token: str) -> None:
+        """Nobody comes in with this cookie again."""
+        await self._store.forget("session", [_hash(token)])
+
+    # inside
+
+    async def _noted(self, kind: str) -> list[Note]:
+        found: list[Note] = []
+        while True:
+            after = found[-1].name if found else ""
+            notes = await self._store.notes(kind, after=after, limit=_LIST_MAX)
+            found += notes
+            if len(notes) < _LIST_MAX:
+                return found
+
+    async def _wrote(self, by: str, verb: str, target: str, note: str = "") -> None:
+        await self._store.audit([Audit(who=by, verb=verb, target=target, note=note)])
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)
+
+
+def _session(token: str, value: bytes, version: int = 0) -> Note:
+    return Note(kind="session", name=_hash(token), value=value, version=version, ttl=IDLE)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def _mark(token: str, credential: str) -> str:
+    return hmac.new(token.encode(), credential.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def is_marked(token: str, credential: str, mark: str) -> bool:
+    """Whether a session was begun with this very credential."""
+    return hmac.compare_digest(_mark(token, credential), mark)
+
+
+# passwords
+
+
+def check_password(password: str) -> None:
+    """DefinitionError unless it is a password worth the name."""
+    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX or len(set(password)) < 5:
+        raise DefinitionError(
+            f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters, and not the same few"
+        )
+
+
+async def hashed(password: str) -> str:
+    """scrypt with a salt of its own, as text."""
+    salt = secrets.token_bytes(16)
+    digest = await asyncio.to_thread(_scrypt, password, salt, _N, _R, _P)
+    return f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(digest)}"
+
+
+async def is_password(password: str, record: str) -> bool:
+    """Whether this is the password; takes as long when it is not."""
+    _, n, r, p, salt, digest = record.split("$")
+    found = await asyncio.to_thread(
+        _scrypt, password, base64.b64decode(salt), int(n), int(r), int(p)
+    )
+    return hmac.compare_digest(found, base64.b64decode(digest))
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    data = password.encode(errors="surrogatepass")
+    return hashlib.scrypt(data, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=32)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def person_of(record: Any) -> Person:
+    """At the desk."""
+    name = f"token:{record.name}" if isinstance(record, TokenRecord) else record.name
+    return Person(name, record.role)

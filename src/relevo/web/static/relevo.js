@@ -1,0 +1,52 @@
+// The little that all pages need: htmx sends the form token, theme and menu switch, forms ask first.
+(() => {
+  "use strict";
+  const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
+
+  document.addEventListener("htmx:config:request", (event) => {
+    event.detail.ctx.request.headers["X-CSRF-Token"] = meta("csrf");
+  });
+
+  document.addEventListener("click", (event) => {
+    const toggle = event.target.closest("[data-toggle]");
+    if (toggle) {
+      const isOpen = document.getElementById(toggle.dataset.toggle).classList.toggle("open");
+      toggle.setAttribute("aria-expanded", String(isOpen));
+    }
+    const theme = event.target.closest("[data-theme-toggle]");
+    if (theme) {
+      event.preventDefault();
+      const root = document.documentElement;
+      const isDark = root.dataset.theme
+        ? root.dataset.theme === "dark"
+        : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = isDark ? "light" : "dark";
+      const path = meta("base") || "/";
+      document.cookie = `relevo_theme=${root.dataset.theme}; path=${path}; max-age=31536000; samesite=strict`;
+      document.dispatchEvent(new CustomEvent("relevo:theme"));
+    }
+    const copied = event.target.closest("[data-copy]");
+    if (copied) navigator.clipboard?.writeText(copied.dataset.copy);
+    const all = event.target.closest("input[data-all]");
+    if (all) {
+      for (const box of document.querySelectorAll(`input[name="${all.dataset.all}"]`)) {
+        box.checked = all.checked;
+      }
+    }
+  });
+
+  document.addEventListener("submit", (event) => {
+    const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
+    if (question && !confirm(question)) event.preventDefault();
+  }, true);
+
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest("input, textarea, select, [contenteditable]");
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    const field = document.querySelector(`[data-shortcut="${CSS.escape(event.key)}"]`);
+    if (field) {
+      event.preventDefault();
+      field.focus();
+    }
+  });
+})();

@@ -1,0 +1,78 @@
+"""The Spanish of what all pages share; the English text is the key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SPANISH: Final[dict[str, str]] = {
+    # layout
+    "Menu": "Menú",
+    "Skip to content": "Saltar al contenido",
+    "Search": "Buscar",
+    "Search by id, key or any text": "Buscar por id, clave o cualquier texto",
+    "Light or dark": "Claro u oscuro",
+    "Language": "Idioma",
+    "Log in": "Entrar",
+    "Log out": "Salir",
+    "Name": "Nombre",
+    "Password": "Contraseña",
+    "Apps": "Aplicaciones",
+    "Close": "Cerrar",
+    "Next": "Siguiente",
+    "First page": "Primera página",
+    "Nothing here": "No hay nada",
+    "never": "nunca",
+    "now": "ahora",
+    "{n} ago": "hace {n}",
+    "in {n}": "en {n}",
+    # roles
+    "viewer": "observador",
+    "operator": "operador",
+    "admin": "administrador",
+    # states of jobs, effects, breakers, queues, workers, deliveries
+    "scheduled": "programado",
+    "ready": "listo",
+    "running": "en curso",
+    "waiting": "en espera",
+    "parked": "aparcado",
+    "held": "retenido",
+    "done": "hecho",
+    "dead": "muerto",
+    "cancelled": "cancelado",
+    "intended": "intentado",
+    "confirmed": "confirmado",
+    "refused": "rechazado",
+    "failed": "fallido",
+    "unknown": "incierto",
+    "open": "abierto",
+    "closed": "cerrado",
+    "half-open": "a prueba",
+    "half_open": "a prueba",
+    "paused": "en pausa",
+    "draining": "vaciándose",
+    "alive": "vivo",
+    "silent": "callado",
+    "accepted": "aceptada",
+    "rejected": "rechazada",
+    "retry": "reintento",
+    "snooze": "pospuesto",
+    "rescued": "rescatado",
+    "released": "devuelto",
+    # login and errors
+    "The name or the password is not right.": "El nombre o la contraseña no son correctos.",
+    "Too many attempts: wait a minute.": "Demasiados intentos: espera un minuto.",
+    "You are out.": "Has salido.",
+    "Wrong request": "Petición incorrecta",
+    "Not allowed": "No permitido",
+    "Not found": "No encontrado",
+    "Not now": "Ahora no",
+    "The store does not answer": "El almacén no responde",
+    "Something went wrong": "Algo ha ido mal",
+    "There is no such page.": "Esa página no existe.",
+    "This page does not take that.": "Esta página no acepta eso.",
+    "The mistake was written to the log.": "El error ha quedado en el registro.",
+    "Back to the start": "Volver al inicio",
+    "This form is too old, or came from elsewhere: load the page again.": (
+        "Este formulario es demasiado antiguo o viene de otro sitio: vuelve a cargar la página."
+    ),
+}
