@@ -34,6 +34,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
         host="127.0.0.1",
         port=8700,
         admin_password=None,
+        allowed_hosts=(),
         concurrency=100,
         lease=timedelta(seconds=15),
         grace=timedelta(seconds=10),
@@ -54,6 +55,7 @@ def test_every_variable_is_read() -> None:
             "RELEVO_HOST": "::1",
             "RELEVO_PORT": "0",
             "RELEVO_ADMIN_PASSWORD": "correct horse battery",
+            "RELEVO_ALLOWED_HOSTS": "Relevo.example.com, .internal",
             "RELEVO_CONCURRENCY": "10000",
             "RELEVO_LEASE": "1m30s",
             "RELEVO_GRACE": "0s",
@@ -72,6 +74,7 @@ def test_every_variable_is_read() -> None:
         host="::1",
         port=0,
         admin_password="correct horse battery",
+        allowed_hosts=("relevo.example.com", ".internal"),
         concurrency=10_000,
         lease=timedelta(seconds=90),
         grace=timedelta(),
@@ -79,6 +82,7 @@ def test_every_variable_is_read() -> None:
         log_level="warning",
         log_format="json",
         budget=Budget(10_000, timedelta(days=1)),
+        spool=None,
     )
 
 
