@@ -20,10 +20,12 @@ from relevo.store import (
     Kept,
     Letterbox,
     Reception,
+    SqlStore,
     Store,
 )
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import SQL_STORES
 from tests.conformance.steps import (
     DAY,
     HOUR,
@@ -642,3 +644,35 @@ async def test_a_prune_of_deliveries_takes_no_more_than_its_limit(
     assert left == 0
     assert await store.prune(dead_keep=90 * DAY, limit=6) == 0
     assert None not in await store.delivered(SOURCE, [f"k{n}" for n in range(10)])
+
+
+# posted: jobs as letters to a store that lives elsewhere
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_a_delivery_is_kept_with_its_letters(store: SqlStore) -> None:
+    came, other, jobs = kept(), kept("other"), [job(), job(OTHER)]
+    await store.receive_posted([Arrival(came, tuple(jobs))])
+
+    again, new = await store.receive_posted(
+        [Arrival(kept(), (job(),)), Arrival(other, (third := job(),))]
+    )
+
+    assert (again.verdict, again.kept.id, again.kept.answer) == (Verdict.DONE, came.id, FIRST)
+    assert (new.verdict, new.kept.jobs) == (Verdict.NEW, (third.id,))
+    assert [letter.job for letter in await store.letters(carried=False)] == [*jobs, third]
+    assert (await full(store, came.id)).jobs == (jobs[0].id, jobs[1].id)
+    assert await count(store) == 0
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_letters_of_a_delivery_commit_with_rows(store: SqlStore, session: Session) -> None:
+    for is_meant in (False, True):
+        await session.begin()
+        answer = await store.receive_posted_within(
+            session.connection, Arrival(kept(), (new := job(),))
+        )
+        assert answer.verdict is Verdict.NEW
+        await (session.commit() if is_meant else session.rollback())
+        letters = [letter.job for letter in await store.letters(carried=False)]
+        assert letters == ([new] if is_meant else [])

@@ -7,11 +7,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import text
 
 from relevo import App, Command, Context, Relevo, State, Verdict, constant
-from relevo.store import Filter
+from relevo.ids import new_id
+from relevo.job import NewJob
+from relevo.store import Arrival, Filter, Kept, Letterbox
 from relevo.testing import drain, enqueued, until, working
 from tests.servers.redis import RedisServer
 
@@ -170,6 +173,35 @@ async def test_a_letter_whose_key_is_taken_is_closed(start: Start) -> None:
 
     assert await relevo.store.ledger.closed([first.id, twin.id]) == [False, True]
     assert await relevo.store.count(Filter(queue="test:rows:save")) == 1
+
+
+async def test_a_delivery_and_its_letter_are_one(start: Start, server: RedisServer) -> None:
+    """Accepted while Redis is down, carried when it is back, answered alike ever after."""
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    server.kill()
+    payload = b'{"name":"Ana"}'
+    new = NewJob(id=new_id(), queue="test:rows:save", kind="Save", payload=payload)
+    came = Kept(id=new_id(), source="test:/hook", key="k", answer=b"first")
+    answers = await relevo.store.receive([Arrival(came, (new,))])
+    assert [answer.verdict for answer in answers] == [Verdict.NEW]
+
+    server.start()
+    async with working(relevo):
+        await until(lambda: _is_done(relevo, new.id), timeout="30s")
+        again = Kept(id=new_id(), source="test:/hook", key="k", answer=b"second")
+        [answer] = await relevo.store.receive(
+            [Arrival(again, (msgspec.structs.replace(new, id=new_id()),))]
+        )
+        await relevo.store.carry()
+
+    assert (answer.verdict, answer.kept.answer) == (Verdict.DONE, b"first")
+    assert saver.runs == {"Ana": 1}
+    [kept] = await relevo.store.delivered("test:/hook", ["k"])
+    assert (kept.id, kept.jobs, kept.repeats) == (came.id, (new.id,), 1)
+    assert (await relevo.store.delivery([came.id]))[0].id == came.id
+    assert [one.id for one in (await relevo.store.deliveries(Letterbox()))[0]] == [came.id]
 
 
 async def test_effects_outlive_redis(start: Start, server: RedisServer) -> None:
