@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -42,13 +43,8 @@ class Room:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {
-            "number": _number,
-            "span": span,
-            "ago": _ago,
-            "clock": _clock,
-            "pretty": pretty,
-        }
+        filters: dict[str, Any] = self._templates.filters
+        filters.update(number=_number, span=span, ago=_ago, clock=_clock, pretty=pretty)
 
     def words(self, request: Request) -> Words:
         """What `_` is on this room's pages, for text that is made in Python."""
@@ -85,7 +81,7 @@ class Room:
             "_": self.words(request),
             "request": request,
             "person": visit.person,
-            "may": lambda action: visit.person is not None and visit.person.may(action),  # pyright: ignore[reportUnknownLambdaType] - called from templates
+            "may": visit.may,
             "can_log_out": visit.session is not None,
             "csrf_token": visit.csrf,
             "csrf": Markup(field),  # noqa: S704 - hexadecimal digits of ours
@@ -97,7 +93,7 @@ class Room:
             "language": _language(request),
             "languages": LANGUAGES,
             "theme": _theme(request),
-            "with_query": lambda **changes: _with_query(request, changes),  # pyright: ignore[reportUnknownLambdaType] - as above
+            "with_query": partial(_with_query, request),
             "said": unquote(request.cookies.get(SAID, ""))[:500],
             "is_partial": request.headers.get("hx-request") == "true",
             "now": visit.now,
@@ -108,7 +104,7 @@ def _remember(request: Request, visit: Visit, response: Response, *, is_whole: b
     path = visit.url("/")
     is_secure = request.url.scheme == "https"
     for name, allowed in (("lang", LANGUAGES), ("theme", THEMES)):
-        chosen = request.query_params.get(name)
+        chosen = request.query_params.get(name, "")
         if chosen in allowed:
             response.set_cookie(
                 f"relevo_{name}", chosen, _YEAR, path=path, secure=is_secure, samesite="strict"
@@ -135,7 +131,7 @@ def _theme(request: Request) -> str:
     return theme if theme in THEMES else ""
 
 
-def _with_query(request: Request, changes: dict[str, Any]) -> str:
+def _with_query(request: Request, **changes: Any) -> str:
     pairs = [(name, value) for name, value in request.query_params.multi_items()]
     kept = [pair for pair in pairs if pair[0] not in changes]
     new = [(name, str(value)) for name, value in changes.items() if value is not None]

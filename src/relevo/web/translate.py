@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from jinja2 import Environment, nodes
 
@@ -58,4 +58,4 @@ def _said(path: Path) -> Iterator[str]:
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 first = node.args[0]
                 if name == "_" and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    yield cast("str", first.value)
+                    yield first.value

@@ -63,6 +63,9 @@ class Visit:
     def sees(self, app: str) -> bool:
         return self.apps is None or app in self.apps
 
+    def may(self, action: str) -> bool:
+        return self.person is not None and self.person.may(action)
+
     @property
     def csrf(self) -> str:
         """What a form must bring along; only pages of this very browser and session know it."""
