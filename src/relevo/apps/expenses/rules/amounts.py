@@ -1,0 +1,231 @@
+"""The amounts in a text. One, for certain, or a question: never a guess."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple
+
+from relevo.apps.expenses.rules.money import AFTER, BEFORE, NATIONS, PESO
+from relevo.apps.expenses.rules.numbers import MOST, NUMBER_WORDS, read_digits, read_words
+from relevo.apps.expenses.rules.regions import Region
+from relevo.apps.expenses.rules.text import words
+
+_TIMES = {"k": 1_000, "mil": 1_000, "lucas": 1_000, "thousand": 1_000, "grand": 1_000}
+_TIMES |= {"millon": 1_000_000, "millones": 1_000_000, "million": 1_000_000}
+_UNITS = words(
+    "kg kgs kilo kilos g gr grs gramos l lt lts litro litros liter liters ml cc km kms m mts "
+    "cm mm lb lbs oz onzas gb mb tb h hr hrs hs hora horas hour hours min mins minutos minutes "
+    "dia dias days noches nights personas people pax unidades u un uds docena docenas dozen packs "
+    "pack bolsas cajas latas botellas bottles bags cans"
+)
+_BRANDS = words("7up 7-up 5g 4g 3g 3d 4k 24hs 2x1 3x2 7eleven 7-eleven")
+_SPREAD = re.compile(
+    r"\b(?:c/u|cada un[oa]|cada|each|apiece|por persona|per person|per|por cabeza|al mes|por mes|"
+    r"mensual|mensuales|cuotas?|installments?|propina incluida|descuento|discount|off|mitad|half|"
+    r"dividido|entre|between|split|medio|media|pico|y algo|something|palos?|luca|gamba)\b|%"
+)
+_NO_AMOUNT = words("+ menos minus # nro numero x")
+_NO_MONEY = words("sol real pe q peso pesos pound pounds francos")  # words of their own
+_OPENING, _CLOSING = "([{\"'¿¡«“‘*~=:>|", ")]}\"'?!.,;:»”’…*~|"
+_SIGN = "|".join(sorted(map(re.escape, BEFORE), key=len, reverse=True))
+_CHUNK = re.compile(rf"(?P<pre>{_SIGN})?(?P<num>\d[\d.,]*\d|\d)(?P<post>[^\d.,].*)?", re.ASCII)
+_AFTER_WORD = words("en de por para al el la in on for at the con with y and ayer hoy - , .")
+
+
+class Chunk(NamedTuple):
+    """A word of the text, and its place."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """One number that may be what was spent."""
+
+    value: Decimal
+    mark: str | None
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Every number in a text; `problem` if some of them cannot be told for certain."""
+
+    found: tuple[Amount, ...]
+    problem: str = ""
+
+
+def chunks_of(folded: str) -> list[Chunk]:
+    """The words of a text without the punctuation around them."""
+    found: list[Chunk] = []
+    for match in re.finditer(r"\S+", folded):
+        start, end = match.span()
+        while start < end and folded[start] in _OPENING:
+            start += 1
+        if folded[start:end].endswith((".-", ",-")):
+            end -= 2  # "$500.-"
+        while start < end and folded[end - 1] in _CLOSING:
+            end -= 1
+        if start < end:
+            found.append(Chunk(folded[start:end], start, end))
+    return found
+
+
+def find_amounts(folded: str, region: Region) -> Amounts:
+    """The amounts of a text from which the day has been taken out already."""
+    chunks = chunks_of(folded)
+    found: list[Amount] = []
+    problem = ""
+    at = 0
+    while at < len(chunks):
+        chunk = chunks[at]
+        taken = 1
+        if any(map(str.isdigit, chunk.text)) and chunk.text not in _BRANDS:
+            amount, taken, wrong = _digits(chunks, at, region)
+            problem = problem or wrong
+            found += [amount] if amount is not None else []
+        elif _is_word(chunk):
+            amount, taken, wrong = _words(chunks, at)
+            problem = problem or wrong
+            found += [amount] if amount is not None else []
+        at += taken
+    if found and not problem:
+        found, problem = _with_stray_money(chunks, found)
+    if found and not problem and _SPREAD.search(folded):
+        problem = "spread"
+    return Amounts(tuple(found), problem)
+
+
+def _with_stray_money(chunks: list[Chunk], found: list[Amount]) -> tuple[list[Amount], str]:
+    """A currency that stands apart: clear in "500 en dolares", a question anywhere else."""
+    used = {span for amount in found for span in amount.spans}
+    stray = [
+        at
+        for at, chunk in enumerate(chunks)
+        if chunk.text in AFTER
+        and chunk.text not in _NO_MONEY
+        and not any(start <= chunk.start < end for start, end in used)
+    ]
+    if not stray:
+        return found, ""
+    at = stray[0]
+    is_clear = len(stray) == len(found) == 1 and found[0].mark is None and at > 0
+    if not is_clear or chunks[at - 1].text not in ("en", "in"):
+        return found, "currency"
+    spans = (*found[0].spans, (chunks[at - 1].start, chunks[at].end))
+    return [Amount(found[0].value, AFTER[chunks[at].text], spans)], ""
+
+
+def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None, int, str]:
+    """The amount of a chunk with digits, how many chunks it takes, and what is wrong with it."""
+    chunk = chunks[at]
+    match = _CHUNK.fullmatch(chunk.text)
+    if match is None:
+        # A word with digits in it is a name (covid19), unless it begins like a number or a sign.
+        is_name = chunk.text[0].isalpha() and chunk.text[-1:] != "%"
+        return None, 1, "" if is_name and "-" not in chunk.text else "number"
+    value = read_digits(match["num"], region.grouping)
+    mark = BEFORE.get(match["pre"] or "")
+    spans = [(chunk.start, chunk.end)]
+    post = (match["post"] or "").strip(".")
+    before = chunks[at - 1] if at else None
+    if mark is None and before is not None and before.text in BEFORE:
+        mark = BEFORE[before.text]
+        spans.insert(0, (before.start, before.end))
+    elif before is not None and before.text in _NO_AMOUNT:
+        return None, 1, "number"
+    taken = 1
+    if post:
+        if post in AFTER:
+            mark = mark or AFTER[post]
+        elif post in _UNITS:
+            return None, 1, ""
+        elif post in _TIMES:
+            value = _times(value, post)
+        else:
+            return None, 1, "number"
+    rest = chunks[at + 1 :]
+    if rest and rest[0].text in _TIMES and not post:
+        value = _times(value, rest[0].text)
+        spans.append((rest[0].start, rest[0].end))
+        taken += 1
+        rest = rest[1:]
+        if rest and (rest[0].text in NUMBER_WORDS or rest[0].text[0].isdigit()):
+            return None, taken, "number"
+    if rest and rest[0].text in AFTER:
+        told = AFTER[rest[0].text]
+        nation = _nation(rest)
+        spans.append((rest[0].start, rest[1].end if nation else rest[0].end))
+        taken += 2 if nation else 1
+        told = nation or told
+        if mark is not None and PESO not in (mark, told) and mark != told:
+            return None, taken, "currency"
+        mark = told if mark in (None, PESO) else mark
+        rest = rest[2 if nation else 1 :]
+    elif rest and rest[0].text in _UNITS and mark is None:
+        return None, taken + 1, ""
+    elif rest and rest[0].text in ("x", "+", "*", "/", "con", "y") and _is_number(rest[1:]):
+        return None, taken, "number"
+    elif (
+        rest
+        and re.fullmatch(r"\d{3}(?:[.,]\d+)?", rest[0].text, re.ASCII)
+        and len(match["num"]) < 4
+    ):
+        return None, taken, "number"  # "1 500": one number or two
+    if value is None:
+        return None, taken, "number"
+    if not 0 < value <= MOST:
+        return None, taken, "size"
+    return Amount(value, mark, tuple(spans)), taken, ""
+
+
+def _times(value: Decimal | None, word: str) -> Decimal | None:
+    return None if value is None or value >= 1_000 else (value * _TIMES[word]).quantize(Decimal(1))
+
+
+def _nation(rest: list[Chunk]) -> str | None:
+    pair = " ".join(chunk.text for chunk in rest[:2])
+    return next((code for pattern, code in NATIONS.items() if pattern.fullmatch(pair)), None)
+
+
+def _is_number(rest: list[Chunk]) -> bool:
+    return bool(rest) and any(map(str.isdigit, rest[0].text))
+
+
+def _is_word(chunk: Chunk) -> bool:
+    return all(part in NUMBER_WORDS for part in chunk.text.split("-"))
+
+
+def _words(chunks: list[Chunk], at: int) -> tuple[Amount | None, int, str]:
+    """An amount in words: with its currency, or of 20 and more and nothing counted behind it."""
+    end = at
+    while end < len(chunks) and (
+        _is_word(chunks[end])
+        or (
+            chunks[end].text in ("y", "and") and end + 1 < len(chunks) and _is_word(chunks[end + 1])
+        )
+    ):
+        end += 1
+    run = [part for chunk in chunks[at:end] for part in chunk.text.split("-")]
+    rest = chunks[end:]
+    mark = AFTER.get(rest[0].text) if rest else None
+    if run[0] in ("un", "una", "uno", "one") and len(run) == 1 and mark is None:
+        return None, end - at, ""
+    value = read_words(run)
+    spans = tuple((chunk.start, chunk.end) for chunk in chunks[at:end])
+    if mark is not None:
+        nation = _nation(rest)
+        value = value if value else None
+        spans += ((rest[0].start, rest[1].end if nation else rest[0].end),)
+        mark = nation or mark
+        end += 2 if nation else 1
+    elif value is not None and (value < 20 or (rest and rest[0].text not in _AFTER_WORD)):
+        # "dos cafes" counts something; so may "veinte facturas".
+        return None, end - at, "" if value < 20 else "number"
+    if value is None:
+        return None, end - at, "number"
+    return Amount(Decimal(value), mark, spans), end - at, ""

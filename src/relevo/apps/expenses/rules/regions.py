@@ -1,0 +1,59 @@
+"""Where a person writes from: their currency, how they write numbers and dates, their clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The habits of a country."""
+
+    country: str
+    currency: str
+    timezone: str
+    decimal: str = ","  # what stands before cents; the other one groups thousands
+    language: str = "es"
+    month_first: bool = False
+
+    @property
+    def grouping(self) -> str:
+        return "." if self.decimal == "," else ","
+
+
+_ALL = (
+    ("54", Region("AR", "ARS", "America/Argentina/Buenos_Aires")),
+    ("52", Region("MX", "MXN", "America/Mexico_City", ".")),
+    ("56", Region("CL", "CLP", "America/Santiago")),
+    ("57", Region("CO", "COP", "America/Bogota")),
+    ("598", Region("UY", "UYU", "America/Montevideo")),
+    ("595", Region("PY", "PYG", "America/Asuncion")),
+    ("51", Region("PE", "PEN", "America/Lima", ".")),
+    ("591", Region("BO", "BOB", "America/La_Paz")),
+    ("593", Region("EC", "USD", "America/Guayaquil")),
+    ("502", Region("GT", "GTQ", "America/Guatemala", ".")),
+    ("506", Region("CR", "CRC", "America/Costa_Rica")),
+    ("55", Region("BR", "BRL", "America/Sao_Paulo")),
+    ("34", Region("ES", "EUR", "Europe/Madrid")),
+    ("49", Region("DE", "EUR", "Europe/Berlin", language="en")),
+    ("33", Region("FR", "EUR", "Europe/Paris", language="en")),
+    ("39", Region("IT", "EUR", "Europe/Rome", language="en")),
+    ("44", Region("GB", "GBP", "Europe/London", ".", "en")),
+    ("353", Region("IE", "EUR", "Europe/Dublin", ".", "en")),
+    ("61", Region("AU", "AUD", "Australia/Sydney", ".", "en")),
+    ("1", Region("US", "USD", "America/New_York", ".", "en", month_first=True)),
+)
+REGIONS = {region.country: region for _, region in _ALL}
+HOME = REGIONS["AR"]
+
+_BUSINESS_SCOPED = re.compile(r"([A-Z]{2})\.[A-Za-z0-9.]+", re.ASCII)
+
+
+def region_of(user_id: str | None, wa_id: str | None, home: Region = HOME) -> Region:
+    """The region of a person, from their id (`AR.100…`) or their number; `home` if neither says."""
+    if user_id and (match := _BUSINESS_SCOPED.fullmatch(user_id)) and match[1] in REGIONS:
+        return REGIONS[match[1]]
+    number = wa_id or ""
+    fits = [(code, region) for code, region in _ALL if number.startswith(code)]
+    return max(fits, key=lambda each: len(each[0]))[1] if fits else home

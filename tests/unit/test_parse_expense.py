@@ -1,0 +1,386 @@
+"""Expenses by rules: the right amount or a question back, never a wrong number (B57)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from relevo.apps.expenses.rules import (
+    REGIONS,
+    Order,
+    Question,
+    Spent,
+    language_of,
+    read,
+    region_of,
+)
+
+TODAY = date(2026, 3, 13)  # a Friday
+AR, US, MX, ES, GB = (REGIONS[each] for each in ("AR", "US", "MX", "ES", "GB"))
+
+# text | amount | currency | category | days ago
+SPANISH = """
+gasté 2500 en supermercado | 2500 | ARS | groceries | 0
+uber 12.50 usd ayer | 12.50 | USD | transport | 1
+$ 1.234,56 farmacia | 1234.56 | ARS | health | 0
+pan 12.5 | 12.5 | ARS | groceries | 0
+pan 12,5 | 12.5 | ARS | groceries | 0
+$500 café | 500 | ARS | dining | 0
+$500.- pan | 500 | ARS | groceries | 0
+500 pesos de nafta | 500 | ARS | transport | 0
+500$ taxi | 500 | ARS | transport | 0
+Pagué $15.000 de luz | 15000 | ARS | utilities | 0
+1.500 verdulería | 1500 | ARS | groceries | 0
+1.234.567,89 alquiler | 1234567.89 | ARS | home | 0
+alquiler 350.000 | 350000 | ARS | home | 0
+cena 45 euros hace 3 días | 45 | EUR | dining | 3
+cena €45 | 45 | EUR | dining | 0
+45€ cena | 45 | EUR | dining | 0
+hotel u$s 120 | 120 | USD | travel | 0
+hotel US$120,50 | 120.50 | USD | travel | 0
+usd500 hotel | 500 | USD | travel | 0
+500usd hotel | 500 | USD | travel | 0
+20 dólares netflix | 20 | USD | subscriptions | 0
+500 en dólares de libros | 500 | USD | leisure | 0
+R$ 80 en playa | 80 | BRL | other | 0
+80 reais almuerzo | 80 | BRL | dining | 0
+100 pesos mexicanos tacos | 100 | MXN | dining | 0
+3000 pesos chilenos metro | 3000 | CLP | transport | 0
+ars 4500 carne | 4500 | ARS | groceries | 0
+15 lucas de nafta | 15000 | ARS | transport | 0
+nafta 20 mil anteayer | 20000 | ARS | transport | 2
+20mil super | 20000 | ARS | groceries | 0
+1,5 mil verdura | 1500 | ARS | groceries | 0
+15k ropa | 15000 | ARS | clothing | 0
+1.5k nafta | 1500 | ARS | transport | 0
+2 millones alquiler | 2000000 | ARS | home | 0
+gasté mil en pan | 1000 | ARS | groceries | 0
+dos mil quinientos en pan | 2500 | ARS | groceries | 0
+quinientos pesos de fruta | 500 | ARS | groceries | 0
+treinta y cinco dólares de spotify | 35 | USD | subscriptions | 0
+ciento veinte euros en zapatillas | 120 | EUR | clothing | 0
+cinco pesos de pan | 5 | ARS | groceries | 0
+pan cien | 100 | ARS | groceries | 0
+farmacia mil doscientos | 1200 | ARS | health | 0
+un café 900 | 900 | ARS | dining | 0
+una pizza 8000 | 8000 | ARS | dining | 0
+2 cafés $500 | 500 | ARS | dining | 0
+3 empanadas 900 pesos | 900 | ARS | dining | 0
+2 kg de pollo 4500 | 4500 | ARS | groceries | 0
+500g de queso 3200 | 3200 | ARS | groceries | 0
+7up 500 | 500 | ARS | other | 0
+pan - 500 | 500 | ARS | groceries | 0
+pan: 500 | 500 | ARS | groceries | 0
+pan (500) | 500 | ARS | groceries | 0
+pan 500! | 500 | ARS | groceries | 0
+pan, 500. | 500 | ARS | groceries | 0
+Gasté: $2.350,50 en el chino | 2350.50 | ARS | groceries | 0
+PAGUÉ 3000 DE INTERNET | 3000 | ARS | utilities | 0
+el lunes pagué 3000 de luz | 3000 | ARS | utilities | 4
+el viernes super 9000 | 9000 | ARS | groceries | 7
+sábado pasado cine 6000 | 6000 | ARS | leisure | 6
+anoche birra 4000 | 4000 | ARS | dining | 1
+antes de ayer peaje 700 | 700 | ARS | transport | 2
+hace una semana veterinaria 12000 | 12000 | ARS | pets | 7
+hace dos semanas dentista 40000 | 40000 | ARS | health | 14
+hace 10 días colegio 90000 | 90000 | ARS | education | 10
+hoy subte 650 | 650 | ARS | transport | 0
+esta mañana desayuno 3500 | 3500 | ARS | dining | 0
+ayer a la noche cena 15000 | 15000 | ARS | dining | 1
+500 el 12 | 500 | ARS | other | 1
+regalo 5000 el 12 de febrero | 5000 | ARS | gifts | 29
+12/03 super 4500 | 4500 | ARS | groceries | 1
+super 4500 12/03/2026 | 4500 | ARS | groceries | 1
+super 4500 12/03/26 | 4500 | ARS | groceries | 1
+super 4500 2026-03-10 | 4500 | ARS | groceries | 3
+10-03-2026 multa 30000 | 30000 | ARS | taxes | 3
+1 de marzo alquiler 300000 | 300000 | ARS | home | 12
+a las 5 taxi 900 | 900 | ARS | transport | 0
+taxi 900 a las 22:30 | 900 | ARS | transport | 0
+almuerzo 13hs 7500 | 7500 | ARS | dining | 0
+cafe 0,50 | 0.50 | ARS | dining | 0
+cafe 0.5 euros | 0.5 | EUR | dining | 0
+pan １２ | 12 | ARS | groceries | 0
+gasté 1​2​0 en pan | 120 | ARS | groceries | 0
+peluquería 6500 | 6500 | ARS | beauty | 0
+seguro del auto 45.300,75 | 45300.75 | ARS | taxes | 0
+flores 3.000 | 3000 | ARS | gifts | 0
+monotributo 26.600,10 | 26600.10 | ARS | taxes | 0
+curso de inglés 18.000 | 18000 | ARS | education | 0
+covid19 test 5000 | 5000 | ARS | other | 0
+gasté 999999999 en todo | 999999999 | ARS | other | 0
+"""
+ENGLISH = """
+coffee 4.50 | 4.50 | USD | dining | 0
+coffee 4.50 yesterday | 4.50 | USD | dining | 1
+spent $12 on lunch | 12 | USD | dining | 0
+paid $1,200.00 rent | 1200.00 | USD | home | 0
+rent 1,200 | 1200 | USD | home | 0
+$1,234,567.89 house | 1234567.89 | USD | other | 0
+groceries 85.3 | 85.3 | USD | groceries | 0
+groceries 85 dollars | 85 | USD | groceries | 0
+twenty five dollars on lunch | 25 | USD | dining | 0
+twenty-five dollars on lunch | 25 | USD | dining | 0
+five bucks coffee | 5 | USD | dining | 0
+one hundred and twenty dollars shoes | 120 | USD | clothing | 0
+two thousand dollars flight | 2000 | USD | travel | 0
+2k flight | 2000 | USD | travel | 0
+gas 40 last night | 40 | USD | transport | 1
+dinner 60 eur 3 days ago | 60 | EUR | dining | 3
+a week ago dentist 200 | 200 | USD | health | 7
+£20 pub | 20 | GBP | dining | 0
+20 pounds pub | 20 | GBP | dining | 0
+movie 15 on saturday | 15 | USD | leisure | 6
+uber 18.75 last monday | 18.75 | USD | transport | 4
+bought books for 30 | 30 | USD | leisure | 0
+03/12 parking 8 | 8 | USD | transport | 1
+march 1st rent $1500 | 1500 | USD | home | 12
+rent $1500 on march 1, 2026 | 1500 | USD | home | 12
+2 coffees $9 | 9 | USD | dining | 0
+pharmacy 22.10 today | 22.10 | USD | health | 0
+vet $75 | 75 | USD | pets | 0
+spotify 10.99 | 10.99 | USD | subscriptions | 0
+taxi 15 at 5pm | 15 | USD | transport | 0
+haircut $35 this morning | 35 | USD | beauty | 0
+"""
+ELSEWHERE = [
+    (MX, "tacos 1,500", "1500", "MXN"),
+    (MX, "tacos $1,500.50", "1500.50", "MXN"),
+    (ES, "cena 1.500,50", "1500.50", "EUR"),
+    (ES, "cena 1.500", "1500", "EUR"),
+    (GB, "lunch 12.50", "12.50", "GBP"),
+    (GB, "rent £1,250", "1250", "GBP"),
+]
+# text | why
+QUESTIONS = """
+gasté -5 | number
+pan -500 | number
+pan $-500 | number
+-$500 pan | number
+pan −500 | number
+1e9 | number
+gasté 1e9 en pan | number
+12,5,5 | number
+pan 12.5.5 | number
+pan 1.23.456 | number
+pan 1,234,56 | number
+pan 1.2345 | number
+pan 1.234,567 | number
+pan 1,500 | number
+pan 1'500 | number
+pan 1 500 | number
+pan 0500 | number
+pan 00 | number
+pan .50 | number
+pan $.50 | number
+pan 5² | number
+pan ½ | number
+pan ①② | number
+pan ١٢ | number
+pan १२ | number
+pan \u202e005\u202c | number
+pan 5️⃣0️⃣ | number
+pan 500-600 | number
+pan 500+300 | number
+pan 3x500 | number
+pan 500x3 | number
+pan 500 x 3 | number
+pan 500/2 | number
+pan #500 | number
+1/2 kg pan 800 | number
+2 mil 500 pan | number
+2 mil quinientos pan | number
+dos mil y pan cien mil mil | number
+0,00 | size
+pan 0 | size
+pan $0.00 | size
+pan 99999999999 | number
+pan 4111111111111111 | number
+pan 20.000.000.000 | size
+pan | amount
+compré pan | amount
+dos cafés | amount
+una luca | amount
+pan 2kg | amount
+pan 500 y leche 300 | several
+2 cafés 500 | several
+entre 500 y 600 | number
+pagué con 1000 y me dieron 200 | income
+pan cien y leche 300 | several
+pan 500 cada uno | spread
+pan 500 c/u | spread
+tele 6 cuotas de 50000 | spread
+netflix 5000 por mes | spread
+cena 8000 por persona | spread
+cena 8000 con 10% de propina | number
+500 y medio | spread
+usd uber 12.50 | currency
+compré dólares 50000 | currency
+usd 50 euros | currency
+cobré 5000 | income
+me devolvieron 500 | income
+vendí la bici 90000 | income
+no gasté 500 | not
+casi gasto 500 | not
+voy a gastar 500 | not
+presupuesto 5000 | not
+mañana gasto 500 | future
+super 4500 2026-12-31 | future
+ayer o anteayer pan 500 | days
+gasté 1000000000 en todo | number
+"""
+ORDERS = [
+    ("total del mes", "total", date(2026, 3, 1), date(2026, 4, 1)),
+    ("Total", "total", date(2026, 3, 1), date(2026, 4, 1)),
+    ("¿cuánto gasté este mes?", "total", date(2026, 3, 1), date(2026, 4, 1)),
+    ("cuanto gaste hoy", "total", TODAY, date(2026, 3, 14)),
+    ("total de ayer", "total", date(2026, 3, 12), TODAY),
+    ("total de la semana", "total", date(2026, 3, 9), date(2026, 3, 16)),
+    ("total de febrero", "total", date(2026, 2, 1), date(2026, 3, 1)),
+    ("total de diciembre", "total", date(2025, 12, 1), date(2026, 1, 1)),
+    ("total mes pasado", "total", date(2026, 2, 1), date(2026, 3, 1)),
+    ("total del año", "total", date(2026, 1, 1), date(2027, 1, 1)),
+    ("how much did I spend this month?", "total", date(2026, 3, 1), date(2026, 4, 1)),
+    ("month total please", None, None, None),
+    ("total for last month", "total", date(2026, 2, 1), date(2026, 3, 1)),
+    ("borrar último", "undo", TODAY, TODAY),
+    ("Borrar el último gasto", "undo", TODAY, TODAY),
+    ("delete last", "undo", TODAY, TODAY),
+    ("undo", "undo", TODAY, TODAY),
+    ("exportar", "export", date(2026, 3, 1), date(2026, 4, 1)),
+    ("exportar febrero", "export", date(2026, 2, 1), date(2026, 3, 1)),
+    ("export january 2026", "export", date(2026, 1, 1), date(2026, 2, 1)),
+    ("excel", "export", date(2026, 3, 1), date(2026, 4, 1)),
+    ("ayuda", "help", TODAY, TODAY),
+    ("Hola!", "help", TODAY, TODAY),
+    ("help", "help", TODAY, TODAY),
+]
+
+
+def rows(table: str) -> list[tuple[str, ...]]:
+    return [tuple(cell.strip() for cell in line.split("|")) for line in table.strip().splitlines()]
+
+
+CERTAIN = [(AR, *row) for row in rows(SPANISH)] + [(US, *row) for row in rows(ENGLISH)]
+
+
+@pytest.mark.parametrize(
+    ("region", "text", "amount", "currency", "category", "ago"),
+    CERTAIN,
+    ids=[f"{at:03}" for at in range(len(CERTAIN))],
+)
+def test_an_expense_is_read(
+    region: object, text: str, amount: str, currency: str, category: str, ago: str
+) -> None:
+    spent = read(text, TODAY, region)  # type: ignore[arg-type]  # pytest's tables are untyped
+    assert isinstance(spent, Spent), spent
+    told = (spent.amount, spent.currency, spent.category, (TODAY - spent.on).days)
+    assert told == (Decimal(amount), currency, category, int(ago))
+
+
+@pytest.mark.parametrize(("region", "text", "amount", "currency"), ELSEWHERE)
+def test_numbers_are_read_as_the_country_writes_them(
+    region: object, text: str, amount: str, currency: str
+) -> None:
+    spent = read(text, TODAY, region)  # type: ignore[arg-type]  # pytest's tables are untyped
+    assert isinstance(spent, Spent)
+    assert (spent.amount, spent.currency) == (Decimal(amount), currency)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), rows(QUESTIONS), ids=[f"{at:03}" for at in range(len(rows(QUESTIONS)))]
+)
+def test_a_doubt_is_asked_about(text: str, why: str) -> None:
+    text = text.replace("\\u202e", "\u202e").replace("\\u202c", "\u202c")
+    asked = read(text, TODAY, AR)
+    assert isinstance(asked, Question), asked
+    assert asked.why == why
+
+
+@pytest.mark.parametrize(("text", "wish", "since", "until"), ORDERS)
+def test_an_order_is_told_from_an_expense(
+    text: str, wish: str | None, since: date, until: date
+) -> None:
+    found = read(text, TODAY, AR)
+    if wish is None:
+        assert isinstance(found, Question)
+        return
+    assert isinstance(found, Order), found
+    assert (found.wish, found.since, found.until) == (wish, since, until)
+
+
+def test_there_are_enough_phrases() -> None:
+    assert len(CERTAIN) + len(ELSEWHERE) + len(rows(QUESTIONS)) + len(ORDERS) >= 150
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 4096, "5 " * 2048, "a" * 4096, "-" * 4096, "1," * 2048, "mil " * 1024]
+)
+def test_four_thousand_characters_are_answered_with_a_question(text: str) -> None:
+    assert isinstance(read(text, TODAY, AR), Question)
+
+
+@given(st.text(max_size=80))
+@example("gasté \u0130 500")
+@example("\ud800 5")
+@example("5\u0660")
+def test_any_text_is_read_without_an_accident(text: str) -> None:
+    found = read(text, TODAY, AR)
+    if isinstance(found, Spent):
+        assert 0 < found.amount < 1_000_000_000
+        assert found.amount == round(found.amount, 2)
+
+
+@given(
+    st.integers(1, 99_999_999),
+    st.sampled_from(["gasté {} en pan", "pan {}", "$ {} pan", "{} pesos de pan"]),
+)
+def test_what_is_written_the_usual_way_comes_back_exactly(cents: int, frame: str) -> None:
+    whole, rest = divmod(cents, 100)
+    amount = Decimal(cents) / 100
+    for written in (f"{whole},{rest:02}", f"{whole:,}".replace(",", ".") + f",{rest:02}"):
+        found = read(frame.format(written), TODAY, AR)
+        assert isinstance(found, Spent)
+        assert found.amount == amount
+
+
+def test_a_description_keeps_what_matters() -> None:
+    spent = read("Ayer gasté $ 2.500 en el almuerzo con Ana", TODAY, AR)
+    assert isinstance(spent, Spent)
+    assert spent.description == "almuerzo con Ana"
+
+
+@pytest.mark.parametrize(
+    ("user_id", "wa_id", "country"),
+    [
+        ("AR.1000000000000001", None, "AR"),
+        (None, "5491100000001", "AR"),
+        (None, "5215500000001", "MX"),
+        (None, "59899000001", "UY"),
+        (None, "15550001111", "US"),
+        ("US.ENT.100", "5491100000001", "US"),
+        ("ZZ.1", "34600000001", "ES"),
+        (None, None, "AR"),
+        (None, "999", "AR"),
+    ],
+)
+def test_a_person_is_somewhere(user_id: str | None, wa_id: str | None, country: str) -> None:
+    assert region_of(user_id, wa_id).country == country
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("gasté 2500 en supermercado", "es"),
+        ("spent 20 on lunch", "en"),
+        ("uber 12.50 usd", "es"),
+        ("delete last", "en"),
+        ("total del mes", "es"),
+    ],
+)
+def test_a_person_is_answered_in_their_language(text: str, language: str) -> None:
+    assert language_of(text, AR) == language
