@@ -84,6 +84,7 @@ def _program() -> Any:
         outbox,
         queues,
         recurring,
+        serve,
         top,
         work,
         workers,
@@ -91,7 +92,7 @@ def _program() -> Any:
     from relevo.cli.terminal import Verbs
 
     root = Verbs("Signed webhook, durable job, effect outside, once.")
-    for module in (work, database, doctor, look, top):
+    for module in (serve, work, database, doctor, look, top):
         module.add_to(root)
     for group in (jobs, queues, dead, effects, flows, breakers, workers):
         root.add(group.group)

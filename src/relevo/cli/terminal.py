@@ -243,7 +243,7 @@ def clean(text: str) -> str:
 
 def say(text: str) -> None:
     """One line on standard error."""
-    line = " ".join(discreet(text).split())
+    line = " ".join((text if isinstance(text, AsIs) else discreet(text)).split())
     # A closed standard error is no reason to fail differently.
     try:
         sys.stderr.write(f"relevo: {line}\n")

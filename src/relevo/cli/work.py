@@ -66,7 +66,7 @@ async def work(
         raise SettingsError("the apps have no worker and no listener, so there is nothing to serve")
     many = concurrency or settings.concurrency
     stop = asyncio.Event()
-    _stop_on_signals(stop)
+    stop_on_signals(stop)
     async with engine:
         names = ", ".join(queues[:5]) + (f" and {len(queues) - 5} more" if len(queues) > 5 else "")
         say(f"serving {names} on {engine.store.url}, {many} jobs at once")
@@ -89,7 +89,8 @@ async def work(
     return OK
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """The first signal stops politely, the second at once."""
     loop = asyncio.get_running_loop()
 
     def stopping(number: int) -> None:

@@ -1,0 +1,129 @@
+"""relevo serve, relevo up: HTTP alone, or everything in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relevo.cli.terminal import OK, AppOption, AsIs, Terminal, Verbs, hide_password, say
+from relevo.cli.work import stop_on_signals
+from relevo.engine import Relevo
+from relevo.errors import SettingsError
+from relevo.telemetry import start_logging
+
+if TYPE_CHECKING:
+    from relevo.app import App
+
+SIMULATORS_PORT = 8701
+
+Host = Annotated[
+    str | None, typer.Option("--host", help="The address to listen on; otherwise RELEVO_HOST.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65_535, help="The port; otherwise RELEVO_PORT."),
+]
+Simulators = Annotated[
+    bool, typer.Option("--simulators", help="Pretend the providers, on 127.0.0.1:8701.")
+]
+
+
+def add_to(root: Verbs) -> None:
+    """Hang the verbs under the program."""
+    root.verb("serve")(serve)
+    root.verb("up")(up)
+
+
+async def serve(
+    terminal: Terminal, app: AppOption = None, host: Host = None, port: Port = None
+) -> int:
+    """Serve HTTP alone: webhooks, the apps' sites, the API and the dashboard.
+
+    The jobs are for `relevo work`, elsewhere. The first SIGTERM or SIGINT stops politely.
+    """
+    return await _run(terminal, app, host, port, is_working=False)
+
+
+async def up(
+    terminal: Terminal,
+    apps: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[APP]…", help="Apps; otherwise RELEVO_APPS."),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    simulators: Simulators = False,
+) -> int:
+    """Run everything in one process: HTTP, workers, upkeep, pollers and schedules.
+
+    An embedded store is brought up to date by itself.
+    """
+    if not simulators:
+        return await _run(terminal, apps, host, port, is_working=True)
+    # By name and only here: what runs in production does not know them.
+    pretended = importlib.import_module("relevo.simulators")
+    async with pretended.running(port=SIMULATORS_PORT) as world:
+        os.environ.update(pretended.environment(world.base))
+        say(AsIs(f"pretending the providers at {world.base}; effects at {world.base}/ledger"))
+        return await _run(terminal, apps, host, port, is_working=True, world=world)
+
+
+async def _run(
+    terminal: Terminal,
+    names: list[str] | None,
+    host: str | None,
+    port: int | None,
+    *,
+    is_working: bool,
+    world: Any = None,
+) -> int:
+    try:
+        from relevo.ingress.server import check_host, listen, serving
+    except ImportError as error:
+        raise SettingsError(f"{error}: pip install 'relevo[web]'") from error
+    settings = terminal.settings
+    apps = terminal.apps(names)
+    if not apps:
+        raise SettingsError("no app to serve: name one as module:attribute, or set RELEVO_APPS")
+    host = host or settings.host
+    check_host(host, settings.admin_password is not None)
+    start_logging(settings.log_level, settings.log_format)
+    hide_password(terminal.database or "")
+    engine = Relevo(
+        terminal.store(),
+        apps=apps,
+        database=terminal.database,
+        keep_dead=settings.keep_dead,
+        spool=settings.spool,
+    )
+    front = engine.asgi()
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    listener = listen(host, settings.port if port is None else port)
+    with listener:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(engine)
+            grace = settings.grace.total_seconds()
+            url = await stack.enter_async_context(serving(front, listener, grace=grace))
+            if world is not None:
+                world.target = url
+            say(AsIs(f"{_named(apps)} at {url}, on {engine.store.url}"))
+            if is_working and engine.wants():
+                await engine.work(
+                    concurrency=settings.concurrency,
+                    lease=settings.lease,
+                    grace=settings.grace,
+                    budget=settings.budget,
+                    stop=stop,
+                )
+            await stop.wait()
+    return OK
+
+
+def _named(apps: list[App]) -> str:
+    return ", ".join(app.name for app in apps)

@@ -1,0 +1,195 @@
+"""Server: uvicorn on httptools, with the limits that neither has of itself.
+
+Whoever sends a head too long, too slow or not HTTP at all is told so once and hung up on, before
+any application sees a byte of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from relevo.errors import SettingsError
+from relevo.ingress.reply import Reply, error
+from relevo.telemetry import log
+
+HEAD_BYTES = 65_536
+HEAD_LINES = 100
+URL_BYTES = 8_192
+HEAD_SECONDS = 10.0
+BODY_SECONDS = 35.0  # a door gives up at 30; this is for everything else
+KEEP_ALIVE = 65  # longer than the usual proxy keeps an idle connection
+
+BAD = error(400, "bad_request", close=True)
+LONG_URL = error(414, "url_too_long", close=True)
+LONG_HEAD = error(431, "headers_too_large", close=True)
+SLOW = error(408, "too_slow", close=True)
+
+
+class _Excess(Exception):
+    """Stops the parser in the middle of a head."""
+
+
+class Guarded(HttpToolsProtocol):
+    """One connection, within bounds."""
+
+    _since = 0.0  # when it was last our turn to hear something
+    _is_heading = False
+    _heard = 0
+    _refusal = BAD
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._since = self.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        if self._heard == 0:
+            self._since = self.loop.time()
+        self._heard += len(data)
+        super().data_received(data)
+        # A single line may be endless, and the parser tells of it only when it ends.
+        if self._is_heading and self._heard > HEAD_BYTES and not self.transport.is_closing():
+            self._refusal = LONG_URL if not self.headers and not self.url else LONG_HEAD
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_heading = True
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > URL_BYTES:
+            self._refusal = LONG_URL
+            raise _Excess
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > HEAD_LINES or len(name) + len(value) > HEAD_BYTES:
+            self._refusal = LONG_HEAD
+            raise _Excess
+
+    def on_headers_complete(self) -> None:
+        if sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            self._refusal = LONG_HEAD
+            raise _Excess
+        super().on_headers_complete()
+        self._is_heading = False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._heard = 0
+
+    def send_400_response(self, msg: str) -> None:
+        """Whatever the parser does not understand, or we will not hear to its end."""
+        self.refuse(self._refusal)
+
+    def refuse(self, reply: Reply) -> None:
+        head = [STATUS_LINE[reply.status]]
+        for name, value in (*self.server_state.default_headers, *reply.headers):
+            head += [name, b": ", value, b"\r\n"]
+        self.transport.write(b"".join([*head, b"\r\n", reply.body]))
+        self.transport.close()
+
+    def look(self, now: float) -> None:
+        """Hang up on whoever takes too long to say what they want."""
+        cycle: Any = self.cycle  # None until the first request
+        is_waiting = cycle is None or cycle.response_complete
+        if is_waiting and self._heard == 0:
+            if cycle is None and now - self._since > HEAD_SECONDS:
+                self.transport.close()
+        elif self._is_heading and now - self._since > HEAD_SECONDS:
+            self.refuse(SLOW)
+        elif not is_waiting and cycle.more_body and now - self._since > BODY_SECONDS:
+            if cycle.response_started:
+                self.transport.close()
+            else:
+                self.refuse(SLOW)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's own, but for signals, which are whoever's who runs us."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Guarded) and not connection.transport.is_closing():
+                    connection.look(now)
+        return await super().on_tick(counter)
+
+
+def check_host(host: str, has_password: bool) -> None:
+    """Without a login only this machine may come in."""
+    if not has_password and not _is_loopback(host):
+        raise SettingsError(
+            f"RELEVO_HOST is {host}, which others can reach, and RELEVO_ADMIN_PASSWORD is not set: "
+            "set one, or listen on 127.0.0.1"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; SettingsError when the address cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as trouble:
+        raise SettingsError(f"cannot listen on {host}:{port}: {trouble.strerror}") from trouble
+    return made
+
+
+@asynccontextmanager
+async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> AsyncGenerator[str]:
+    """Serve an ASGI application while the block runs; gives its address.
+
+    The application's lifespan is the caller's affair. Calls under way may end within `grace`.
+    """
+    errors = logging.getLogger("uvicorn.error")
+    errors.handlers, errors.propagate = log.handlers, not log.handlers
+    errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
+    config = uvicorn.Config(
+        app,
+        http=Guarded,
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(grace)),
+    )
+    server = Server(config)
+    running = asyncio.create_task(server.serve([listener]), name="relevo-server")
+    try:
+        while not server.started:
+            if running.done():
+                await running
+            await asyncio.sleep(0.01)
+        host, port = listener.getsockname()[:2]
+        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    finally:
+        server.should_exit = True
+        await running
