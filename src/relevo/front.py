@@ -8,15 +8,16 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from relevo.errors import RelevoError, StoreError
+from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.gate import Gate
 from relevo.ingress.reply import Receive, Reply, Scope, Send, error, send_reply
 from relevo.ingress.spool import Spool, spool_path
-from relevo.route import Site
+from relevo.settings import Settings
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
+    from relevo.web import Web
 
 HEALTH_SECONDS = 1.0
 HEALTH_PATIENCE = 2.0
@@ -40,28 +41,29 @@ class Front:
         self.gate = Gate(engine, None if path is None else Spool(engine, path))
         self._is_started = False
         self._starting = asyncio.Lock()
-        sites = [site for app in engine.apps for site in app.sites]
-        self._sites = sorted(sites, key=lambda site: len(site.prefix), reverse=True)
-        self._built: dict[Site, Any] = {}
-        self._rest: Any = None
+        self._parts: list[tuple[str, Any]] | None = None  # by prefix, longest first
         self._health: tuple[float, Reply] = (0.0, NOT_READY)
 
     # life
 
     async def start(self) -> None:
-        """Read the secrets and build the sites; the engine does it when it opens."""
+        """Read the secrets and build the sites, so that mistakes show before the first call.
+
+        The engine does it when it opens, if it was asked for its application before.
+        """
+        await self._open_gate()
+        self._elsewhere("")
+
+    async def _open_gate(self) -> None:
         async with self._starting:
-            if self._is_started:
-                return
-            await self.gate.start()
-            for site in self._sites:
-                self._built[site] = site.build(self._engine)
-            self._rest = _rest(self._engine)
-            self._is_started = True
+            if not self._is_started:
+                await self.gate.start()
+                self._is_started = True
 
     async def stop(self) -> None:
         if self._is_started:
             self._is_started = False
+            self._parts = None
             await self.gate.stop()
 
     # ASGI
@@ -90,7 +92,7 @@ class Front:
         """Mounted without a lifespan of our own, the first call finds us not yet started."""
         if self._engine.is_open:
             try:
-                await self.start()
+                await self._open_gate()
                 return True
             except RelevoError as trouble:
                 log.error("the doors stay closed: %s", trouble)
@@ -101,10 +103,12 @@ class Front:
         return False
 
     def _elsewhere(self, path: str) -> Any:
-        for site in self._sites:
-            if path == site.prefix or path.startswith(f"{site.prefix}/"):
-                return self._built[site]
-        return self._rest
+        if self._parts is None:
+            self._parts = sorted(_parts(self._engine), key=lambda part: -len(part[0]))
+        for prefix, part in self._parts:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return part
+        return _nothing
 
     async def _state(self, path: str) -> Reply:
         if path == "/ready":
@@ -157,20 +161,33 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1008})
 
 
-def _rest(engine: Relevo) -> Any:
-    """The API and the dashboard, where what they need is installed."""
+def _parts(engine: Relevo) -> list[tuple[str, Any]]:
+    """Every prefix and the ASGI application behind it."""
     parts = [
-        (prefix, importlib.import_module(name).build(engine))
-        for prefix, name in (("/api", "relevo.api"), ("", "relevo.dashboard"))
-        if find_spec(name) is not None and hasattr(importlib.import_module(name), "build")
+        (site.prefix, site.build(engine), app.name if site.title else None)
+        for app in engine.apps
+        for site in app.sites
+    ]
+    if find_spec("starlette") is None:
+        if any(app for _, _, app in parts):
+            raise SettingsError("pages for people need the web: pip install 'relevo[web]'")
+        return [(prefix, built) for prefix, built, _ in parts]
+    from relevo.web import Web
+
+    web = Web(engine, Settings.read())
+    doors = web.doors()
+    return [
+        *((prefix, web.guard(built, of=app) if app else built) for prefix, built, app in parts),
+        *((prefix, doors) for prefix in ("/login", "/logout", "/static")),
+        *_rooms(engine, web),
     ]
 
-    async def rest(scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        for prefix, part in parts:
-            if not prefix or path == prefix or path.startswith(f"{prefix}/"):
-                await part(scope, receive, send)
-                return
-        await _nothing(scope, receive, send)
 
-    return rest
+def _rooms(engine: Relevo, web: Web) -> list[tuple[str, Any]]:
+    """The API and the dashboard."""
+    found: list[tuple[str, Any]] = []
+    for prefix, name in (("/api", "relevo.api"), ("", "relevo.dashboard")):
+        build = getattr(importlib.import_module(name), "build", None)
+        if build is not None:
+            found.append((prefix, build(engine, web)))
+    return found

@@ -83,7 +83,8 @@ async def _run(
     world: Any = None,
 ) -> int:
     try:
-        from relevo.ingress.server import check_host, listen, serving
+        from relevo.ingress.server import listen, serving
+        from relevo.web.auth import check_binding
     except ImportError as error:
         raise SettingsError(f"{error}: pip install 'relevo[web]'") from error
     settings = terminal.settings
@@ -91,7 +92,7 @@ async def _run(
     if not apps:
         raise SettingsError("no app to serve: name one as module:attribute, or set RELEVO_APPS")
     host = host or settings.host
-    check_host(host, settings.admin_password is not None)
+    check_binding(host, settings)
     start_logging(settings.log_level, settings.log_format)
     hide_password(terminal.database or "")
     engine = Relevo(

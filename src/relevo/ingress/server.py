@@ -7,7 +7,6 @@ any application sees a byte of it.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import AsyncGenerator, Generator
@@ -101,13 +100,13 @@ class Guarded(HttpToolsProtocol):
     def look(self, now: float) -> None:
         """Hang up on whoever takes too long to say what they want."""
         cycle: Any = self.cycle  # None until the first request
-        is_waiting = cycle is None or cycle.response_complete
-        if is_waiting and self._heard == 0:
-            if cycle is None and now - self._since > HEAD_SECONDS:
+        took = now - self._since
+        if self._heard == 0:
+            if cycle is None and took > HEAD_SECONDS:
                 self.transport.close()
-        elif self._is_heading and now - self._since > HEAD_SECONDS:
+        elif self._is_heading and took > HEAD_SECONDS:
             self.refuse(SLOW)
-        elif not is_waiting and cycle.more_body and now - self._since > BODY_SECONDS:
+        elif cycle is not None and cycle.more_body and took > BODY_SECONDS:
             if cycle.response_started:
                 self.transport.close()
             else:
@@ -128,22 +127,6 @@ class Server(uvicorn.Server):
                 if isinstance(connection, Guarded) and not connection.transport.is_closing():
                     connection.look(now)
         return await super().on_tick(counter)
-
-
-def check_host(host: str, has_password: bool) -> None:
-    """Without a login only this machine may come in."""
-    if not has_password and not _is_loopback(host):
-        raise SettingsError(
-            f"RELEVO_HOST is {host}, which others can reach, and RELEVO_ADMIN_PASSWORD is not set: "
-            "set one, or listen on 127.0.0.1"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(host: str, port: int) -> socket.socket:
