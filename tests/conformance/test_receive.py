@@ -308,6 +308,37 @@ async def test_keys_lanes_bundles_and_flows_come_with_a_delivery(store: Store) -
     assert (await look(store, child.id)).lane == "l"
 
 
+async def test_flows_come_beside_duplicates(store: Store) -> None:
+    standing = await add(store, key="standing")
+    await receive(store, kept("again"))
+    child = job(lane="l", key="child", thread="t", meta=b"{}", delay=HOUR)
+    parent = job(OTHER, after=(After(child.id),), priority=0)
+    lost = job(key="lost")
+
+    answers = await store.receive(
+        [
+            Arrival(kept("again"), (lost, job(OTHER, after=(After(lost.id),)))),
+            Arrival(kept("flow"), (job(key="standing"), child, parent)),
+            Arrival(kept("flow"), (job(key="lost"),)),
+            Arrival(kept("none")),
+        ]
+    )
+
+    assert [answer.verdict for answer in answers] == [
+        Verdict.DONE,
+        Verdict.NEW,
+        Verdict.DONE,
+        Verdict.NEW,
+    ]
+    assert answers[1].kept.jobs == (standing, child.id, parent.id)
+    assert answers[2].kept.jobs == (standing, child.id, parent.id)
+    assert answers[3].kept.jobs == ()
+    assert await states(store, child.id, parent.id) == [State.SCHEDULED, State.WAITING]
+    found = await look(store, child.id)
+    assert (found.lane, found.key, found.thread, found.meta) == ("l", "child", "t", b"{}")
+    assert await count(store) == 3
+
+
 async def test_a_crowd_with_one_key_is_kept_once(store: Store, handles: Handles) -> None:
     """F43"""
     some = await handles(3)
@@ -538,6 +569,27 @@ async def test_deliveries_are_searched_literally(store: Store) -> None:
     assert await search("[x]*") == {quote}
     assert await search("nothing of the kind") == set()
     assert await listed(store, text="RES-7K2M", state=Keeping.REJECTED) == [in_reason]
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_a_long_search_goes_on_from_page_to_page(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.stores.sqlite.deliveries.WALK", 4)
+    monkeypatch.setattr("relevo.stores.postgres.deliveries.SEARCHED", 4)
+    wanted = await accept(store, kept("first", body=b"needle"))
+    await accept(store, *[kept(f"k{n}") for n in range(10)], *[rejected() for _ in range(3)])
+    wanted += await accept(store, rejected(body=b"needle"), kept("last", body=b"a needle"))
+    read: list[str] = []
+    pages = 0
+    cursor = None
+    while cursor is not None or not pages:
+        found, cursor = await store.deliveries(Letterbox(text="needle"), cursor=cursor)
+        read += [one.id for one in found]
+        pages += 1
+
+    assert read == wanted[::-1]
+    assert 2 < pages < 10
 
 
 async def test_a_body_is_any_bytes(store: Store) -> None:

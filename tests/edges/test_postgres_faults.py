@@ -20,8 +20,8 @@ from asyncpg import exceptions as pg
 
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
-from relevo.job import Ending, NewJob, State
-from relevo.store import DEADLINE, By, Filter, Want
+from relevo.job import Ending, NewJob, State, Verdict
+from relevo.store import DEADLINE, Arrival, By, Filter, Kept, Want
 from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
 from tests.conformance.steps import LEASE, WORK, add, end, job, look, take, take_one
@@ -208,6 +208,33 @@ async def test_a_claim_nobody_heard_of_is_handed_back(server: PostgresServer, pr
 
         assert (lease.id, lease.attempt) == (id, 1)
         assert [run.outcome for run in (await look(store, id)).history] == ["snooze"]
+
+
+async def test_a_delivery_whose_answer_was_lost_is_new_all_the_same(
+    server: PostgresServer, proxy: Proxy
+) -> None:
+    """F09: told that it is a duplicate, a handler would believe that somebody else has done it."""
+    async with opened(proxy.url(server)) as store:
+        came, new = Kept(id=new_id(), source="app:/hook", key="k", answer=b"first"), job()
+        await store.receive([Arrival(Kept(id=new_id(), source="app:/hook", key="warm"))])
+        await proxy.become("deaf")
+        receiving = asyncio.create_task(store.receive([Arrival(came, (new,))]))
+        direct = PostgresStore(store.dsn.replace(str(proxy.port), str(server.port)))
+        await direct.open()
+
+        async def is_kept() -> bool:
+            return await direct.delivered("app:/hook", ["k"]) != [None]
+
+        await eventually(is_kept, 4)
+        await proxy.become("pass")
+        proxy.reset()
+        (answer,) = await receiving
+
+        (kept,) = await direct.delivered("app:/hook", ["k"])
+        await direct.close()
+        assert (answer.verdict, answer.kept.jobs) == (Verdict.NEW, (new.id,))
+        assert kept is not None
+        assert (kept.id, kept.repeats) == (came.id, 0)
 
 
 async def test_connections_reset_all_the_time_lose_and_double_nothing(

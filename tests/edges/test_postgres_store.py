@@ -17,8 +17,9 @@ from sqlalchemy import text as sql_text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from relevo.errors import MisuseError, SchemaMismatch, SettingsError, StoreError
-from relevo.job import Ending, State
-from relevo.store import Filter, Want
+from relevo.ids import new_id
+from relevo.job import Ending, State, Verdict
+from relevo.store import Arrival, By, Filter, Kept, QueueMode, Want
 from relevo.stores.postgres import people, schema
 from relevo.stores.postgres import store as store_module
 from relevo.stores.postgres.address import parse
@@ -564,3 +565,31 @@ async def test_a_search_reads_on_where_it_stopped(
         found += [one.id for one in page.jobs]
 
     assert found == ids[::-1]
+
+
+async def test_a_queue_that_begins_to_drain_meanwhile_takes_no_delivery(
+    store: PostgresStore, raw: Any
+) -> None:
+    """Looked at before, shut when its turn came: nothing of the delivery stays."""
+    first, second, new = delivery(), delivery(), job()
+    await add(store)
+    transaction = raw.transaction()
+    await transaction.start()
+    await store.receive_within(raw, Arrival(first))
+    waiting = asyncio.create_task(store.receive([Arrival(second, (new,))]))
+    while not await raw.fetchval("select count(*) from pg_locks where not granted"):
+        assert not waiting.done()
+        await asyncio.sleep(0.01)
+    await store.set_mode([WORK], QueueMode.DRAINING, By("ann"))
+    await transaction.rollback()
+
+    (answer,) = await waiting
+
+    assert (answer.verdict, answer.kept.id) == (Verdict.CLOSED, second.id)
+    assert await store.delivered("app:/hook", ["k"]) == [None]
+    assert await store.delivery([second.id]) == [None]
+    assert await store.find([new.id]) == [None]
+
+
+def delivery() -> Kept:
+    return Kept(id=new_id(), source="app:/hook", key="k")
