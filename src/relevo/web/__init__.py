@@ -33,16 +33,18 @@ filters `number`, `ago` and `clock` (of milliseconds), `span`, `pretty` (JSON), 
 
 What a request has: `request.state.person` (Person, with its role), `request.state.desk` (a Desk
 that sees what the person may see; use this one, never `relevo.desk`), `request.state.web`.
-`needs("operator")` guards one endpoint; the desk's own verbs check the role anyway. After a POST,
-`go(request, "/jobs", said=_…)` leads back and says what happened. Raise relevo's errors: they
-become a page, or JSON under /api, with the status that fits.
+`needs("operator")` guards one endpoint; the desk's own verbs check the role anyway. A POST reads
+`filled = await form(request)` (`filled["note"]` is "" if it was not sent; `filled.all("id")`), and
+`go(request, "/jobs", said=…)` leads back and says what happened. Raise relevo's errors: they become
+a page, or JSON under /api, with the status that fits.
 
 No inline script or style: the Content-Security-Policy refuses both, style attributes too.
 """
 
 from relevo.web.doors import go, needs, site, visit_of
 from relevo.web.files import Files
+from relevo.web.forms import Form, form
 from relevo.web.room import Room
 from relevo.web.web import Entry, Web
 
-__all__ = ["Entry", "Files", "Room", "Web", "go", "needs", "site", "visit_of"]
+__all__ = ["Entry", "Files", "Form", "Room", "Web", "form", "go", "needs", "site", "visit_of"]

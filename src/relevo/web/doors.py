@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -28,8 +27,9 @@ from relevo.errors import (
     RelevoError,
     StoreError,
 )
+from relevo.web.forms import check_form
 from relevo.web.room import TEMPLATES, Room, say
-from relevo.web.visit import SECRET, SESSION, Visit
+from relevo.web.visit import Visit
 
 if TYPE_CHECKING:
     from relevo.web.web import Web
@@ -50,10 +50,7 @@ HEADERS: Final = {
     "x-frame-options": "DENY",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-BODY_MAX = 1_048_576
 QUERY_MAX = 8_192
-FIELDS_MAX = 1_000
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _RANK = list(Role)
 _TITLES: Final[dict[int, str]] = {
     400: "Wrong request",
@@ -91,7 +88,7 @@ class Guard:
             if visit is None:
                 _check_shape(self.web, asked)
                 visit = await _enter(self.web, asked)
-                receive = await _check_form(visit, asked, receive)
+                receive = await check_form(visit, asked, receive)
             refused = self._refused(visit, asked)
         except (RelevoError, HTTPException) as error:
             if visit is None:
@@ -185,74 +182,6 @@ async def _enter(web: Web, asked: Request) -> Visit:
     if found.is_wrong:
         raise HTTPException(401, "the token is not one of ours, or not any more")
     return visit
-
-
-async def _check_form(visit: Visit, asked: Request, receive: Receive) -> Receive:
-    """Refuse what a page of someone else made this browser send."""
-    if asked.method in _SAFE or visit.by_token:
-        return receive
-    if not _is_browser(asked):
-        return receive
-    if not _is_from_here(asked):
-        raise HTTPException(403, "this was sent by a page of someone else")
-    shown = asked.headers.get("x-csrf-token", "")
-    kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if not shown and kind == "application/x-www-form-urlencoded":
-        body = await _body(receive)
-        try:
-            fields = parse_qs(body.decode("latin-1"), max_num_fields=FIELDS_MAX)
-        except ValueError as error:
-            raise HTTPException(400, f"the form has more than {FIELDS_MAX:,} fields") from error
-        shown = fields.get("csrf", [""])[0]
-        receive = _again(body, receive)
-    if not hmac.compare_digest(shown.encode(errors="replace"), visit.csrf.encode()):
-        raise HTTPException(
-            403, "This form is too old, or came from elsewhere: load the page again."
-        )
-    return receive
-
-
-def _is_browser(asked: HTTPConnection) -> bool:
-    # What no browser sent cannot be forged by a page: the name of who asks is not in a cookie.
-    marks = ("origin", "sec-fetch-site", "sec-fetch-mode")
-    return any(mark in asked.headers for mark in marks) or bool(
-        {SESSION, SECRET} & {*asked.cookies}
-    )
-
-
-def _is_from_here(asked: HTTPConnection) -> bool:
-    site = asked.headers.get("sec-fetch-site")
-    if site is not None and site != "same-origin":
-        return False
-    # "null" is what our own forms send, since we tell browsers to name no referrer.
-    origin = asked.headers.get("origin", "null")
-    return origin == "null" or urlsplit(origin).netloc == asked.headers.get("host", "")
-
-
-async def _body(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise HTTPException(400, "the form was cut off")
-        body += message.get("body", b"")
-        if len(body) > BODY_MAX:
-            raise HTTPException(413, f"the form has more than {BODY_MAX:,} bytes")
-        if not message.get("more_body", False):
-            return bytes(body)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    is_read = False
-
-    async def replay() -> Message:
-        nonlocal is_read
-        if is_read:
-            return await receive()
-        is_read = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
 
 
 def _headed(send: Send) -> Send:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from relevo.web.doors import PLAIN, go, site, visit_of
+from relevo.web.forms import form
 from relevo.web.visit import SESSION
 
 if TYPE_CHECKING:
@@ -46,9 +47,8 @@ async def enter(request: Request) -> Response:
     """Check the form; a new session whatever came before."""
     visit = visit_of(request)
     auth = visit.web.auth
-    form = await request.form(max_files=0, max_fields=20)
-    name, password = str(form.get("name", "")).strip(), str(form.get("password", ""))
-    there = _next(str(form.get("next", "/")))
+    filled = await form(request)
+    name, password, there = filled["name"].strip(), filled["password"], _next(filled["next"])
     address = request.client.host if request.client else "?"
     _ = PLAIN.words(request)
     if auth.is_too_often(name, address):
