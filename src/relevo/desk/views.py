@@ -44,7 +44,7 @@ def view(thing: Any) -> Any:
         case msgspec.Struct():
             fields = {name: getattr(thing, name) for name in thing.__struct_fields__}
             return {
-                name: _moment(value) if _is_moment(name) else view(value)
+                name: _moment(value) if is_moment(name) else view(value)
                 for name, value in fields.items()
             }
         case bytes():
@@ -62,7 +62,8 @@ def view(thing: Any) -> Any:
             return thing
 
 
-def _is_moment(name: str) -> bool:
+def is_moment(name: str) -> bool:
+    """Whether a field of this name holds a moment, in milliseconds."""
     return name.endswith("_at") or name in ("at", "until", "lease_until")
 
 

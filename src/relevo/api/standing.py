@@ -1,0 +1,283 @@
+"""What lives beside jobs: flows, breakers, pollers, schedules, workers, effects, audit, traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
+from relevo.api.jobs import Nothing, Turned
+from relevo.desk import (
+    ACTIONS,
+    BreakerView,
+    FlowRow,
+    FlowView,
+    Reason,
+    RecurringView,
+    Role,
+    Story,
+    What,
+)
+from relevo.store import Audit, Effect, EffectState, WorkerInfo
+
+# flows
+
+
+class SomeFlows(Asked):
+    unfinished: bool = False
+    cursor: Cursor | None = None
+    limit: Limit = 20
+
+
+class OneFlow(Asked):
+    id: str
+
+
+class OneFlowNoted(OneFlow):
+    note: Note = ""
+
+
+class FlowRetry(OneFlowNoted):
+    node: Text | None = None
+
+
+class Nodes(Struct, frozen=True):
+    """Which jobs of a flow were changed."""
+
+    changed: dict[str, bool]
+
+
+async def list_flows(caller: Caller, ask: SomeFlows) -> Page[FlowRow]:
+    """Recent flows, newest first; a page without flows but with a cursor: there are older jobs."""
+    rows, cursor = await caller.desk.flows(
+        unfinished=ask.unfinished, cursor=ask.cursor, limit=ask.limit
+    )
+    return Page(items=rows, cursor=cursor)
+
+
+async def show_flow(caller: Caller, ask: OneFlow) -> FlowView:
+    """A flow by its id, its key, or the id of one of its jobs."""
+    flow = await caller.desk.flow(ask.id)
+    return replace(flow, nodes=[caller.job(node) for node in flow.nodes])
+
+
+async def explain_flow(caller: Caller, ask: OneFlow) -> Page[Reason]:
+    """What each node that has not ended well waits for, why, and what to do."""
+    return Page(items=await caller.desk.explain(await caller.desk.flow(ask.id)))
+
+
+async def cancel_flow(caller: Caller, ask: OneFlowNoted) -> Nodes:
+    """End every live node."""
+    flow = await caller.desk.flow(ask.id)
+    return Nodes(await caller.desk.cancel_flow(flow, caller.person, ask.note))
+
+
+async def retry_flow(caller: Caller, ask: FlowRetry) -> Nodes:
+    """Retry what ended badly and is still needed; with a node, only that one and what it needs."""
+    flow = await caller.desk.flow(ask.id)
+    return Nodes(await caller.desk.retry_flow(flow, caller.person, ask.note, node=ask.node))
+
+
+# breakers
+
+
+class One(Asked):
+    name: str
+
+
+class OneNoted(One):
+    note: Note = ""
+
+
+async def list_breakers(caller: Caller, ask: Nothing) -> Page[BreakerView]:
+    """Every breaker that was ever troubled, open ones first."""
+    return Page(items=await caller.desk.breakers())
+
+
+async def show_breaker(caller: Caller, ask: One) -> BreakerView:
+    """One breaker with its history."""
+    return await caller.desk.breaker(ask.name)
+
+
+async def open_breaker(caller: Caller, ask: OneNoted) -> BreakerView:
+    """Stop calling: jobs are parked until it closes."""
+    return await caller.desk.turn_breaker(ask.name, "open", caller.person, ask.note)
+
+
+async def close_breaker(caller: Caller, ask: OneNoted) -> BreakerView:
+    """Call again, and let the parked jobs go, spread over time."""
+    return await caller.desk.turn_breaker(ask.name, "close", caller.person, ask.note)
+
+
+async def probe_breaker(caller: Caller, ask: OneNoted) -> BreakerView:
+    """Let one job try now."""
+    return await caller.desk.turn_breaker(ask.name, "probe", caller.person, ask.note)
+
+
+# pollers and schedules
+
+
+def _recurring(what: What) -> tuple[Call, ...]:
+    async def find(caller: Caller, ask: Nothing) -> Page[RecurringView]:
+        """Every one of them, by queue and name."""
+        return Page(items=await caller.desk.recurring(what))
+
+    async def show(caller: Caller, ask: One) -> RecurringView:
+        """One, by its name or its job's id."""
+        return await caller.desk.recurring_one(what, ask.name)
+
+    async def pause(caller: Caller, ask: OneNoted) -> Turned:
+        """Switch one off until it is resumed."""
+        return Turned(await caller.desk.pause_recurring(what, ask.name, caller.person, ask.note))
+
+    async def resume(caller: Caller, ask: OneNoted) -> Turned:
+        """Switch one on again."""
+        return Turned(await caller.desk.resume_recurring(what, ask.name, caller.person, ask.note))
+
+    async def run(caller: Caller, ask: OneNoted) -> Turned:
+        """Take a turn now; unchanged when one is being taken."""
+        return Turned(await caller.desk.run_recurring(what, ask.name, caller.person, ask.note))
+
+    return (
+        Call("GET", f"/{what}s", "look", find),
+        Call("POST", f"/{what}s/{{name:path}}/pause", "pause", pause),
+        Call("POST", f"/{what}s/{{name:path}}/resume", "resume", resume),
+        Call("POST", f"/{what}s/{{name:path}}/run", "retry", run),
+        Call("GET", f"/{what}s/{{name:path}}", "look", show),
+    )
+
+
+# workers, effects, audit, traces
+
+
+class SomeEffects(Asked):
+    job: Text | None = None
+    state: tuple[EffectState, ...] = ()
+    text: Text | None = None
+    cursor: Cursor | None = None
+    limit: Limit = 50
+
+
+class OneEffect(Asked):
+    job: str
+    name: str
+
+
+class EffectDenied(OneEffect):
+    note: Note = ""
+
+
+class EffectConfirmed(EffectDenied, kw_only=True):
+    result: Any  # what `once` shall answer with
+
+
+class Decided(Struct, frozen=True):
+    """Whether the job goes on; if not, the fact is written but the job cannot be retried."""
+
+    retried: bool
+
+
+class SomeAudits(Asked):
+    target: Text | None = None
+    cursor: Cursor | None = None
+    limit: Limit = 50
+
+
+class Search(Asked):
+    q: str
+
+
+class Me(Struct, frozen=True):
+    """Who you are, and what you may do."""
+
+    name: str
+    role: Role
+    may: list[str]
+    apps: list[str] | None = None  # null: all of them
+
+
+async def list_workers(caller: Caller, ask: Nothing) -> Page[WorkerInfo]:
+    """Who is alive, and who fell silent within the last day."""
+    return Page(items=await caller.desk.workers())
+
+
+async def list_effects(caller: Caller, ask: SomeEffects) -> Page[Effect]:
+    """The effect ledger, newest first; results masked for viewers."""
+    effects, cursor = await caller.desk.effects(
+        job=ask.job,
+        states=frozenset(ask.state),
+        text=ask.text,
+        cursor=ask.cursor,
+        limit=ask.limit,
+    )
+    return Page(items=[caller.effect(effect) for effect in effects], cursor=cursor)
+
+
+async def show_effect(caller: Caller, ask: OneEffect) -> Effect:
+    """One effect of a job."""
+    return caller.effect(await caller.desk.effect(ask.job, ask.name))
+
+
+async def confirm_effect(caller: Caller, ask: EffectConfirmed) -> Decided:
+    """It did happen, and this came of it: the job goes on with the result."""
+    return Decided(
+        await caller.desk.confirm_effect(ask.job, ask.name, ask.result, caller.person, ask.note)
+    )
+
+
+async def deny_effect(caller: Caller, ask: EffectDenied) -> Decided:
+    """It did not happen: the job goes on and asks for it again with the same key."""
+    return Decided(await caller.desk.deny_effect(ask.job, ask.name, caller.person, ask.note))
+
+
+async def list_audits(caller: Caller, ask: SomeAudits) -> Page[Audit]:
+    """What people did, newest first."""
+    rows, cursor = await caller.desk.audits(target=ask.target, cursor=ask.cursor, limit=ask.limit)
+    return Page(items=rows, cursor=cursor)
+
+
+async def trace(caller: Caller, ask: Search) -> Story:
+    """The whole story of an id, a key, a provider's code, or any text that occurs in it."""
+    story = await caller.desk.trace(ask.q)
+    return replace(
+        story,
+        jobs=[caller.job(job) for job in story.jobs],
+        effects=[caller.effect(effect) for effect in story.effects],
+    )
+
+
+async def me(caller: Caller, ask: Nothing) -> Me:
+    """Who you are, and what you may do."""
+    apps = caller.desk.apps
+    return Me(
+        caller.person.name,
+        caller.person.role,
+        [action for action in ACTIONS if caller.person.may(action)],
+        None if apps is None else sorted(apps),
+    )
+
+
+CALLS = (
+    Call("GET", "/flows", "look", list_flows),
+    Call("GET", "/flows/{id:path}/reasons", "look", explain_flow),
+    Call("POST", "/flows/{id:path}/cancel", "cancel", cancel_flow),
+    Call("POST", "/flows/{id:path}/retry", "retry", retry_flow),
+    Call("GET", "/flows/{id:path}", "look", show_flow),
+    Call("GET", "/breakers", "look", list_breakers),
+    Call("POST", "/breakers/{name:path}/open", "turn_breaker", open_breaker),
+    Call("POST", "/breakers/{name:path}/close", "turn_breaker", close_breaker),
+    Call("POST", "/breakers/{name:path}/probe", "turn_breaker", probe_breaker),
+    Call("GET", "/breakers/{name:path}", "look", show_breaker),
+    *_recurring("poller"),
+    *_recurring("schedule"),
+    Call("GET", "/workers", "look", list_workers),
+    Call("GET", "/effects", "look", list_effects),
+    Call("POST", "/effects/{job}/{name:path}/confirm", "confirm_effect", confirm_effect),
+    Call("POST", "/effects/{job}/{name:path}/deny", "deny_effect", deny_effect),
+    Call("GET", "/effects/{job}/{name:path}", "look", show_effect),
+    Call("GET", "/audit", "look", list_audits),
+    Call("GET", "/trace", "look", trace),
+    Call("GET", "/me", "look", me),
+)
