@@ -97,6 +97,9 @@ async def once(
             if isinstance(error, ProviderUncertain):
                 raise
             raise ProviderUncertain(f"'{name}' may have happened: {_text(error)}") from error
+        if isinstance(error, ProviderUncertain):
+            # The next attempt can tell, or may ask again, so nobody has to decide.
+            raise ProviderUnavailable(f"'{name}' may have happened: {_text(error)}") from error
         raise
     return await _confirm(store, mine, result)
 

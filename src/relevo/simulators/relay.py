@@ -31,7 +31,9 @@ def routes(world: World) -> list[BaseRoute]:
         if request.headers.get("authorization") != f"token {KEY}":
             return _problem(401, "Invalid token", "/docs/errors/401.1-invalid-token")
         if request.path_params["account"] != ACCOUNT:
-            return _problem(403, "Forbidden, wrong account", "/docs/errors/403.1-forbidden-wrong-account")
+            return _problem(
+                403, "Forbidden, wrong account", "/docs/errors/403.1-forbidden-wrong-account"
+            )
         letter: dict[str, Any] = await request.json()
         to: list[dict[str, Any]] = letter.get("recipients") or []
         if fault(request) == "refuse" or len(to) != 1 or "@" not in to[0].get("email", ""):
@@ -45,7 +47,11 @@ def routes(world: World) -> list[BaseRoute]:
             subject=letter.get("subject", ""),
             template=request.path_params.get("template"),
         )
-        answer = {"createdResourceId": sent, "message": "Message has been created", "_links": []}
+        answer: dict[str, Any] = {
+            "createdResourceId": sent,
+            "message": "Message has been created",
+            "_links": [],
+        }
         return JSONResponse(answer, 201, {"location": f"/accounts/{ACCOUNT}/messages/{sent}"})
 
     return [
@@ -55,7 +61,7 @@ def routes(world: World) -> list[BaseRoute]:
 
 
 def _problem(status: int, title: str, type: str) -> Response:
-    problem = {
+    problem: dict[str, Any] = {
         "title": title,
         "status": status,
         "errorCode": 1,

@@ -138,7 +138,7 @@ async def running(world: World | None = None, *, port: int = 0) -> AsyncGenerato
         http=_Protocol,
         ws="none",
         lifespan="off",
-        log_level="error",
+        log_level="critical",  # a connection that was cut on purpose is no error
         access_log=False,
         timeout_graceful_shutdown=1,
     )

@@ -27,6 +27,7 @@ from relevo.simulators.world import World, fault
 
 KEY = "sk_test_relevo_simulator"
 WEBHOOK_SECRET = "whsec_relevo_simulator"  # noqa: S105 - opens nothing but the simulators
+SUBSCRIPTIONS_SECRET = "whsec_relevo_subscriptions"  # noqa: S105 - as above
 API_VERSION = "2026-10-28.endive"
 
 DECLINES = {
@@ -46,6 +47,7 @@ def environment(base: str) -> dict[str, str]:
     return {
         "STRIPE_SECRET_KEY": KEY,
         "STRIPE_WEBHOOK_SECRET": WEBHOOK_SECRET,
+        "SUBSCRIPTIONS_STRIPE_WEBHOOK_SECRET": SUBSCRIPTIONS_SECRET,
         "STRIPE_API_BASE": f"{base}/stripe",
     }
 

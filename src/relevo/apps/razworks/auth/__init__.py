@@ -1,0 +1,8 @@
+"""auth, its table of contents: who registers, and the letter that welcomes them."""
+
+from __future__ import annotations
+
+from relevo.apps.razworks.auth import listeners, workers
+
+WORKERS = [workers.welcome]
+LISTENERS = [listeners.order_welcome]

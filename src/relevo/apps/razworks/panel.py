@@ -1,0 +1,52 @@
+"""razworks for people: who registered, what came of it, and the flow of each recording, live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from relevo import NotFoundError, Relevo
+from relevo.apps.razworks.records import Records
+from relevo.apps.razworks.words import SPANISH
+from relevo.web import Room, site
+
+room = Room(Path(__file__).parent / "templates", SPANISH)
+
+# Where each step of the cortex stands in the drawing: three side by side, then the summary.
+PLACES = {
+    "transcribe": (10, 10),
+    "extract": (10, 70),
+    "classify": (10, 130),
+    "summarise": (300, 70),
+}
+
+
+def build(relevo: Relevo) -> ASGIApp:
+    async def overview(request: Request) -> Response:
+        records = relevo.use(Records)
+        return room.page(
+            request,
+            "razworks.html",
+            people=await records.people(),
+            recordings=await records.recordings(),
+        )
+
+    async def recording(request: Request) -> Response:
+        found = await relevo.use(Records).recording(request.path_params["id"])
+        if found is None or found.flow_id is None:
+            raise NotFoundError("there is no such recording")
+        flow = await request.state.desk.flow(found.flow_id)
+        steps = [(node, *PLACES[node.node]) for node in flow.nodes if node.node in PLACES]
+        return room.page(
+            request,
+            "recording.html",
+            recording=found,
+            steps=steps,
+            is_over=found.understood_at is not None,
+        )
+
+    return site([Route("/razworks", overview), Route("/razworks/recordings/{id}", recording)])

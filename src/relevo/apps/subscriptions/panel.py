@@ -1,0 +1,53 @@
+"""Subscriptions for people: each job with its three flags, what failed for good, and retry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from relevo import NotFoundError, Relevo
+from relevo.apps.subscriptions.queues import AddToList, SaveRow, SendEmail
+from relevo.apps.subscriptions.records import Records
+from relevo.apps.subscriptions.words import SPANISH
+from relevo.store import Audit
+from relevo.web import Room, go, needs, site
+
+room = Room(Path(__file__).parent / "templates", SPANISH)
+
+ORDERS = {"email": SendEmail, "list": AddToList, "spreadsheet": SaveRow}
+
+
+def build(relevo: Relevo) -> ASGIApp:
+    async def overview(request: Request) -> Response:
+        records = relevo.use(Records)
+        return room.page(
+            request,
+            "subscriptions.html",
+            jobs=await records.jobs(),
+            failures=await records.failures(),
+        )
+
+    @needs("operator")
+    async def retry(request: Request) -> Response:
+        """Order an integration again from our own queues; what was done already is not repeated."""
+        job_id, name = request.path_params["job"], request.path_params["integration"]
+        if name not in ORDERS or await relevo.use(Records).job(job_id) is None:
+            raise NotFoundError("there is no such job")
+        receipt = await relevo.enqueue(ORDERS[name](job_id))
+        by = request.state.person.name
+        act = Audit(
+            who=by, verb="subscription retried", target=receipt.id, note=f"{name} of {job_id}"
+        )
+        await relevo.store.audit([act])
+        return go(request, "/subscriptions", said=room.words(request)("Ordered again."))
+
+    return site(
+        [
+            Route("/subscriptions", overview),
+            Route("/subscriptions/{job}/{integration}/retry", retry, methods=["POST"]),
+        ]
+    )

@@ -1,0 +1,56 @@
+"""Orders: publish a subscription to its three integrations, and each of them."""
+
+from __future__ import annotations
+
+from relevo import Command, exponential
+
+BACKOFF = exponential("60s", cap="120s")
+ATTEMPTS = 6  # the first, and WORKERS_MAX_RETRIES by default
+
+
+class PublishJob(
+    Command,
+    queue="subscriptions:stripe:publish",
+    attempts=10,
+    backoff=exponential("1s", cap="1m"),
+    timeout="20s",
+    key="publish:{job_id}",
+):
+    job_id: str
+
+
+class SendEmail(
+    Command,
+    queue="subscriptions:stripe:email",
+    attempts=ATTEMPTS,
+    backoff=BACKOFF,
+    timeout="45s",
+    key="email:{job_id}",
+    breaker="doppler-relay",
+):
+    job_id: str
+
+
+class AddToList(
+    Command,
+    queue="subscriptions:stripe:list",
+    attempts=ATTEMPTS,
+    backoff=BACKOFF,
+    timeout="45s",
+    key="list:{job_id}",
+    breaker="doppler",
+):
+    job_id: str
+
+
+class SaveRow(
+    Command,
+    queue="subscriptions:stripe:spreadsheet",
+    attempts=ATTEMPTS,
+    backoff=BACKOFF,
+    timeout="45s",
+    key="spreadsheet:{job_id}",
+    rate="60/m",  # what Google lets one service account write
+    breaker="google-sheets",
+):
+    job_id: str

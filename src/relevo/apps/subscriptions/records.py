@@ -1,0 +1,111 @@
+"""The jobs of subscriptions and their three flags, and what failed for good."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, DateTime, Integer, String, Text, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from relevo import Relevo
+
+
+class Base(DeclarativeBase):
+    """The tables of subscriptions."""
+
+
+class StripeJob(Base):
+    """One subscription on its way to three integrations; its flags are true once, and stay so."""
+
+    __tablename__ = "stripe_jobs"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    event_id: Mapped[str] = mapped_column(String(255), unique=True)
+    subscription_id: Mapped[str] = mapped_column(String(255))
+    email: Mapped[str] = mapped_column(String(254))
+    name: Mapped[str] = mapped_column(String(200))
+    plan: Mapped[str] = mapped_column(String(200))
+    amount: Mapped[int] = mapped_column(BigInteger)  # in the minor unit
+    currency: Mapped[str] = mapped_column(String(3))
+    email_sent: Mapped[bool] = mapped_column(Boolean, default=False)
+    list_added: Mapped[bool] = mapped_column(Boolean, default=False)
+    list_skipped: Mapped[bool] = mapped_column(Boolean, default=False)  # unsubscribed long ago
+    spreadsheet_saved: Mapped[bool] = mapped_column(Boolean, default=False)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class StripeFailure(Base):
+    """An entry of a stream that failed for good; it was acknowledged, and stays here."""
+
+    __tablename__ = "stripe_job_failures"
+    stream: Mapped[str] = mapped_column(String(100), primary_key=True)
+    entry_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    job_id: Mapped[str] = mapped_column(String(255), index=True)
+    error: Mapped[str] = mapped_column(Text)
+    deliveries: Mapped[int] = mapped_column(Integer)
+    failed_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class Records:
+    """The questions that workers and the panel ask."""
+
+    def __init__(self, relevo: Relevo) -> None:
+        self._relevo = relevo
+
+    async def job(self, id: str) -> StripeJob | None:
+        async with self._relevo.transaction() as tx:
+            return await tx.get(StripeJob, id)
+
+    async def jobs(self, limit: int = 100) -> list[StripeJob]:
+        async with self._relevo.transaction() as tx:
+            found = await tx.scalars(select(StripeJob).order_by(StripeJob.id.desc()).limit(limit))
+            return list(found)
+
+    async def failures(self, limit: int = 100) -> list[StripeFailure]:
+        newest = select(StripeFailure).order_by(StripeFailure.failed_at.desc()).limit(limit)
+        async with self._relevo.transaction() as tx:
+            return list(await tx.scalars(newest))
+
+    async def fail(
+        self, stream: str, entry_id: str, job_id: str, error: str, deliveries: int
+    ) -> None:
+        row = {
+            "stream": stream,
+            "entry_id": entry_id,
+            "job_id": job_id.replace("\0", "\ufffd")[:255],
+            "error": error[:2_000],
+            "deliveries": deliveries,
+            "failed_at": datetime.now(UTC),
+        }
+        async with self._relevo.transaction() as tx:
+            await _add(tx, StripeFailure, row)
+
+    async def mark(self, job_id: str, flag: str) -> None:
+        async with self._relevo.transaction() as tx:
+            await mark(tx, job_id, flag)
+
+
+@asynccontextmanager
+async def open_records(relevo: Relevo) -> AsyncGenerator[Records]:
+    yield Records(relevo)
+
+
+async def add_job(tx: AsyncSession, job: dict[str, Any]) -> bool:
+    """Keep a job; False when its event has one already."""
+    return await _add(tx, StripeJob, {**job, "created_at": datetime.now(UTC)})
+
+
+async def mark(tx: AsyncSession, job_id: str, flag: str) -> None:
+    """Set one of the flags."""
+    await tx.execute(update(StripeJob).where(StripeJob.id == job_id).values({flag: True}))
+
+
+async def _add(tx: AsyncSession, table: type[Base], row: dict[str, Any]) -> bool:
+    is_sqlite = tx.get_bind().dialect.name == "sqlite"
+    insert = sqlite.insert if is_sqlite else postgresql.insert
+    result: Any = await tx.execute(insert(table).values(row).on_conflict_do_nothing())
+    return result.rowcount == 1

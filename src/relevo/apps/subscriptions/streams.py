@@ -1,0 +1,167 @@
+"""The three Redis streams that other programs know: publishing to them, and serving one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from relevo import ProviderRefused, ProviderUncertain, Relevo, StoreUnavailable
+from relevo.apps.subscriptions import records
+from relevo.apps.subscriptions.integrations import Integration, Integrations, effect_id
+from relevo.apps.subscriptions.settings import SubscriptionSettings
+from relevo.bridges.redis_streams import Entry, Stream, publish
+from relevo.outcome import scrub
+from relevo.telemetry import log
+
+STREAMS = ("stripe_jobs_email", "stripe_jobs_list", "stripe_jobs_spreadsheet")
+COUNT = 10
+REST = 2.0  # seconds after Redis did not answer
+TIDY_EVERY = 600.0
+
+
+class Streams:
+    """The way to Redis, if there is one."""
+
+    def __init__(self, redis: Redis | None) -> None:
+        self.redis = redis
+
+    @property
+    def is_configured(self) -> bool:
+        return self.redis is not None
+
+    async def publish(self, job_id: str) -> None:
+        """Tell all three; StoreUnavailable when Redis is away."""
+        if self.redis is None:
+            raise StoreUnavailable("REDIS_HOST is not set")
+        fields = {"job_id": job_id, "ts": str(int(time.time()))}
+        try:
+            await publish(self.redis, dict.fromkeys(STREAMS, fields))
+        except ResponseError as error:
+            # A key of another type, a server out of memory: nothing of it was stored.
+            raise StoreUnavailable(f"Redis refused the streams: {error}") from error
+
+
+@asynccontextmanager
+async def open_streams(relevo: Relevo) -> AsyncGenerator[Streams]:
+    settings = relevo.use(SubscriptionSettings)
+    if not settings.redis_host:
+        yield Streams(None)
+        return
+    redis = Redis(
+        host=settings.redis_host,
+        port=settings.redis_port,
+        password=settings.redis_password,
+        socket_timeout=10,
+        socket_connect_timeout=2,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        yield Streams(redis)
+    finally:
+        await redis.aclose()
+
+
+class StreamWorker:
+    """Serves one stream for one integration until told to stop."""
+
+    def __init__(self, relevo: Relevo, name: str) -> None:
+        settings = relevo.use(SubscriptionSettings)
+        redis = relevo.use(Streams).redis
+        if redis is None:
+            raise StoreUnavailable("REDIS_HOST is not set, so there is no stream to serve")
+        self._relevo = relevo
+        self._records = relevo.use(records.Records)
+        self._worker: Integration = relevo.use(Integrations).named(name)
+        self._pace = settings.paces[name]
+        self._retries = settings.max_retries
+        stream = self._worker.stream
+        self._stream = Stream(
+            redis,
+            stream,
+            group=f"{stream}_group",
+            consumer=f"{socket.gethostname()}-{os.getpid()}",
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        tidy_at = 0.0
+        is_ready = False
+        while not stop.is_set():
+            try:
+                if not is_ready:
+                    await self._stream.ensure()
+                    is_ready = True
+                if time.monotonic() >= tidy_at:
+                    await self._stream.tidy()
+                    tidy_at = time.monotonic() + TIDY_EVERY
+                await self.turn()
+            except (StoreUnavailable, ResponseError) as error:
+                # Away, emptied, or the key is not a stream: look again soon, not at once.
+                is_ready = False
+                log.warning(
+                    "the stream cannot be read",
+                    extra={"worker": self._worker.name, "error": str(error)},
+                )
+                await _rest(stop, REST)
+
+    async def turn(self) -> int:
+        """Serve what is due again, then what is new; answers how many entries that was."""
+        entries = await self._stream.due(self._pace.wait)
+        entries += await self._stream.take(COUNT, 1 if entries else self._pace.read_timeout)
+        await asyncio.gather(*(self._serve(entry) for entry in entries))
+        return len(entries)
+
+    async def _serve(self, entry: Entry) -> None:
+        job_id = entry.text("job_id")
+        facts = {"worker": self._worker.name, "entry": entry.id, "job": job_id[:64]}
+        try:
+            await self._integrate(job_id, entry.deliveries)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the entry stays pending
+            said = scrub(f"{type(error).__name__}: {error}")
+            log.warning("the entry failed", extra=facts | {"error": said})
+            if entry.deliveries <= self._retries and not _is_final(error):
+                return
+            await self._records.fail(self._stream.name, entry.id, job_id, said, entry.deliveries)
+        await self._stream.done([entry.id])
+
+    async def _integrate(self, job_id: str, attempt: int) -> None:
+        job = await self._records.job(job_id) if _is_id(job_id) else None
+        if job is None:
+            raise LookupError("there is no such job")
+        if self._worker.is_job_processed(job):
+            return
+        flag = await self._relevo.once(
+            effect_id(job.id),
+            self._worker.effect,
+            lambda key: self._worker.process_job(job),
+            queue=f"subscriptions:stripe:{self._worker.effect}",
+            attempt=attempt,
+            find=(lambda key: self._worker.look_up(job)) if self._worker.can_look_up else None,
+            repeatable=self._worker.is_repeatable,
+        )
+        await self._records.mark(job.id, flag)
+
+
+def _is_final(error: Exception) -> bool:
+    """Refused for good, or uncertain and left to a person: another try would not help."""
+    return isinstance(error, ProviderRefused | ProviderUncertain)
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == 32 and text.isascii() and text.isalnum()
+
+
+async def _rest(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

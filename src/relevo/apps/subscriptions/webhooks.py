@@ -1,0 +1,78 @@
+"""Stripe calls us: a subscription that was paid becomes a job and its order, in one transaction."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from relevo import Answer, Delivery, Intake, Reject
+from relevo.apps.subscriptions import records
+from relevo.apps.subscriptions.queues import PublishJob
+from relevo.apps.subscriptions.settings import SubscriptionSettings
+from relevo.ids import derived_id
+from relevo.route import Use
+from relevo.signatures import Scheme, stripe
+
+PATH = "/hooks/stripe/subscriptions"
+SUBSCRIBED = ("checkout.session.completed", "checkout.session.async_payment_succeeded")
+PAID = ("paid", "no_payment_required")
+
+_EMAIL = re.compile(r"[^\s@,;<>\"\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z0-9-]{2,63}")
+
+
+def verify(use: Use) -> Scheme:
+    return stripe(use(SubscriptionSettings).webhook_secret)
+
+
+def key(delivery: Delivery) -> str:
+    event_id: Any = delivery.json.get("id")
+    if not isinstance(event_id, str) or not 0 < len(event_id) <= 255:
+        raise Reject(422, "invalid_event_id")
+    return event_id
+
+
+async def subscribed(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> Answer | None:
+    """Anything but a paid subscription is acknowledged and kept, and nothing comes of it."""
+    event = delivery.json
+    if event.get("livemode") is not ctx.use(SubscriptionSettings).livemode:
+        raise Reject(400, "livemode_mismatch")
+    job = _job(event) if event.get("type") in SUBSCRIBED else None
+    if job is not None and await records.add_job(tx, job):
+        await ctx.enqueue(PublishJob(job["id"]))
+    return None
+
+
+def _job(event: dict[str, Any]) -> dict[str, Any] | None:
+    """The row of a subscription; None when the session is not one, or is not paid yet."""
+    try:
+        session: dict[str, Any] = event["data"]["object"]
+        if session["mode"] != "subscription" or session["payment_status"] not in PAID:
+            return None
+        person: dict[str, Any] = session["customer_details"]
+        email, name = person["email"], person.get("name") or ""
+        metadata: dict[str, Any] = session.get("metadata") or {}
+        made: dict[str, Any] = {
+            "id": derived_id(int(event["created"]) * 1000, f"stripe/{event['id']}"),
+            "event_id": event["id"],
+            "subscription_id": session["subscription"],
+            "email": email,
+            "name": name,
+            "plan": metadata.get("plan", ""),
+            "amount": session["amount_total"],
+            "currency": session["currency"],
+        }
+    except (LookupError, TypeError, ValueError) as error:
+        raise Reject(422, "invalid_session") from error
+    texts = [made["subscription_id"], name, made["plan"], made["currency"]]
+    if (
+        not all(isinstance(text, str) and len(text) <= 200 for text in texts)
+        or not isinstance(email, str)
+        or not _EMAIL.fullmatch(email)
+        or re.search(r"[\x00-\x1f\x7f]", name)
+        or type(made["amount"]) is not int
+        or len(made["currency"]) != 3
+    ):
+        raise Reject(422, "invalid_session")
+    return made

@@ -1,0 +1,25 @@
+"""The pages of subscriptions in Spanish."""
+
+SPANISH = {
+    "Subscriptions": "Suscripciones",
+    "Subscriber": "Suscriptor",
+    "Plan": "Plan",
+    "Amount": "Importe",
+    "E-mail": "Correo",
+    "List": "Lista",
+    "Spreadsheet": "Hoja de cálculo",
+    "done": "hecho",
+    "left out": "omitido",
+    "open": "pendiente",
+    "Retry": "Reintentar",
+    "Ordered again.": "Ordenado de nuevo.",
+    "No subscription yet": "Ninguna suscripción aún",
+    "A signed checkout.session.completed from Stripe makes the first.": (
+        "Un checkout.session.completed firmado por Stripe crea la primera."
+    ),
+    "Failed for good": "Fallos definitivos",
+    "Stream": "Stream",
+    "Job": "Trabajo",
+    "Error": "Error",
+    "Tries": "Intentos",
+}

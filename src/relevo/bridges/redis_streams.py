@@ -1,0 +1,121 @@
+"""Redis streams that belong to others: consumer groups, orphans, retries with growing waits.
+
+An entry is taken, worked on, acknowledged. One that fails stays pending and is due again after
+`backoff(deliveries)`, whoever had it: so the work of a consumer that died is taken over by the same
+rule. Nothing here knows what the entries mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from relevo.errors import StoreUnavailable
+
+MAXLEN = 100_000  # entries a stream keeps, about
+IDLE_CONSUMER = 3_600_000  # milliseconds after which an idle consumer without work is removed
+
+
+class Entry(Struct, frozen=True):
+    """One entry of a stream, as bytes came."""
+
+    id: str
+    fields: dict[bytes, bytes]
+    deliveries: int  # this one counted
+
+    def text(self, name: str) -> str:
+        return self.fields.get(name.encode(), b"").decode("utf-8", "replace")
+
+
+class Stream:
+    """One stream and one group of its consumers."""
+
+    def __init__(self, redis: Redis, name: str, *, group: str, consumer: str) -> None:
+        self._redis = redis
+        self.name = name
+        self.group = group
+        self.consumer = consumer
+
+    async def ensure(self) -> None:
+        """Make the group, from the stream's beginning: what came before us counts too."""
+        try:
+            await self._call(
+                self._redis.xgroup_create(self.name, self.group, id="0", mkstream=True)
+            )
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    async def take(self, count: int, wait: int) -> list[Entry]:
+        """New entries, waiting up to so many milliseconds for one."""
+        answer: Any = await self._call(
+            self._redis.xreadgroup(
+                self.group, self.consumer, {self.name: ">"}, count=count, block=max(wait, 1)
+            )
+        )
+        found = cast("list[tuple[bytes, dict[bytes, bytes]]]", answer[0][1] if answer else [])
+        return [Entry(id.decode(), fields or {}, 1) for id, fields in found]
+
+    async def due(self, backoff: Callable[[int], int], count: int = 100) -> list[Entry]:
+        """Pending entries whose wait is over, now ours; each of them goes to one consumer."""
+        pending: Any = await self._call(
+            self._redis.xpending_range(
+                self.name, self.group, min="-", max="+", count=count, idle=backoff(1)
+            )
+        )
+        taken: list[Entry] = []
+        for one in cast("list[dict[str, Any]]", pending):
+            deliveries = int(one["times_delivered"])
+            wait = backoff(deliveries)
+            if int(one["time_since_delivered"]) < wait:
+                continue
+            # The server asks once more whether it is idle: of two who see it, one gets it.
+            claimed: Any = await self._call(
+                self._redis.xclaim(self.name, self.group, self.consumer, wait, [one["message_id"]])
+            )
+            for id, fields in cast("list[tuple[bytes, dict[bytes, bytes] | None]]", claimed):
+                taken.append(Entry(id.decode(), fields or {}, deliveries + 1))
+        return taken
+
+    async def done(self, ids: list[str]) -> None:
+        """Acknowledge."""
+        if ids:
+            await self._call(self._redis.xack(self.name, self.group, *ids))
+
+    async def tidy(self) -> int:
+        """Remove consumers that are long idle and hold nothing; answers how many."""
+        known: Any = await self._call(self._redis.xinfo_consumers(self.name, self.group))
+        gone = [
+            one["name"]
+            for one in cast("list[dict[str, Any]]", known)
+            if one["pending"] == 0
+            and one["idle"] > IDLE_CONSUMER
+            and one["name"] != self.consumer.encode()
+        ]
+        for name in gone:
+            await self._call(self._redis.xgroup_delconsumer(self.name, self.group, name))
+        return len(gone)
+
+    async def _call(self, answer: Awaitable[Any]) -> Any:
+        return await _reach(answer)
+
+
+async def publish(redis: Redis, entries: Mapping[str, Mapping[str, str]]) -> None:
+    """Add one entry to each stream, all or none of them."""
+    async with redis.pipeline(transaction=True) as pipe:
+        for name, fields in entries.items():
+            pipe.xadd(name, cast("dict[Any, Any]", dict(fields)), maxlen=MAXLEN, approximate=True)
+        await _reach(pipe.execute())
+
+
+async def _reach(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except ResponseError:
+        raise
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {type(error).__name__}") from error

@@ -1,0 +1,299 @@
+"""Stripe subscriptions: one letter, one list entry and one row each, whatever fails in between."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from relevo import Relevo
+from relevo.apps.subscriptions import app, queues, records, settings, streams, webhooks
+from relevo.apps.subscriptions.streams import StreamWorker
+from relevo.errors import SettingsError
+from relevo.job import State
+from relevo.simulators import World
+from relevo.simulators.traffic.subscriptions import event, sign
+from relevo.store import EffectState, Filter
+from relevo.testing import ManualClock, deliver, drain, until
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture
+async def relevo(tmp_path: Path, world: World, clock: ManualClock) -> AsyncGenerator[Relevo]:
+    async with Relevo(f"sqlite:///{tmp_path / 'r.db'}", apps=[app], clock=clock) as engine:
+        yield engine
+
+
+async def subscribe(relevo: Relevo, *numbers: int, **options: bool) -> None:
+    for number in numbers:
+        body = json.dumps(event(number, 1, **options)).encode()
+        answer = await deliver(relevo, webhooks.PATH, body=body, headers=sign(body), sign=False)
+        assert answer.status == 200
+
+
+async def work(relevo: Relevo) -> None:
+    await drain(relevo, skip_waits=True)
+
+
+def flags(job: records.StripeJob) -> tuple[bool, bool, bool]:
+    return (job.email_sent, job.list_added, job.spreadsheet_saved)
+
+
+async def test_a_subscription_reaches_all_three_once(relevo: Relevo, world: World) -> None:
+    await subscribe(relevo, 1, 1, 2)
+    await work(relevo)
+
+    jobs = await relevo.use(records.Records).jobs()
+    assert [flags(job) for job in jobs] == [(True, True, True)] * 2
+    for provider in ("relay", "doppler", "sheets"):
+        assert world.ledger.count(provider) == 2
+        assert world.ledger.doubled(provider) == {}
+
+
+async def test_a_forged_signature_leaves_nothing(relevo: Relevo, world: World) -> None:
+    body = json.dumps(event(1, 1)).encode()
+    forged = sign(body, "whsec_other")
+    answer = await deliver(relevo, webhooks.PATH, body=body, headers=forged, sign=False)
+    assert answer.status == 401
+    assert await relevo.use(records.Records).jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"livemode": True}, 400),
+        ({"type": "customer.created"}, 200),
+        ({"type": "invoice.paid", "data": {}}, 200),
+        ({"data": {"object": {"mode": "subscription"}}}, 422),
+        ({"data": {"object": []}}, 422),
+        ({"id": ""}, 422),
+        ({"id": ["evt"]}, 422),
+    ],
+)
+async def test_b58_what_is_no_paid_subscription_makes_no_job(
+    relevo: Relevo, change: dict[str, object], status: int
+) -> None:
+    body = json.dumps({**event(1, 1), **change}).encode()
+    answer = await deliver(relevo, webhooks.PATH, body=body, headers=sign(body), sign=False)
+    assert answer.status == status
+    assert await relevo.use(records.Records).jobs() == []
+
+
+@pytest.mark.parametrize("email", ["a@b, c@d.com", "x\r\nBcc: y@z.com", "a" * 400 + "@b.com", 5])
+async def test_b47_an_address_that_is_more_than_one_is_refused(
+    relevo: Relevo, email: object
+) -> None:
+    made = event(1, 1)
+    made["data"]["object"]["customer_details"]["email"] = email
+    body = json.dumps(made).encode()
+    answer = await deliver(relevo, webhooks.PATH, body=body, headers=sign(body), sign=False)
+    assert answer.status == 422
+
+
+@pytest.mark.parametrize("provider", ["relay", "doppler", "sheets"])
+async def test_a_provider_that_is_down_delays_only_its_own(
+    relevo: Relevo, world: World, provider: str
+) -> None:
+    world.faults.add(provider, "*", "error" if provider == "doppler" else "down", times=2)
+    await subscribe(relevo, 1)
+    await drain(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+    assert sum(flags(job)) == 2
+    if provider == "relay":
+        # Relay knows no key: a call that died is for a person to decide.
+        page = await relevo.store.page(Filter(states=frozenset({State.HELD})))
+        assert [held.kind for held in page.jobs] == [queues.SendEmail.__relevo__.kind]
+        return
+    await work(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+    assert flags(job) == (True, True, True)
+    assert world.ledger.count(provider) == 1
+
+
+async def test_f42_a_lost_reply_makes_no_second_row(relevo: Relevo, world: World) -> None:
+    world.faults.add("sheets", "append", "lost", times=1)
+    world.faults.add("doppler", "subscribe", "lost", times=1)
+    await subscribe(relevo, 1)
+    await work(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+    assert flags(job) == (True, True, True)
+    assert world.ledger.count("sheets", "append") == 1
+    assert world.ledger.count("doppler", "subscribe") == 1
+
+
+async def test_f42_a_letter_whose_reply_was_lost_is_held_not_sent_again(
+    relevo: Relevo, world: World
+) -> None:
+    world.faults.add("relay", "send", "lost", times=1)
+    await subscribe(relevo, 1)
+    await work(relevo)
+    assert world.ledger.count("relay", "send") == 1
+    effects, _ = await relevo.store.effects(states=frozenset({EffectState.UNKNOWN}))
+    assert [effect.name for effect in effects] == ["email"]
+
+
+async def test_one_who_unsubscribed_is_left_alone(relevo: Relevo, world: World) -> None:
+    await subscribe(relevo, 1, unsubscribed=True)
+    await work(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+    assert (job.list_added, job.list_skipped) == (False, True)
+    assert world.ledger.count("doppler") == 0
+    assert world.calls["doppler:subscribe"] == 1
+
+
+async def test_b47_values_are_written_as_they_are(relevo: Relevo, world: World) -> None:
+    made = event(1, 1)
+    made["data"]["object"]["customer_details"]["name"] = '=HYPERLINK("x")'
+    made["data"]["object"]["metadata"]["plan"] = "+1-@\tx"
+    body = json.dumps(made).encode()
+    await deliver(relevo, webhooks.PATH, body=body, headers=sign(body), sign=False)
+    await work(relevo)
+    [row] = [entry.detail["row"] for entry in world.ledger.find("sheets")]
+    assert row[3:5] == ['=HYPERLINK("x")', "+1-@\tx"]
+
+
+def test_settings_name_everything_that_is_missing() -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.read({"WORKERS_MAX_RETRIES": "many"})
+    assert "DOPPLER_API_KEY is missing" in str(caught.value)
+    assert "WORKERS_MAX_RETRIES is a whole number" in str(caught.value)
+
+
+# With Redis: the streams that others know
+
+
+@pytest.fixture
+async def redis_server() -> AsyncGenerator[RedisServer]:
+    server = RedisServer().start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def redis(redis_server: RedisServer) -> AsyncGenerator[Redis]:
+    async with Redis(host="127.0.0.1", port=redis_server.port, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+async def streamed(
+    tmp_path: Path, world: World, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Relevo]:
+    monkeypatch.setenv("REDIS_HOST", "127.0.0.1")
+    monkeypatch.setenv("REDIS_PORT", str(redis_server.port))
+    for name in ("EMAIL", "LIST", "SPREADSHEET"):
+        monkeypatch.setenv(f"WORKERS_{name}_READ_TIMEOUT", "50")
+        monkeypatch.setenv(f"WORKERS_{name}_BACKOFF_BASE", "50")
+        monkeypatch.setenv(f"WORKERS_{name}_BACKOFF_MAX", "100")
+    async with Relevo(f"sqlite:///{tmp_path / 'r.db'}", apps=[app]) as engine:
+        yield engine
+
+
+async def serve(relevo: Relevo, *names: str, done: object) -> None:
+    """Serve streams until something is true."""
+    stop = asyncio.Event()
+    workers = [StreamWorker(relevo, name).run(stop) for name in names]
+    tasks = [asyncio.create_task(each) for each in workers]
+    try:
+        await until(done)  # type: ignore[arg-type]
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+async def pending(redis: Redis, stream: str) -> int:
+    return (await redis.xpending(stream, f"{stream}_group"))["pending"]
+
+
+async def test_streams_carry_what_the_seed_says_and_anyone_may_read_them(
+    streamed: Relevo, world: World, redis: Redis
+) -> None:
+    await subscribe(streamed, 1)
+    await drain(streamed)
+    [job] = await streamed.use(records.Records).jobs()
+    for name in streams.STREAMS:
+        [(_, fields)] = await redis.xrange(name)
+        assert fields["job_id"] == job.id
+        assert fields["ts"].isdigit()
+
+    async def all_done() -> bool:
+        [job] = await streamed.use(records.Records).jobs()
+        return flags(job) == (True, True, True)
+
+    await serve(streamed, "email", "list", "spreadsheet", done=all_done)
+    for name in streams.STREAMS:
+        assert await pending(redis, name) == 0
+    # Published again by somebody: nothing happens twice.
+    await redis.xadd("stripe_jobs_email", {"job_id": job.id, "ts": "garbage"})
+    await serve(streamed, "email", done=lambda: _settled(redis, "stripe_jobs_email"))
+    assert world.ledger.count("relay") == 1
+
+
+async def _settled(redis: Redis, stream: str) -> bool:
+    [group] = await redis.xinfo_groups(stream)
+    newest = (await redis.xinfo_stream(stream))["last-generated-id"]
+    return group["last-delivered-id"] == newest and group["pending"] == 0
+
+
+async def test_b37_entries_that_mean_nothing_are_recorded_and_acknowledged(
+    streamed: Relevo, redis: Redis
+) -> None:
+    await redis.xadd("stripe_jobs_list", {"job_id": "no-such-job", "ts": "1"})
+    await redis.xadd("stripe_jobs_list", {"other": "field"})
+    await redis.xadd("stripe_jobs_list", {"job_id": "0" * 32})
+
+    async def recorded() -> bool:
+        return len(await streamed.use(records.Records).failures()) == 3
+
+    await serve(streamed, "list", done=recorded)
+    failures = await streamed.use(records.Records).failures()
+    assert {failure.deliveries for failure in failures} == {6}
+    assert await pending(redis, "stripe_jobs_list") == 0
+
+
+async def test_what_fails_stays_pending_and_is_taken_over(
+    streamed: Relevo, world: World, redis: Redis
+) -> None:
+    await subscribe(streamed, 1)
+    await drain(streamed)
+    # A consumer that took the entry and died.
+    await redis.xgroup_create("stripe_jobs_spreadsheet", "stripe_jobs_spreadsheet_group", id="0")
+    await redis.xreadgroup(
+        "stripe_jobs_spreadsheet_group", "dead", {"stripe_jobs_spreadsheet": ">"}
+    )
+    world.faults.add("sheets", "append", "error", times=2)
+
+    async def saved() -> bool:
+        [job] = await streamed.use(records.Records).jobs()
+        return job.spreadsheet_saved
+
+    await serve(streamed, "spreadsheet", done=saved)
+    assert world.ledger.count("sheets") == 1
+
+
+async def test_a_key_of_another_type_stops_nobody(
+    streamed: Relevo, world: World, redis: Redis
+) -> None:
+    await redis.set("stripe_jobs_email", "not a stream")
+    stop = asyncio.Event()
+    task = asyncio.create_task(StreamWorker(streamed, "email").run(stop))
+    await subscribe(streamed, 1)
+    await drain(streamed)  # the publication falls back to our own queues
+    stop.set()
+    await task
+    assert world.ledger.count("relay") == 1
+
+
+async def test_redis_away_runs_it_here_and_not_again_when_it_is_back(
+    streamed: Relevo, world: World, redis_server: RedisServer
+) -> None:
+    redis_server.stop()
+    await subscribe(streamed, 1)
+    await drain(streamed)
+    [job] = await streamed.use(records.Records).jobs()
+    assert flags(job) == (True, True, True)
+    assert world.ledger.count("relay") == 1
