@@ -82,6 +82,7 @@ def _program() -> Any:
         look,
         new,
         outbox,
+        people,
         queues,
         recurring,
         serve,
@@ -96,7 +97,7 @@ def _program() -> Any:
         module.add_to(root)
     for group in (jobs, queues, dead, effects, flows, breakers, workers):
         root.add(group.group)
-    for group in (recurring.pollers, recurring.schedules):
+    for group in (recurring.pollers, recurring.schedules, people.people, people.tokens):
         root.add(group)
     for group in (outbox, look, database):
         root.add(group.group)

@@ -30,14 +30,19 @@ _N, _R, _P = 2**15, 8, 1
 _LIST_MAX = 200
 
 
-class PersonRecord(msgspec.Struct, frozen=True, kw_only=True):
+class Known(msgspec.Struct, frozen=True, kw_only=True):
     """A person who may log in."""
 
     name: str
     role: Role
     apps: tuple[str, ...] = ()  # empty: all of them
-    password: str = ""  # scrypt, its salt included; never leaves this file but for checking
     created_at: int = 0
+
+
+class PersonRecord(Known, frozen=True, kw_only=True):
+    """The same as it is kept."""
+
+    password: str  # scrypt, its salt included
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +72,7 @@ class People:
 
     async def add(
         self, name: str, password: str, role: Role, *, apps: tuple[str, ...] = (), by: str
-    ) -> PersonRecord:
+    ) -> Known:
         """Let someone in; with `apps`, to the jobs of those apps only."""
         if not _NAME.fullmatch(name) or name in RESERVED:
             raise DefinitionError(
@@ -84,13 +89,10 @@ class People:
         await self._wrote(by, "add person", name, f"role {role}")
         return record
 
-    async def all(self) -> list[PersonRecord]:
-        """Everyone, by name, without passwords."""
-        records = [
-            msgspec.json.decode(note.value, type=PersonRecord)
-            for note in await self._noted("person")
-        ]
-        return [msgspec.structs.replace(record, password="") for record in records]
+    async def all(self) -> list[Known]:
+        """Everyone, by name."""
+        notes = await self._noted("person")
+        return [msgspec.json.decode(note.value, type=Known) for note in notes]
 
     async def remove(self, name: str, *, by: str) -> None:
         """Send someone away; their sessions end at once."""
