@@ -91,8 +91,9 @@ def routes(world: World) -> list[BaseRoute]:
         rows: list[list[Any]] = world.room("sheets", list[list[Any]])
         asked = request.path_params["range"]
         by_column = request.query_params.get("majorDimension") == "COLUMNS"
-        values = [[row[0] for row in rows]] if by_column and rows else rows
-        answer = {"range": asked, "majorDimension": "ROWS", "values": values}
+        answer: dict[str, Any] = {"range": asked, "majorDimension": "ROWS"}
+        if rows:  # of an empty sheet Google leaves them out
+            answer["values"] = [[row[0] for row in rows]] if by_column else rows
         return JSONResponse(answer)
 
     prefix = f"/google/v4/spreadsheets/{SPREADSHEET}"
