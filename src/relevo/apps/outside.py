@@ -15,11 +15,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import cache
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -55,6 +58,17 @@ _HTML = re.compile(
 
 class Unreadable(ValueError):
     """An answer is not what it should be."""
+
+
+class Deadline:
+    """One span for several calls: `seconds=deadline.left()`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """What remains; never quite nothing, so that a call fails as a call that is too late."""
+        return max(0.001, self._until - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +133,14 @@ class Outside:
     ) -> None:
         self.who = who
         self.base = base.rstrip("/")
-        self._seconds = seconds
+        self.seconds = seconds
         self._limit = limit
         self._client = httpx2.AsyncClient(
             # Ours, over everything; theirs are per read and never end with a byte a second.
             timeout=None,
             follow_redirects=False,
             trust_env=False,
+            verify=_trust(),
             headers={"accept-encoding": "identity", "user-agent": "relevo", **(headers or {})},
             # A connection kept long may be closed by the other side just as a booking leaves.
             limits=httpx2.Limits(max_connections=100, keepalive_expiry=2.0),
@@ -176,7 +191,7 @@ class Outside:
             extensions={"trace": trace},
         )
         try:
-            async with asyncio.timeout(seconds or self._seconds):
+            async with asyncio.timeout(seconds or self.seconds):
                 return await self._send(request, acts)
         except _NEVER_LEFT as error:
             raise ProviderUnavailable(f"{self.who} cannot be reached: {_name(error)}") from error
@@ -205,6 +220,12 @@ class Outside:
             if plain is not None:
                 return Reply(self.who, answer.status_code, answer.headers, plain, acts)
         raise reply.unreadable(f"more than {self._limit:,} bytes, or an unknown encoding")
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Whom we believe; read from disk once, since each reading takes as long as a call."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 def retry_after(value: str | None) -> timedelta | None:
@@ -259,6 +280,33 @@ def parse_xml(data: bytes) -> Element:
         if depth > DEPTH:
             raise Unreadable(f"XML more than {DEPTH} deep")
     return root
+
+
+class Maker:
+    """Makes elements, escaped: `x.Driver(x.Name("O'Neil & Cía"), Age="40")`.
+
+    What XML cannot carry at all, a control character, is a ValueError.
+    """
+
+    def __init__(self, namespace: str | None = None, prefix: str | None = None) -> None:
+        self._start = "" if namespace is None else f"{{{namespace}}}"
+        self._names: dict[Any, str] = {} if namespace is None else {prefix: namespace}
+
+    def __getattr__(self, name: str) -> Callable[..., Element]:
+        def make(*content: Element | str | Mapping[str, str], **attributes: str) -> Element:
+            made = etree.Element(self._start + name, nsmap=self._names)
+            for each in content:
+                if isinstance(each, str):
+                    made.text = each
+                elif isinstance(each, Mapping):
+                    attributes = {**each, **attributes}
+                else:
+                    made.append(each)
+            for key, value in attributes.items():
+                made.set(key, value)
+            return made
+
+        return make
 
 
 def local(element: Element) -> str:

@@ -1,0 +1,92 @@
+"""Infinity Group: OTA without a namespace, the whole document in one query parameter of a GET."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from lxml import etree
+
+from relevo.apps.cars.gateways import ota
+from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
+from relevo.apps.outside import Element, Maker, Outside, local
+from relevo.errors import ProviderError, ProviderRefused
+
+_LOCAL = "%Y-%m-%dT%H:%M"
+_URL_MAX = 8_000
+
+_x = Maker()
+
+
+class InfinityGroupGateway:
+    """One requestor's account."""
+
+    can_find = False
+
+    def __init__(self, outside: Outside, account: Mapping[str, str]) -> None:
+        self._outside = outside
+        self._account = account
+
+    async def book(self, booking: Booking) -> SupplierBookingResult:
+        document = etree.tostring(self._order(booking), encoding="unicode")
+        # Escaped as XML by the builder, and now, once, for the address: a blank becomes %20.
+        query = "?XML=" + quote(f'<?xml version="1.0"?>{document}', safe="")
+        if len(self._outside.base) + len(query) > _URL_MAX:
+            raise ProviderRefused("the booking is too long for Infinity Group's GET")
+        reply = await self._outside.call(
+            "GET",
+            query,
+            headers={"accept": "application/xml", **reference(booking)},
+            acts=True,  # a GET that books
+        )
+        try:
+            root = reply.xml()
+        except ProviderError:
+            reply.check()
+            raise
+        reply.check()
+        if local(root) != "OTA_VehResRS":
+            raise reply.unreadable("another document")
+        return ota.booked(reply, root)
+
+    async def find(self, booking: Booking) -> SupplierBookingResult | None:
+        raise NotImplementedError("Infinity Group cannot be asked for a booking by our code")
+
+    def _order(self, booking: Booking) -> Element:
+        snapshot, driver = booking.snapshot, booking.driver
+        return _x.OTA_VehResRQ(
+            _x.POS(_x.Source(_x.RequestorID(ID=self._account["REQUESTOR_ID"]))),
+            _x.BookingReferenceID(_x.UniqueID_Type(ID=booking.code)),
+            _x.VehResRQCore(
+                _x.VehRentalCore(
+                    _x.PickUpLocation(LocationCode=booking.pickup_location),
+                    _x.ReturnLocation(LocationCode=booking.dropoff_location),
+                    PickUpDateTime=booking.pickup_at.strftime(_LOCAL),
+                    ReturnDateTime=booking.dropoff_at.strftime(_LOCAL),
+                ),
+                _x.VehPref(
+                    _x.VehClass(snapshot["car_type"]),
+                    _x.VehType(),
+                    VendorCarType=snapshot["car_type"],
+                ),
+                _x.RateQualifier(VendorRateID=snapshot["vendor_rate_id"]),
+                _x.Customer(
+                    _x.Primary(
+                        _x.PersonName(
+                            _x.GivenName(driver.first_name), _x.Surname(driver.last_name)
+                        ),
+                        _x.Email(_x.Value(driver.email)),
+                    )
+                ),
+            ),
+            Version="1.00",
+        )
+
+
+KIND = Kind(
+    name="infinity",
+    prefix="INFINITY",
+    build=InfinityGroupGateway,
+    needs=("URL", "REQUESTOR_ID"),
+    fields=("car_type", "vendor_rate_id"),
+)

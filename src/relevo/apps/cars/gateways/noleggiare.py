@@ -1,0 +1,119 @@
+"""Noleggiare: OTA in SOAP 1.1. The one supplier that can be asked whether a booking exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from relevo.apps.cars.gateways import ota, soap
+from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
+from relevo.apps.outside import Element, Maker, Outside, Reply
+
+_ZONED = "%Y-%m-%dT%H:%M:%SZ"
+
+_x = Maker(ota.NAMESPACE, "ns")
+
+
+class NoleggiareGateway:
+    """One broker's account."""
+
+    can_find = True
+
+    def __init__(self, outside: Outside, account: Mapping[str, str]) -> None:
+        self._outside = outside
+        self._account = account
+
+    async def book(self, booking: Booking) -> SupplierBookingResult:
+        reply = await self._call("OTA_VehResRQ", self._order(booking), booking, acts=True)
+        return ota.booked(reply, soap.opened(reply))
+
+    async def find(self, booking: Booking) -> SupplierBookingResult | None:
+        question = _x.OTA_VehRetResRQ(
+            self._login(),
+            _x.VehRetResRQCore(
+                _x.UniqueID(Instance=booking.code, Type="14"),
+                _x.PersonName(_x.Surname(booking.driver.last_name)),
+            ),
+            self._stamp(),
+        )
+        reply = await self._call("OTA_VehRetResRQ", question, booking, acts=False)
+        return ota.found(reply, soap.opened(reply))
+
+    async def _call(self, action: str, content: Element, booking: Booking, *, acts: bool) -> Reply:
+        return await self._outside.call(
+            "POST",
+            content=soap.envelope(content),
+            headers={
+                "content-type": soap.CONTENT_TYPE,
+                "soapaction": action,
+                **reference(booking),
+            },
+            acts=acts,
+        )
+
+    def _order(self, booking: Booking) -> Element:
+        driver, pickup = booking.driver, booking.pickup_at.strftime(_ZONED)
+        info = _x.VehResRQInfo()
+        if booking.flight:
+            info.append(_x.ArrivalDetails(Number=booking.flight, ArrivalDateTime=pickup))
+        info.append(
+            _x.RentalPaymentPref(
+                _x.Voucher(SeriesCode=booking.code),
+                _x.PaymentAmount(Amount=str(booking.amount), CurrencyCode=booking.currency),
+                PaymentTransactionTypeCode="charge",
+                PaymentType=self._account["PAYMENT_TYPE"],
+                Type="payment",
+            )
+        )
+        return _x.OTA_VehResRQ(
+            self._login(),
+            _x.VehResRQCore(
+                _x.VehRentalCore(
+                    _x.PickUpLocation(LocationCode=booking.pickup_location),
+                    _x.ReturnLocation(LocationCode=booking.dropoff_location),
+                    PickUpDateTime=pickup,
+                    ReturnDateTime=booking.dropoff_at.strftime(_ZONED),
+                ),
+                _x.Customer(
+                    _x.Primary(
+                        _x.PersonName(
+                            _x.GivenName(driver.first_name), _x.Surname(driver.last_name)
+                        ),
+                        _x.Telephone(PhoneTechType="1", PhoneNumber=driver.phone),
+                        _x.Email(driver.email),
+                    )
+                ),
+                _x.VehPref(Code=booking.snapshot["sipp_code"]),
+            ),
+            info,
+            self._stamp(),
+        )
+
+    def _login(self) -> Element:
+        account = self._account
+        requestor = _x.RequestorID(
+            _x.CompanyName(account["COMPANY"]),
+            ID=account["USER"],
+            MessagePassword=account["PASSWORD"],
+        )
+        return _x.POS(_x.Source(requestor))
+
+    def _stamp(self) -> dict[str, str]:
+        """The attributes of every message: now, not the pick-up."""
+        return {
+            "Version": "1.0",
+            "Target": self._account["TARGET"],
+            "TimeStamp": datetime.now(UTC).strftime(_ZONED),
+            "EchoToken": uuid4().hex,
+        }
+
+
+KIND = Kind(
+    name="noleggiare",
+    prefix="NOLEGGIARE",
+    build=NoleggiareGateway,
+    needs=("URL", "USER", "PASSWORD", "COMPANY"),
+    may={"TARGET": "Production", "PAYMENT_TYPE": "voucher"},
+    fields=("sipp_code",),
+)

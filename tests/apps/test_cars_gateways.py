@@ -1,0 +1,411 @@
+"""The car suppliers' protocols: what leaves, and what every kind of answer is taken for."""
+
+import dataclasses
+from collections.abc import AsyncGenerator
+from datetime import date, datetime
+from decimal import Decimal
+
+import httpx2
+import pytest
+
+from relevo import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
+from relevo.apps.cars import settings
+from relevo.apps.cars.gateways import Booking, Driver, SupplierGatewayFactory
+from relevo.apps.cars.gateways import SupplierGatewaySelector as Selector
+from relevo.apps.outside import Outside, Unreadable, parse_xml, retry_after
+from relevo.errors import SettingsError
+from relevo.simulators import World, hertz, mexgroup, noleggiare
+from relevo.simulators.faults import Kind
+
+SNAPSHOTS = {
+    28: {"rate_code": "IPAMOM", "class_code": "ECAR", "rate_id": "MEX-R-998877"},
+    126: {"Group": "A", "RateCode": "FF"},
+    106: {"car_type": "ECAR", "vendor_rate_id": "RATE123"},
+    140: {"sipp_code": "MBMR"},
+    128: {
+        "acriss_code": "ECAR",
+        "licence_number": "NA",
+        "licence_expiration": "2030-01-01",
+        "licence_country": "AR",
+    },
+}
+PROVIDERS = {28: "mexgroup", 126: "niza", 106: "infinity", 140: "noleggiare", 128: "hertz"}
+EVERY = pytest.mark.parametrize("id", sorted(PROVIDERS), ids=lambda id: PROVIDERS[id])
+
+
+def booking(id: int, first: str = "Ana", last: str = "Paz") -> Booking:
+    return Booking(
+        code="RES-7K2M9QXW4T",
+        pickup_at=datetime(2031, 3, 1, 10),
+        dropoff_at=datetime(2031, 3, 5, 10),
+        pickup_location="CUN",
+        dropoff_location="CUN",
+        driver=Driver(first, last, "ana@example.com", "+5215555555555", date(1990, 1, 1)),
+        flight="AZ123",
+        amount=Decimal("100.00"),
+        currency="EUR",
+        snapshot=SNAPSHOTS[id],
+    )
+
+
+@pytest.fixture
+async def selector(world: World) -> AsyncGenerator[Selector]:
+    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=1)
+    yield Selector(factory)
+    await factory.close()
+
+
+@EVERY
+async def test_every_supplier_books_once_and_gives_its_number(
+    id: int, world: World, selector: Selector
+) -> None:
+    result = await selector.for_supplier(id).book(booking(id))
+    [entry] = world.ledger.find(PROVIDERS[id], "book")
+    assert entry.key == "RES-7K2M9QXW4T"
+    assert result.supplier_reservation_code == entry.detail["confirmation"]
+
+
+NAMES = [
+    ("O'Brien & <Sons>\"/><Evil/>", "]]> Cía"),
+    ("José Ñandú 漢字 🚗", "%3Cb%3E &amp; + #"),
+]
+
+
+@EVERY
+async def test_b41_the_supplier_reads_back_the_very_name(
+    id: int, world: World, selector: Selector
+) -> None:
+    for first, last in NAMES:
+        await selector.for_supplier(id).book(booking(id, first, last))
+    read = [
+        (entry.detail["first_name"], entry.detail["last_name"])
+        for entry in world.ledger.find(PROVIDERS[id], "book")
+    ]
+    assert read == NAMES
+
+
+FAILURES: dict[Kind, type[ProviderError]] = {
+    "refuse": ProviderRefused,
+    "error": ProviderUnavailable,
+    "limit": ProviderUnavailable,
+    "down": ProviderUncertain,
+    "lost": ProviderUncertain,
+    "hang": ProviderUncertain,
+    "malformed": ProviderUncertain,
+}
+
+
+@EVERY
+async def test_every_way_to_fail_is_told_apart(id: int, world: World) -> None:
+    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=0.3)
+    for kind, error in FAILURES.items():
+        world.faults.add(PROVIDERS[id], "book", kind, times=1, seconds=0.5)
+        with pytest.raises(error) as caught:
+            await Selector(factory).for_supplier(id).book(booking(id))
+        if isinstance(caught.value, ProviderUnavailable):
+            assert caught.value.spends is (kind != "limit")
+    await factory.close()
+
+
+@pytest.mark.parametrize(("id", "module"), [(28, mexgroup), (128, hertz)], ids=["mex", "hertz"])
+async def test_a_token_that_ended_is_renewed_once(
+    id: int, module: object, world: World, selector: Selector
+) -> None:
+    tokens = getattr(module, "tokens")  # noqa: B009 - two modules of one shape
+    await selector.for_supplier(id).book(booking(id))
+    tokens(world).clear()
+    await selector.for_supplier(id).book(booking(id))
+    assert world.ledger.count(PROVIDERS[id], "book") == 2
+    assert world.calls[f"{PROVIDERS[id]}:login"] == 2
+
+
+@pytest.mark.parametrize("id", [28, 128], ids=["mex", "hertz"])
+async def test_a_wrong_password_keeps_the_bookings_instead_of_killing_them(
+    id: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEXGROUP_PASSWORD", "old")
+    monkeypatch.setenv("HERTZ_PASSWORD", "old")
+    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=1)
+    with pytest.raises(ProviderUnavailable, match="login"):
+        await Selector(factory).for_supplier(id).book(booking(id))
+    await factory.close()
+
+
+async def test_noleggiare_finds_a_booking_by_our_code(world: World, selector: Selector) -> None:
+    gateway = selector.for_supplier(140)
+    assert gateway.can_find
+    assert await gateway.find(booking(140)) is None
+    world.faults.add("noleggiare", "book", "lost", times=1)
+    with pytest.raises(ProviderUncertain):
+        await gateway.book(booking(140))
+    found = await gateway.find(booking(140))
+    assert found is not None
+    [entry] = world.ledger.find("noleggiare", "book")
+    assert found.supplier_reservation_code == entry.detail["confirmation"]
+    noleggiare.bookings(world)["RES-7K2M9QXW4T"].status = "Pending"
+    with pytest.raises(ProviderUnavailable, match="pending"):
+        await gateway.find(booking(140))
+    noleggiare.bookings(world)["RES-7K2M9QXW4T"].status = "Failed"
+    assert await gateway.find(booking(140)) is None
+
+
+# Answers that no simulator gives
+
+
+class Answering:
+    """The suppliers, all of them answering the same thing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        monkeypatch.setenv("STRIPE_SECRET_KEY", "sk_test_x")
+        monkeypatch.setenv("STRIPE_WEBHOOK_SECRET", "whsec_x")
+        for kind in ("MEXGROUP", "NIZA", "INFINITY", "NOLEGGIARE", "HERTZ"):
+            for name in (
+                *("URL", "AUTH_URL", "USER", "PASSWORD", "CLIENT_ID", "COMPANY_CODE"),
+                *("CUSTOMER_CODE", "REQUESTOR_ID", "COMPANY"),
+            ):
+                monkeypatch.setenv(f"{kind}_{name}", "http://supplier.example/x")
+
+    async def book(self, id: int, body: bytes, status: int = 200) -> str:
+        def plain(body: bytes, status: int = 200) -> httpx2.Response:
+            return httpx2.Response(status, stream=httpx2.ByteStream(body))
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            if "login" in request.url.path:
+                return plain(b'{"type":"success","data":{"token":"t"}}')
+            if b"grant_type" in request.content:
+                return plain(b'{"access_token":"t"}')
+            return plain(body, status)
+
+        original = httpx2.AsyncClient
+
+        def client(**options: object) -> httpx2.AsyncClient:
+            return original(transport=httpx2.MockTransport(answer))
+
+        self._patch.setattr(httpx2, "AsyncClient", client)
+        factory = SupplierGatewayFactory(settings.read().suppliers, seconds=1)
+        try:
+            result = await Selector(factory).for_supplier(id).book(booking(id))
+            return result.supplier_reservation_code
+        finally:
+            self._patch.setattr(httpx2, "AsyncClient", original)
+            await factory.close()
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    return Answering(monkeypatch)
+
+
+def ota(inside: str, *, space: str = "http://www.opentravel.org/OTA/2003/05") -> bytes:
+    return (
+        '<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>'
+        f'<OTA_VehResRS xmlns="{space}">{inside}</OTA_VehResRS></s:Body></s:Envelope>'
+    ).encode()
+
+
+def reserved(status: str, *numbers: tuple[str, str]) -> str:
+    ids = "".join(f'<ConfID Type="{type}" ID="{id}"/>' for type, id in numbers)
+    return (
+        f'<Success/><VehResRSCore><VehReservation ReservationStatus="{status}"><VehSegmentCore>'
+        f"{ids}</VehSegmentCore></VehReservation></VehResRSCore>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ("Failed", ProviderRefused),
+        ("Cancelled", ProviderRefused),
+        ("Expired", ProviderRefused),
+        ("Pending", ProviderUncertain),
+        ("Waitlisted", ProviderUncertain),
+        ("Perhaps", ProviderUncertain),
+    ],
+)
+async def test_success_with_a_bad_status_is_no_success(
+    status: str, error: type[ProviderError], answering: Answering
+) -> None:
+    with pytest.raises(error):
+        await answering.book(140, ota(reserved(status, ("14", "AV1"))))
+
+
+@pytest.mark.parametrize("status", ["Confirmed", "Reserved", "RESERVED"])
+async def test_the_reservation_number_is_the_one_of_type_14(
+    status: str, answering: Answering
+) -> None:
+    numbers = ("15", "CANCEL"), ("4", "OTHER"), ("14", "AV1ABCD23E"), ("24", "")
+    assert await answering.book(140, ota(reserved(status, *numbers))) == "AV1ABCD23E"
+    assert await answering.book(140, ota(reserved(status, *numbers[:2]))) == "OTHER"
+
+
+@pytest.mark.parametrize(
+    ("type", "error"),
+    [("1", ProviderUnavailable), ("12", ProviderUnavailable), ("3", ProviderRefused)],
+)
+async def test_an_ota_error_heals_or_not_by_its_type(
+    type: str, error: type[ProviderError], answering: Answering
+) -> None:
+    inside = f'<Errors><Error Type="{type}" ShortText="no car"/></Errors>'
+    with pytest.raises(error, match="no car"):
+        await answering.book(140, ota(inside + reserved("Confirmed", ("14", "AV1"))))
+
+
+FAULT = (
+    '<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><s:Fault>'
+    "<faultcode>s:%s</faultcode><faultstring>words</faultstring></s:Fault></s:Body></s:Envelope>"
+)
+LAUGHS = '<!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;&b;">]>'
+GOOD = ota(reserved("Confirmed", ("14", "AV1"))).decode()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("id", [126, 140], ids=["niza", "noleggiare"])
+async def test_b40_a_fault_is_read_before_its_status(
+    id: int, status: int, answering: Answering
+) -> None:
+    with pytest.raises(ProviderRefused, match="words"):
+        await answering.book(id, (FAULT % "Client").encode(), status)
+    with pytest.raises(ProviderUnavailable, match="words"):
+        await answering.book(id, (FAULT % "Server").encode(), status)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param((LAUGHS + GOOD).encode(), id="entities"),
+        pytest.param(('<!DOCTYPE a SYSTEM "http://127.0.0.1/x">' + GOOD).encode(), id="doctype"),
+        pytest.param(b"<a>" * 200_000, id="deep"),
+        pytest.param(b"<a>" * 100 + b"</a>" * 100, id="too-deep"),
+        pytest.param(b"<a>" + b"<b/>" * 1_000_000 + b"</a>", id="many"),
+        pytest.param(b"<a>" + b"x" * 6_000_000 + b"</a>", id="large"),
+        pytest.param(GOOD.encode("utf-16"), id="utf-16"),
+        pytest.param(('<?xml version="1.0" encoding="utf-7"?>' + GOOD).encode(), id="utf-7"),
+        pytest.param(GOOD.encode()[:-30], id="truncated"),
+        pytest.param(GOOD.replace("</s:Body>", "</s:Body><s:Body/>").encode(), id="two-bodies"),
+        pytest.param(ota("", space="urn:other"), id="empty"),
+        pytest.param(ota(reserved("Confirmed", ("14", "A")), space="urn:x"), id="namespace"),
+        pytest.param(b"<html><body>Request blocked</body></html>", id="page"),
+        pytest.param(b'{"ok": true}', id="json"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("id", [126, 106, 140], ids=["niza", "infinity", "noleggiare"])
+async def test_b40_bad_xml_is_never_a_confirmation(
+    id: int, body: bytes, answering: Answering
+) -> None:
+    with pytest.raises((ProviderUnavailable, ProviderUncertain)):
+        await answering.book(id, body)
+
+
+@pytest.mark.parametrize(
+    ("id", "body"),
+    [
+        (28, b'{"type":"success","data":{}}'),
+        (28, b'{"type":"success","data":{"noConfirmation":null}}'),
+        (28, b'{"type":"success","data":{"noConfirmation":""}}'),
+        (28, b'{"type":"success","data":{"noConfirmation":"A\\nB"}}'),
+        (28, b'{"type":"success","data":{"noConfirmation":"%s"}}' % (b"A" * 10_240)),
+        (28, b'{"type":"success","data":{"noConfirmation":true}}'),
+        (28, b'{"data":{"noConfirmation":"MX1"}}'),
+        (28, b'{"type":"error","type":"success","data":{"noConfirmation":"MX1"}}'),
+        (28, b"[]"),
+        (128, b'{"ok":true}'),
+        (128, b'{"id":null}'),
+        (128, b'{"id":"7","error":"no model"}'),
+        (126, b"<a><ReservationNumber/></a>"),
+    ],
+)
+async def test_b42_no_number_no_success(id: int, body: bytes, answering: Answering) -> None:
+    with pytest.raises(ProviderUncertain):
+        await answering.book(id, body)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 1),
+        ("-1", 1),
+        ("20", 20),
+        ("1e9", 3600),
+        ("99999999999", 3600),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 1),
+        ("Wed, 21 Oct 2195 07:28:00 GMT", 3600),
+        ("soon", 30),
+    ],
+)
+def test_b44_retry_after_is_kept_within_reason(value: str, seconds: int) -> None:
+    wait = retry_after(value)
+    assert wait is not None
+    assert wait.total_seconds() == seconds
+
+
+async def test_b43_no_redirect_is_followed_and_nothing_endless_is_read(world: World) -> None:
+    import asyncio
+
+    told: list[bytes] = []
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 307 x\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"1\r\na\r\n")
+            await asyncio.sleep(0.02)
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        try:
+            while not writer.is_closing():
+                writer.write(b"10000\r\n" + b"a" * 65_536 + b"\r\n")
+                await writer.drain()
+        except ConnectionError:
+            pass
+
+    for serve, error in (
+        (redirect, ProviderUnavailable),
+        (drip, ProviderUncertain),
+        (flood, ProviderUncertain),
+    ):
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with Outside("Them", f"http://127.0.0.1:{port}", seconds=0.5) as outside:
+            with pytest.raises(error):
+                (await outside.call("POST", "/book", json={}, acts=True)).check()
+        server.close()
+    assert len(told) == 1
+
+
+def test_a_document_with_noise_in_front_is_still_read() -> None:
+    root = parse_xml("\ufeff \r\nnoise <a>ñ\x0b</a>".encode())
+    assert root.text == "ñ"
+    with pytest.raises(Unreadable):
+        parse_xml(b"x" * 2_000 + b"<a/>")
+
+
+def test_settings_name_everything_that_is_missing_and_no_value() -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.read({"MEXGROUP_URL": "http://secret-host", "STRIPE_SECRET_KEY": "sk_live_1"})
+    said = str(caught.value)
+    assert "STRIPE_WEBHOOK_SECRET" in said
+    assert "MEXGROUP_PASSWORD" in said
+    assert "secret-host" not in said
+
+
+def test_nothing_secret_is_in_the_settings_words() -> None:
+    made = settings.read(
+        {
+            "STRIPE_SECRET_KEY": "sk_live_canary",
+            "STRIPE_WEBHOOK_SECRET": "whsec_canary",
+            "MEXGROUP_URL": "http://mex",
+            "MEXGROUP_USER": "canary",
+            "MEXGROUP_PASSWORD": "canary",
+        }
+    )
+    assert "canary" not in repr(made)
+    assert made.is_live
+    assert dataclasses.is_dataclass(made)
