@@ -86,6 +86,7 @@ def _program() -> Any:
         queues,
         recurring,
         serve,
+        subscriptions,
         top,
         work,
         workers,
@@ -100,6 +101,8 @@ def _program() -> Any:
     for group in (recurring.pollers, recurring.schedules, people.people, people.tokens):
         root.add(group)
     for group in (outbox, look, database):
+        root.add(group.group)
+    for group in (subscriptions,):
         root.add(group.group)
     for module in (check, new, demo):
         module.register(root.typer)
