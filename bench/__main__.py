@@ -12,11 +12,11 @@ import msgspec
 from rich.console import Console
 from rich.status import Status
 
-from bench import backlog, idle, latency, peers, report, throughput
+from bench import backlog, idle, ingress, latency, peers, report, throughput
 from bench.measure import Row, TooSlow, load
 from bench.places import PLACES, Place, on_disk
 
-SECTIONS = ("throughput", "latency", "backlog", "idle")
+SECTIONS = ("throughput", "ingress", "latency", "backlog", "idle")
 
 
 def options() -> argparse.Namespace:
@@ -44,6 +44,7 @@ def rows(place: Place, chosen: argparse.Namespace, say: Callable[[str], None]) -
     """Every row of one store; a section that hangs or breaks is named, and the next goes on."""
     sections: dict[str, Callable[[], Iterator[Row]]] = {
         "throughput": partial(throughput.measure, place, chosen.jobs, chosen.rounds, say),
+        "ingress": partial(ingress.measure, place, chosen.jobs, chosen.rounds, say),
         "latency": partial(latency.measure, place, chosen.pings, chosen.rounds, say),
         "backlog": partial(backlog.measure, place, chosen.backlog, chosen.rounds, say),
         "idle": partial(idle.measure, place, chosen.seconds, say),
