@@ -63,7 +63,7 @@ class Room:
         """A page; with `block`, that part of it alone."""
         visit = Visit.of(request.scope)
         found = self._templates.get_template(template)
-        values = self._values(request, visit) | context
+        values = self._values(request, visit) | {"status": status} | context
         if block is None:
             text = found.render(values)
         else:
