@@ -31,7 +31,7 @@ class Entry:
 
     def holds(self, path: str) -> bool:
         """Whether a page is in this part."""
-        return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
+        return path == self.path or (self.path != "/" and path.startswith(f"{self.path}/"))
 
 
 class Web:
