@@ -59,15 +59,12 @@ class _Reason(msgspec.Struct):
 
 def connect(url: str) -> Redis:
     """A client that answers or fails within seconds and repeats nothing by itself."""
-    return cast(
-        "Redis",
-        Redis.from_url(
-            url,
-            socket_timeout=DEADLINE,
-            socket_connect_timeout=DEADLINE,
-            retry=Retry(NoBackoff(), 0),
-            health_check_interval=30,
-        ),
+    return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its options are untyped
+        url,
+        socket_timeout=DEADLINE,
+        socket_connect_timeout=DEADLINE,
+        retry=Retry(NoBackoff(), 0),
+        health_check_interval=30,
     )
 
 
@@ -130,7 +127,7 @@ class RedisList:
         if not entries:
             return []
         names = [fingerprint(entry) for entry in entries]
-        kept = await calling(cast("Awaitable[Any]", self._redis.hmget(self.reasons, names)))
+        kept = await calling(self._redis.hmget(self.reasons, names))
         return [_buried(entry, why) for entry, why in zip(entries, kept, strict=True)]
 
     async def revive(self, id: str) -> bool:
@@ -156,7 +153,7 @@ class RedisList:
     async def _settle(self, entry: bytes, to: str | None) -> bool:
         keys = [self.dead, self.reasons, to or ""]
         moved = self._redis.eval(_RESOLVE, 3, *keys, cast("Any", entry), fingerprint(entry))
-        return bool(await calling(cast("Awaitable[Any]", moved)))
+        return bool(await calling(moved))
 
     async def lengths(self) -> tuple[int, int, int]:
         """How many wait, how many are being made safe, and how many are dead."""

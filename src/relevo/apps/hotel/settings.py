@@ -10,8 +10,8 @@ CM_SOAP_EVERY                       the least time between two pulls of one hote
 CM_POLLING_INTERVAL, CM_DEDUP_TTL, CM_HEARTBEAT_TTL                15s, 900s, 300s (60s in earnest)
 CM_ENABLED, CM_DEFAULT_MODE, CM_AUTO_REPLY                         1, manual, and the words
 BEDS24_API_URL, BEDS24_REFRESH_TOKENS, BEDS24_REFRESH_TOKEN        what a webhook leaves out
-HOTEL_RECORDS                       sql or astra; for astra: ASTRA_DB_API_ENDPOINT,
-                                    ASTRA_DB_APPLICATION_TOKEN, ASTRA_DB_KEYSPACE, ASTRA_DB_ENVIRONMENT
+HOTEL_RECORDS                       sql or astra; and for astra ASTRA_DB_API_ENDPOINT,
+                                    ASTRA_DB_APPLICATION_TOKEN, _KEYSPACE, _ENVIRONMENT
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""ChannelBot: one hotel's loop, as a poller: heartbeat, flag, drain, pull, rest.
+
+There is one turn at a time for a hotel in the whole fleet. What a turn takes from the list or pulls
+from the channel manager becomes an order that the store keeps, and only then is it let go of over
+there: a bot that dies anywhere in between finds it again, and the message's strong id sees to it
+that twice is once.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from relevo import Context, Poll
+from relevo.apps.hotel.board import DRAIN, Queue
+from relevo.apps.hotel.gateways.channel import Channel, Letter, Pulled
+from relevo.apps.hotel.hotel import Hotel
+from relevo.apps.hotel.queues import SaveMessage
+from relevo.apps.hotel.reading import Unfit, read_entry
+from relevo.bridges.redis_list import PAGE, NotAList
+from relevo.clock import milliseconds
+from relevo.errors import PayloadError, ProviderError
+from relevo.telemetry import log
+
+PAGES = 10  # of messages in one pull
+MARGIN = timedelta(seconds=30)
+
+
+async def poll(turn: Poll, ctx: Context) -> None:
+    """One turn of the bot of `hotel_id`."""
+    await ChannelBot(ctx.use(Hotel), turn.values["hotel_id"]).poll(turn)
+
+
+class ChannelBot:
+    """The bot of one hotel."""
+
+    def __init__(self, hotel: Hotel, id: str) -> None:
+        self._hotel = hotel
+        self._id = id
+        self._queue: Queue = hotel.board.queue(id)
+
+    async def poll(self, turn: Poll) -> None:
+        """A turn; a channel manager that fails makes the next one wait longer."""
+        hotel, settings = self._hotel, self._hotel.settings
+        turn.rest = settings.rest()
+        await self._beat(settings.heartbeat_ttl)
+        if not await hotel.board.is_enabled(self._id, settings.is_enabled):
+            return
+        try:
+            await self.drain()
+        except NotAList as error:
+            # Somebody's mistake in Redis; the channel manager's messages are not to blame.
+            log.error("the list cannot be read", extra={"hotel": self._id, "error": str(error)})
+        if hotel.channel is None:
+            return
+        now = await hotel.relevo.time.now()
+        if now < (turn.cursor or 0) + milliseconds(hotel.channel.settings.every):
+            return
+        try:
+            await self.pull(hotel.channel)
+        except ProviderError:
+            turn.rest = settings.rest(turn.failures + 1)
+            # Longer than the heartbeat lasts, perhaps, and the bot is alive all the while.
+            await self._beat(max(settings.heartbeat_ttl, turn.rest + MARGIN))
+            raise
+        turn.cursor = now
+
+    async def _beat(self, ttl: timedelta) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        await self._hotel.board.beat(self._id, now, ttl)
+
+    async def drain(self) -> int:
+        """Up to 200 entries of the list, those first that a dead bot had taken."""
+        handled = 0
+        while handled < DRAIN:
+            room = min(PAGE, DRAIN - handled)
+            entries = await self._queue.left(room) or await self._queue.take(room)
+            if not entries:
+                break
+            await self._handle(entries)
+            handled += len(entries)
+        return handled
+
+    async def _handle(self, entries: list[bytes]) -> None:
+        now = await self._hotel.relevo.time.now()
+        good: list[tuple[bytes, SaveMessage]] = []
+        for entry in entries:
+            try:
+                good.append((entry, read_entry(self._id, entry, now)))
+            except Unfit as error:
+                await self._bury(entry, str(error))
+        try:
+            await self._hotel.order([order for _, order in good])
+        except PayloadError:
+            await self._one_by_one(good)
+        else:
+            await self._queue.done([entry for entry, _ in good])
+
+    async def _one_by_one(self, good: list[tuple[bytes, SaveMessage]]) -> None:
+        """One of them cannot travel: find it, and let the others go on."""
+        for entry, order in good:
+            try:
+                await self._hotel.order([order])
+            except PayloadError as error:
+                await self._bury(entry, str(error))
+            else:
+                await self._queue.done([entry])
+
+    async def _bury(self, entry: bytes, reason: str) -> None:
+        log.warning("an entry is unfit", extra={"hotel": self._id, "reason": reason})
+        await self._queue.bury(entry, reason)
+
+    async def pull(self, channel: Channel) -> None:
+        """What the channel manager has for the hotel: kept first, acknowledged then."""
+        if pulled := await channel.reservations(self._id):
+            await self._hotel.order([each.order for each in pulled if each.order is not None])
+            for each in pulled:
+                if each.order is None:
+                    await self._bury_reservation(each)
+            await channel.acknowledge(self._id, pulled)
+        for _ in range(PAGES):
+            letters, has_more = await channel.messages(self._id)
+            await self._hotel.order([each.order for each in letters if each.order is not None])
+            for letter in letters:
+                if letter.order is None:
+                    await self._bury_letter(letter)
+            await channel.acknowledge_messages(self._id, [each.id for each in letters])
+            if not has_more:
+                break
+
+    async def _bury_reservation(self, pulled: Pulled) -> None:
+        entry = {"eventType": "reservation", "payload": {"reservationId": pulled.id}}
+        await self._bury(msgspec.json.encode(entry), pulled.problem)
+
+    async def _bury_letter(self, letter: Letter) -> None:
+        payload = {"messageId": letter.id, "content": letter.text}
+        entry = {"eventType": "guest_message", "channel": "channelManager", "payload": payload}
+        await self._bury(msgspec.json.encode(entry), letter.problem)

@@ -1,0 +1,22 @@
+"""Facts: a guest wrote, a reservation changed."""
+
+from __future__ import annotations
+
+from relevo import Event
+
+
+class MessageSaved(Event, name="hotel.message-saved", key="{id}"):
+    """A guest's message is in the table for good."""
+
+    id: str
+    hotel_id: str
+    conversation_id: str
+
+
+class ReservationChanged(Event, name="hotel.reservation-changed", key="{event_id}"):
+    """A reservation has another state, or other details."""
+
+    hotel_id: str
+    booking_id: str
+    event_id: str
+    status: str

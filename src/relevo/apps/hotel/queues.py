@@ -1,0 +1,91 @@
+"""Orders: keep a booking, keep a message, answer a guest, ask Beds24 for what it left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relevo import Breaker, Command, exponential
+
+PATIENT = exponential("2s", cap="5m")
+
+
+class SaveBooking(
+    Command,
+    queue="hotel:bookings:save",
+    attempts=10,
+    backoff=PATIENT,
+    key="{hotel_id}:{event_id}",
+    allow=("details",),
+):
+    """A change of a reservation; `modified_at` is the provider's time, 0 if it did not say."""
+
+    hotel_id: str
+    event_id: str
+    event_type: str
+    booking_id: str
+    status: str  # see booking.py
+    modified_at: int = 0
+    via: str = ""
+    details: dict[str, Any] | None = None
+
+
+class SaveMessage(
+    Command,
+    queue="hotel:messages:save",
+    attempts=10,
+    backoff=PATIENT,
+    key="{hotel_id}:{channel}:{message_id}",
+    allow=("content",),  # guests write what they like, card numbers too
+):
+    """What a guest wrote, or what the house wrote elsewhere."""
+
+    hotel_id: str
+    channel: str
+    message_id: str
+    conversation_id: str
+    guest_id: str
+    content: str
+    sent_at: int
+    direction: str = "guest"
+    via: str = ""
+    booking_id: str = ""
+    guest_name: str = ""
+
+
+class ReplyToGuest(
+    Command,
+    queue="hotel:messages:reply",
+    attempts=12,
+    backoff=exponential("5s", cap="10m"),
+    timeout="90s",
+    key="{reference}",
+    unique="forever",
+    breaker=Breaker("cm:{hotel_id}:{via}"),
+    allow=("content",),
+):
+    """An answer to a guest; the same reference is the same answer, for good."""
+
+    hotel_id: str
+    conversation_id: str
+    reference: str
+    content: str
+    via: str
+    in_reply_to: str = ""
+    booking_id: str = ""
+    author: str = "bot"
+    asked_at: int = 0  # when the guest wrote
+
+
+class FetchBooking(
+    Command,
+    queue="hotel:beds24:fetch",
+    attempts=10,
+    backoff=exponential("5s", cap="10m"),
+    timeout="90s",
+    breaker=Breaker("beds24:{hotel_id}"),
+    ordered="{hotel_id}",  # one call at a time per account
+):
+    """Ask Beds24 how a booking stands and what was written about it."""
+
+    hotel_id: str
+    booking_id: str

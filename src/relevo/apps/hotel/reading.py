@@ -1,0 +1,118 @@
+"""Reading what others wrote: moments, ids, and the entries that producers LPUSH.
+
+{"eventId": "evt-1", "eventType": "guest_message", "channel": "channelManager",
+ "payload": {"messageId": "cm-msg-1", "conversationId": "hotel999-channelManager-guest-X",
+             "guestId": "guest-X", "channel": "channelManager",
+             "timestamp": "2026-01-01T10:00:00Z", "content": "Hola!"},
+ "receivedAt": "2026-01-01T10:00:01Z"}
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from relevo.apps.hotel.names import is_id, is_part
+from relevo.apps.hotel.queues import SaveMessage
+from relevo.clock import stamp
+from relevo.errors import RelevoError
+from relevo.webhook import BodyError, parse_json
+
+CONTENT_MAX = 16_000  # characters of one message
+ENTRY_MAX = 262_144  # bytes of one entry
+
+
+class Unfit(RelevoError):
+    """What came is not what it should be; the text says why and quotes nothing of it."""
+
+
+class _Payload(msgspec.Struct, rename="camel"):
+    message_id: str
+    conversation_id: str
+    guest_id: str
+    content: str
+    channel: str = ""
+    timestamp: str = ""
+    reservation_id: str = ""
+    guest_name: str = ""
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    event_id: str
+    event_type: str
+    payload: _Payload
+    channel: str = ""
+    received_at: str = ""
+
+
+def read_entry(hotel: str, entry: bytes, now: int) -> SaveMessage:
+    """The message of an entry of the hotel's list; Unfit if it is none."""
+    if len(entry) > ENTRY_MAX:
+        raise Unfit(f"more than {ENTRY_MAX:,} bytes")
+    try:
+        tree: Any = parse_json(entry)
+    except BodyError as error:
+        raise Unfit(str(error)) from error
+    if not isinstance(tree, dict) or "eventType" not in tree:
+        raise Unfit("no object with an eventType")
+    try:
+        read = msgspec.convert(tree, _Entry)
+    except msgspec.ValidationError as error:
+        raise Unfit(f"not the shape of a guest_message: {error}") from error
+    if read.event_type != "guest_message":
+        raise Unfit("an eventType that nobody here knows")
+    said = read.payload
+    return checked(
+        SaveMessage(
+            hotel_id=hotel,
+            channel=said.channel or read.channel,
+            message_id=said.message_id,
+            conversation_id=said.conversation_id,
+            guest_id=said.guest_id,
+            content=said.content,
+            sent_at=moment_of(said.timestamp or read.received_at) or now,
+            via="channel",
+            booking_id=said.reservation_id,
+            guest_name=said.guest_name[:200],
+        )
+    )
+
+
+def checked(order: SaveMessage) -> SaveMessage:
+    """The order itself if its ids and texts may be kept; Unfit if not."""
+    if not is_part(order.channel):
+        raise Unfit("a channel has 1 to 64 letters, digits, '-' or '_'")
+    for name in ("message_id", "conversation_id", "guest_id"):
+        if not is_id(getattr(order, name)):
+            raise Unfit(f"{name} is empty, too long, or has control characters in it")
+    if order.booking_id and not is_id(order.booking_id):
+        raise Unfit("the reservation's id is too long, or has control characters in it")
+    if not 0 < len(order.content) <= CONTENT_MAX:
+        raise Unfit(f"content has 1 to {CONTENT_MAX:,} characters")
+    return order
+
+
+def moment_of(text: str) -> int:
+    """A moment of ISO 8601 in milliseconds, in UTC unless it says; 0 for none; Unfit if wrong."""
+    if not text:
+        return 0
+    try:
+        at = datetime.fromisoformat(text.strip()[:40])
+        ms = stamp(at if at.tzinfo else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError, OSError) as error:
+        raise Unfit("a time that is not ISO 8601") from error
+    if not 0 < ms < 4_102_444_800_000:  # 2100: what lies after it is a mistake, not a date
+        raise Unfit("a time before 1970 or after 2100")
+    return ms
+
+
+def day_of(text: str) -> str:
+    """A calendar day as it came; Unfit if there is no such day."""
+    if not text:
+        return ""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).date().isoformat()
+    except ValueError as error:
+        raise Unfit("a day that is not in the calendar") from error
