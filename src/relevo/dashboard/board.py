@@ -1,0 +1,167 @@
+"""Board: what every page of the dashboard is handed, and how it reads a request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relevo.dashboard.live import Live
+from relevo.dashboard.sweeps import Sweeps
+from relevo.dashboard.words import SPANISH
+from relevo.desk import Desk, Person
+from relevo.engine import Relevo
+from relevo.errors import DefinitionError
+from relevo.job import Job, State
+from relevo.store import Effect, Filter, Kept, Letterbox
+from relevo.web import Files, Form, Room, Web, visit_of
+from relevo.web.translate import Words
+
+LIMIT = 50
+FILTERS = ("queue", "kind", "key", "lane", "park", "thread", "flow", "fingerprint", "text")
+
+HERE = Path(__file__).parent
+FILES = Files(HERE / "static", "/look")
+
+room = Room(HERE / "templates", SPANISH)
+
+
+class Board:
+    """One engine, and what its watchers share."""
+
+    def __init__(self, relevo: Relevo, web: Web) -> None:
+        self.relevo = relevo
+        self.web = web
+        self.sweeps = Sweeps()
+        self._lives: dict[frozenset[str] | None, Live] = {}
+
+    def desk(self, request: Request) -> Desk:
+        """The desk of the person who asks; it sees what they may see."""
+        return request.state.desk
+
+    def live(self, request: Request) -> Live:
+        """What is going on, among what the person may see."""
+        desk = self.desk(request)
+        if desk.apps not in self._lives:
+            self._lives[desk.apps] = Live(desk, self.relevo)
+        return self._lives[desk.apps]
+
+    def changed(self) -> None:
+        """Somebody did something: no page may show what was before."""
+        for live in self._lives.values():
+            live.forget()
+
+    async def close(self) -> None:
+        """Stop looking."""
+        for live in self._lives.values():
+            await live.close()
+
+    def page(
+        self, request: Request, template: str, /, *, status: int = 200, **context: Any
+    ) -> Response:
+        """A page of ours inside the common layout."""
+        visit = visit_of(request)
+        query = f"?{request.url.query}" if request.url.query else ""
+        here = f"{visit.path(request.scope)}{query}"
+        ours = {"files": FILES, "told": told, "here_path": here, "here_again": visit.url(here)}
+        return room.page(request, f"{template}.html", status=status, **ours, **context)
+
+    async def letters(
+        self, request: Request, where: Letterbox, cursor: str | None = None, limit: int = LIMIT
+    ) -> tuple[list[Kept], str | None]:
+        """What was delivered, newest first, among what the person may see."""
+        desk = self.desk(request)
+        rows, more = await desk.store.deliveries(where, cursor=cursor, limit=limit)
+        return [kept for kept in rows if desk.sees(kept.source)], more
+
+    def words(self, request: Request) -> Words:
+        return room.words(request)
+
+    def person(self, request: Request) -> Person:
+        return request.state.person
+
+    def shown(self, request: Request, job: Job) -> Job:
+        """The job as this person may see it."""
+        return job if self.person(request).may("reveal") else self.desk(request).masked(job)
+
+    def shown_effect(self, request: Request, effect: Effect) -> Effect:
+        may = self.person(request).may("reveal")
+        return effect if may else self.desk(request).masked_effect(effect)
+
+
+Page: TypeAlias = Callable[[Board, Request], Awaitable[Response]]
+
+
+def one(params: QueryParams | Form, name: str) -> str | None:
+    """A parameter's text; None where it is empty."""
+    return params.get(name, "").strip() or None
+
+
+def all_of(params: QueryParams | Form, name: str) -> list[str]:
+    """Every value of a parameter that may come more than once."""
+    return params.all(name) if isinstance(params, Form) else params.getlist(name)
+
+
+def number(params: QueryParams | Form, name: str) -> int | None:
+    """A whole number; DefinitionError for anything else."""
+    text = one(params, name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise DefinitionError(f"{name} is a whole number")
+    return int(text)
+
+
+def limit_of(params: QueryParams) -> int:
+    """How many rows; the desk brings it into bounds."""
+    return min(number(params, "limit") or LIMIT, 200)
+
+
+def filter_of(params: QueryParams | Form) -> Filter:
+    """The jobs that a query means."""
+    states = [state for state in all_of(params, "state") if state]
+    wrong = set(states) - set(State)
+    if wrong:
+        raise DefinitionError(f"no job has the state {min(wrong)!r:.40}: {', '.join(State)}")
+    fields = {name: one(params, name) for name in FILTERS}
+    return Filter(states=frozenset(map(State, states)), **fields)
+
+
+def query_of(where: Filter, **more: Any) -> str:
+    """The query that means these jobs."""
+    pairs = [("state", str(state)) for state in State if state in where.states]
+    pairs += [(name, value) for name in FILTERS if (value := getattr(where, name)) is not None]
+    pairs += [(name, str(value)) for name, value in more.items() if value is not None]
+    return urlencode(pairs, errors="replace")
+
+
+def more_of(request: Request, cursor: str | None) -> str | None:
+    """Where the next page is, the rest of the question being the same."""
+    if cursor is None:
+        return None
+    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != "cursor"]
+    return f"?{urlencode([*pairs, ('cursor', cursor)], errors='replace')}"
+
+
+def back_to(form: Form, otherwise: str) -> str:
+    """Where the person came from, if that is a page of ours."""
+    place = one(form, "back") or otherwise
+    is_ours = place.startswith("/") and not place.startswith("//") and place.isprintable()
+    return place if is_ours and "\\" not in place else otherwise
+
+
+def told(data: bytes | None) -> str:
+    """JSON in one line; a text without its quotes."""
+    if data is None:
+        return ""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data.decode(errors="replace")
+    return value if isinstance(value, str) else data.decode(errors="replace")

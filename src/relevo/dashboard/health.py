@@ -1,0 +1,146 @@
+"""Health in plain words: what is wrong, how much of it, and where to click."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from relevo.desk import BreakerView, RecurringView
+from relevo.job import LIVE, State
+from relevo.store import QueueMode, Tally, WorkerInfo
+from relevo.web.room import span
+
+LATE = 60_000
+"""From so many milliseconds past its due time a job is worth a word."""
+SILENT = 120_000
+"""The same for a poller past its turn."""
+MOST = 12
+
+_MOVING = LIVE - {State.HELD, State.PARKED, State.WAITING}
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """One sentence: its words, what fills them, and the page that helps."""
+
+    level: Literal["bad", "warn"]
+    text: str  # to be translated, then filled
+    values: dict[str, Any]
+    href: str
+
+    @property
+    def is_bad(self) -> bool:
+        return self.level == "bad"
+
+
+def troubles(
+    tallies: Sequence[Tally] = (),
+    workers: Sequence[WorkerInfo] = (),
+    breakers: Sequence[BreakerView] = (),
+    recurring: Sequence[RecurringView] = (),
+    *,
+    now: int,
+) -> list[Trouble]:
+    """Everything a person should know, the worst first."""
+    found = [
+        *_totals(tallies),
+        *_breakers(breakers),
+        *_queues(tallies, workers),
+        *_workers(workers),
+        *_recurring(recurring, now),
+    ]
+    return sorted(found, key=lambda trouble: not trouble.is_bad)
+
+
+def _totals(tallies: Sequence[Tally]) -> list[Trouble]:
+    found: list[Trouble] = []
+    if held := sum(tally.counts.get(State.HELD, 0) for tally in tallies):
+        text = "{n:,} jobs are held: nobody knows what they did outside, and a person decides"
+        if held == 1:
+            text = "One job is held: nobody knows what it did outside, and a person decides"
+        found.append(_bad(text, "/effects", n=held))
+    if dead := sum(tally.counts.get(State.DEAD, 0) for tally in tallies):
+        text = "{n:,} dead letters wait until their cause is mended"
+        if dead == 1:
+            text = "One dead letter waits until its cause is mended"
+        found.append(_bad(text, "/dead", n=dead))
+    return found
+
+
+def _breakers(breakers: Sequence[BreakerView]) -> list[Trouble]:
+    found: list[Trouble] = []
+    for each in breakers:
+        if each.circuit.state == "closed":
+            continue
+        text = "The breaker {name} is open, and {n:,} jobs wait behind it"
+        if each.parked == 1:
+            text = "The breaker {name} is open, and one job waits behind it"
+        href = "/breakers/one?" + urlencode({"name": each.name}, errors="replace")
+        found.append(_bad(text, href, name=each.name[:80], n=each.parked))
+    return found[:MOST]
+
+
+def _queues(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list[Trouble]:
+    served = {queue for worker in workers if not worker.silent for queue in worker.queues}
+    found: list[Trouble] = []
+    for tally in tallies:
+        moving = sum(tally.counts.get(state, 0) for state in _MOVING)
+        href = f"/queues/{tally.queue}"
+        if tally.mode is QueueMode.PAUSED:
+            text = "{queue} is paused, with {n:,} jobs in it"
+            if moving == 1:
+                text = "{queue} is paused, with one job in it"
+            found.append(_warn(text, href, queue=tally.queue, n=moving))
+        elif moving and tally.queue not in served:
+            text = "{queue} has {n:,} jobs to do, and no worker serves it"
+            if moving == 1:
+                text = "{queue} has one job to do, and no worker serves it"
+            found.append(_bad(text, href, queue=tally.queue, n=moving))
+        elif tally.oldest is not None and tally.oldest > LATE:
+            text = "The oldest job of {queue} is {age} late"
+            found.append(_warn(text, href, queue=tally.queue, age=span(tally.oldest)))
+        if tally.mode is QueueMode.DRAINING:
+            found.append(
+                _warn("{queue} is draining: it takes no new jobs", href, queue=tally.queue)
+            )
+    return found[:MOST]
+
+
+def _workers(workers: Sequence[WorkerInfo]) -> list[Trouble]:
+    deaf = [worker for worker in workers if not worker.silent and worker.note]
+    text = "The worker {name} is alive, but says: {note}"
+    found = [_warn(text, "/workers", name=each.id[:80], note=each.note[:120]) for each in deaf]
+    if lost := sum(worker.silent and worker.running > 0 for worker in workers):
+        text = "{n:,} workers fell silent with jobs in hand; those are taken back"
+        if lost == 1:
+            text = "A worker fell silent with jobs in hand; those are taken back"
+        found.append(_warn(text, "/workers", n=lost))
+    return found[-MOST:]
+
+
+def _recurring(recurring: Sequence[RecurringView], now: int) -> list[Trouble]:
+    found: list[Trouble] = []
+    for each in recurring:
+        name, late = each.name[:80], 0 if each.next_at is None else now - each.next_at
+        if each.is_paused:
+            continue
+        if each.failures:
+            text = "{name} has failed {n:,} times in a row: {error}"
+            if each.failures == 1:
+                text = "{name} has failed: {error}"
+            error = each.error[:120]
+            found.append(_warn(text, "/recurring", name=name, n=each.failures, error=error))
+        elif late > SILENT:
+            text = "{name} should have had its turn {age} ago"
+            found.append(_warn(text, "/recurring", name=name, age=span(late)))
+    return found[:MOST]
+
+
+def _bad(text: str, href: str, **values: Any) -> Trouble:
+    return Trouble(level="bad", text=text, values=values, href=href)
+
+
+def _warn(text: str, href: str, **values: Any) -> Trouble:
+    return Trouble(level="warn", text=text, values=values, href=href)

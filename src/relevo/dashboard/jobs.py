@@ -1,0 +1,162 @@
+"""Jobs and dead letters, one and many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relevo.dashboard.board import Board, filter_of, limit_of, more_of, one, query_of
+from relevo.desk import COUNT_MAX
+from relevo.errors import DefinitionError
+from relevo.job import LIVE, Job, State
+from relevo.store import EffectState, Filter
+from relevo.web.room import pretty
+
+COUNTED = 1_000
+"""A list says how many there are up to here; beyond, that there are more."""
+SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
+UNDECIDED = frozenset({EffectState.UNKNOWN, EffectState.INTENDED})
+
+RETRIABLE = SWEEPABLE | {State.SCHEDULED}
+DISCARDABLE = frozenset({State.DEAD, State.HELD})
+EDITABLE = frozenset(State) - {State.RUNNING, State.DONE}
+
+
+async def jobs(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    params = request.query_params
+    where = filter_of(params)
+    page = await desk.jobs(where, one(params, "cursor"), limit_of(params))
+    look = await board.live(request).look()
+    return board.page(
+        request,
+        "jobs",
+        where=where,
+        jobs=[board.shown(request, job) for job in page.jobs],
+        count=await desk.count(where, most=COUNTED),
+        counted=COUNTED,
+        more=more_of(request, page.cursor),
+        queues=[tally.queue for tally in look.tallies],
+        states=list(State),
+        bulk=query_of(where) if where.states and where.states <= SWEEPABLE else None,
+        is_later=one(params, "cursor") is not None,
+    )
+
+
+async def job(board: Board, request: Request) -> Response:
+    return await job_page(board, request, request.path_params["id"])
+
+
+async def job_page(
+    board: Board, request: Request, id: str, *, status: int = 200, **form: Any
+) -> Response:
+    """The page of one job; after a mistake with what the person had written."""
+    desk = board.desk(request)
+    job = await desk.job(id)
+    effects, _ = await desk.effects(job=job.id, limit=200)
+    audits, _ = await desk.audits(target=job.id, limit=20)
+    near = [edge.child for edge in job.after] + list(job.before)
+    around = await desk.store.find(near[:100])
+    return board.page(
+        request,
+        "job",
+        status=status,
+        job=board.shown(request, job),
+        effects=[board.shown_effect(request, effect) for effect in effects],
+        undecided=[effect for effect in effects if effect.state in UNDECIDED],
+        audits=audits,
+        near={each.id: each for each in around if each is not None and desk.sees(each.queue)},
+        can=_can(job),
+        form=form,
+        payload=pretty(board.shown(request, job).payload),
+    )
+
+
+def _can(job: Job) -> dict[str, bool]:
+    """What the job's state allows; the person's role is another question."""
+    return {
+        "retry": job.state in RETRIABLE,
+        "cancel": job.state in LIVE,
+        "discard": job.state in DISCARDABLE,
+        "edit": job.state in EDITABLE,
+    }
+
+
+# dead letters
+
+
+async def dead(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    queue = one(request.query_params, "queue")
+    groups = await desk.groups(queue=queue, limit=100)
+    look = await board.live(request).look()
+    dead = [tally for tally in look.tallies if tally.counts.get(State.DEAD)]
+    return board.page(
+        request,
+        "dead",
+        groups=groups,
+        queue_name=queue,
+        queues=[tally.queue for tally in dead],
+        total=sum(tally.counts[State.DEAD] for tally in dead if queue in (None, tally.queue)),
+    )
+
+
+async def group(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    mark = request.path_params["fingerprint"]
+    where = Filter(states=frozenset({State.DEAD}), fingerprint=mark)
+    page = await desk.jobs(where, one(request.query_params, "cursor"), 50)
+    found = [group for group in await desk.groups(limit=200) if group.fingerprint == mark]
+    newest = await desk.job(page.jobs[0].id) if page.jobs else None
+    return board.page(
+        request,
+        "group",
+        status=200 if page.jobs else 404,
+        mark=mark,
+        groups=found,
+        count=await desk.count(where, most=COUNT_MAX),
+        jobs=[board.shown(request, job) for job in page.jobs],
+        newest=newest,
+        more=more_of(request, page.cursor),
+        query=query_of(where),
+    )
+
+
+# many
+
+
+async def bulk(board: Board, request: Request) -> Response:
+    """The preview: how many jobs, which, and with what care."""
+    desk = board.desk(request)
+    params = request.query_params
+    verb = one(params, "verb") or "retry"
+    if verb not in ("retry", "discard"):
+        raise DefinitionError("many jobs are retried or discarded")
+    where = filter_of(params)
+    if not where.states:
+        where = Filter(states=frozenset({State.DEAD}), **_others(where))
+    if where.states - SWEEPABLE:
+        raise DefinitionError("only dead, held, parked and cancelled jobs are taken in bulk")
+    page = await desk.jobs(where, None, 5)
+    return board.page(
+        request,
+        "bulk",
+        verb=verb,
+        where=where,
+        query=query_of(where),
+        count=await desk.count(where, most=COUNT_MAX),
+        most=COUNT_MAX,
+        sample=[board.shown(request, job) for job in page.jobs],
+    )
+
+
+def _others(where: Filter) -> dict[str, Any]:
+    names = (name for name in where.__struct_fields__ if name != "states")
+    return {name: getattr(where, name) for name in names}
+
+
+async def sweep(board: Board, request: Request) -> Response:
+    found = board.sweeps.find(request.path_params["id"])
+    return board.page(request, "sweep", sweeping=found)

@@ -1,0 +1,172 @@
+"""Pages that look at the whole: overview, search, thread, queues, workers, usage, audit."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
+from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.health import LATE
+from relevo.dashboard.live import TooMany
+from relevo.errors import NotFoundError, SettingsError
+from relevo.job import State
+from relevo.message import Spec
+from relevo.store import Filter
+
+AGES = 8
+"""Queues on the overview, by the age of their oldest job."""
+
+
+async def overview(board: Board, request: Request) -> Response:
+    look = await board.live(request).look()
+    late = sorted(look.tallies, key=lambda tally: -(tally.oldest or 0))
+    workers = [worker for worker in look.workers if not worker.silent]
+    return board.page(
+        request,
+        "overview",
+        look=look,
+        oldest=[tally for tally in late[:AGES] if tally.oldest is not None],
+        late=LATE,
+        workers=workers,
+        busy=sum(worker.running for worker in workers),
+        slots=sum(worker.concurrency for worker in workers),
+        totals=[(state, look.total(state)) for state in State],
+        sweeps=[sweep for sweep in board.sweeps.recent() if not sweep.is_over],
+    )
+
+
+# live
+
+
+async def stream(board: Board, request: Request) -> Response:
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "")
+    if origin is not None and origin.partition("://")[2] != host:
+        return Response("wrong origin", status_code=403, media_type="text/plain")
+    try:
+        return board.live(request).watch(board.person(request).name)
+    except TooMany as error:
+        return Response(str(error), 429, {"retry-after": "30"}, "text/plain")
+
+
+async def history(board: Board, request: Request) -> Response:
+    await board.live(request).look()
+    return JSONResponse(board.live(request).rates(), headers={"cache-control": "no-store"})
+
+
+# queues
+
+
+async def queues(board: Board, request: Request) -> Response:
+    look = await board.live(request).look()
+    served = _served(board, look.workers)
+    return board.page(
+        request, "queues", tallies=look.tallies, served=served, specs=_specs(board), late=LATE
+    )
+
+
+async def queue(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    name = request.path_params["queue"]
+    tally = await desk.queue(name)
+    look = await board.live(request).look()
+    specs = [binding for binding in board.relevo.bindings.values() if binding.spec.queue == name]
+    if not specs and not any(each.queue == name for each in look.tallies):
+        raise NotFoundError(f"no queue is called {name}")
+    page = await desk.jobs(Filter(queue=name), limit=20)
+    return board.page(
+        request,
+        "queue",
+        tally=tally,
+        bindings=specs,
+        workers=[w for w in look.workers if not w.silent and name in w.queues],
+        groups=await desk.groups(queue=name, limit=5),
+        jobs=[board.shown(request, job) for job in page.jobs],
+        late=LATE,
+    )
+
+
+def _served(board: Board, workers: list[Any]) -> dict[str, int]:
+    served: dict[str, int] = {}
+    for worker in workers:
+        for name in () if worker.silent else worker.queues:
+            served[name] = served.get(name, 0) + 1
+    return served
+
+
+def _specs(board: Board) -> dict[str, Spec]:
+    return {binding.spec.queue: binding.spec for binding in board.relevo.bindings.values()}
+
+
+# workers, usage, audit
+
+
+async def workers(board: Board, request: Request) -> Response:
+    board.live(request).forget()
+    look = await board.live(request).look()
+    found = sorted(look.workers, key=lambda each: (each.silent, not each.note, each.id))
+    return board.page(request, "workers", workers=found)
+
+
+async def usage(board: Board, request: Request) -> Response:
+    """What the store is asked for, as far as it can be known, and what it says of itself."""
+    look = await board.live(request).look()
+    return board.page(
+        request,
+        "usage",
+        store=board.desk(request).store,
+        spend=_spend(
+            board, board.desk(request).store.name, sum(not worker.silent for worker in look.workers)
+        ),
+        findings=await board.desk(request).store.check(),
+        stored=[(state, look.total(state)) for state in State],
+    )
+
+
+class Spend(NamedTuple):
+    """Commands a day, by what causes them."""
+
+    causes: list[tuple[str, float]]
+    budget: float | None
+    left: float  # jobs a day
+    error: str = ""
+
+
+def _spend(board: Board, store: str, alive: int) -> Spend | None:
+    if store not in BILLED:
+        return None
+    settings = board.web.settings
+    queues = len(board.relevo.wants()) or 1
+    has_recurring = board.relevo.recurring.is_any
+    try:
+        pace = pace_within(
+            settings.budget,
+            store=store,
+            lease=settings.lease,
+            queues=queues,
+            has_recurring=has_recurring,
+        )
+    except SettingsError as error:
+        return Spend([], settings.budget.a_day if settings.budget else None, 0, str(error))
+    slots = queues if store == "cluster" else 1
+    idle = idle_cost(pace, slots=slots, has_recurring=has_recurring) * max(alive, 1)
+    polls = sum(
+        TURN * DAY / poller.every.total_seconds()
+        for app in board.relevo.apps
+        for poller in app.pollers
+    )
+    budget = settings.budget.a_day if settings.budget else None
+    causes = [("idle workers", idle), ("pollers, each key", polls)]
+    return Spend(causes, budget, max(0.0, (budget or 0) - idle - polls) / JOB)
+
+
+async def audit(board: Board, request: Request) -> Response:
+    params = request.query_params
+    target = one(params, "target")
+    rows, cursor = await board.desk(request).audits(
+        target=target, cursor=one(params, "cursor"), limit=limit_of(params)
+    )
+    return board.page(request, "audit", rows=rows, target=target, more=more_of(request, cursor))

@@ -1,0 +1,142 @@
+"""What stands by itself: breakers, pollers and schedules, effects."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relevo.clock import moment
+from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.health import SILENT
+from relevo.desk import RecurringView
+from relevo.errors import DefinitionError
+from relevo.job import State
+from relevo.payload import mask
+from relevo.store import EffectState
+
+TICKS = 3
+
+
+async def breakers(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    found = await desk.breakers()
+    return board.page(request, "breakers", breakers=found)
+
+
+async def breaker(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    name = one(request.query_params, "name") or ""
+    found = await desk.breaker(name)
+    audits, _ = await desk.audits(target=name[:500], limit=20) if desk.apps is None else ([], None)
+    return board.page(request, "breaker", breaker=found, audits=audits)
+
+
+# pollers and schedules
+
+
+class Row(NamedTuple):
+    """One key of a poller, or a schedule, with what the apps here know of it."""
+
+    seen: RecurringView
+    what: Literal["poller", "schedule"]
+    health: Literal["alive", "failing", "silent", "paused", "ended"]
+    timetable: str = ""
+    ticks: tuple[str, ...] = ()
+
+
+async def recurring(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
+    now = await desk.store.now()
+    may_reveal = board.person(request).may("reveal")
+    rows: list[Row] = []
+    for what in ("poller", "schedule"):
+        for seen in await desk.recurring(what):
+            if seen.cursor is not None and not may_reveal:
+                seen = replace(seen, cursor=mask(seen.cursor))
+            rows.append(_row(board, what, seen, now))
+    return board.page(
+        request,
+        "recurring",
+        pollers=[row for row in rows if row.what == "poller"],
+        schedules=[row for row in rows if row.what == "schedule"],
+    )
+
+
+def _row(board: Board, what: Literal["poller", "schedule"], seen: RecurringView, now: int) -> Row:
+    health: Any = "alive"
+    if seen.is_paused:
+        health = "paused"
+    elif seen.state in (State.DONE, State.DEAD, State.CANCELLED):
+        health = "ended"
+    elif seen.next_at is not None and now - seen.next_at > SILENT:
+        health = "silent"
+    elif seen.failures:
+        health = "failing"
+    timetable, ticks = "", list[str]()
+    for app in board.relevo.apps:
+        for schedule in app.schedules if what == "schedule" else ():
+            if schedule.name == seen.name:
+                timetable = f"{schedule.cron} {schedule.tz}"
+                tick: int | None = now
+                while len(ticks) < TICKS and (tick := schedule.next_after(tick)) is not None:
+                    local = moment(tick).astimezone(schedule.tz)
+                    ticks.append(local.strftime("%Y-%m-%d %H:%M %z"))
+        for poller in app.pollers if what == "poller" else ():
+            if poller.name == seen.function:
+                timetable = f"{poller.every.total_seconds():g} s"
+    return Row(seen, what, health, timetable, tuple(ticks))
+
+
+# effects
+
+
+async def effects(board: Board, request: Request) -> Response:
+    """The ledger; what a person has to decide stands first."""
+    desk = board.desk(request)
+    params = request.query_params
+    names = [name for name in params.getlist("state") if name]
+    wrong = set(names) - set(EffectState)
+    if wrong:
+        raise DefinitionError(f"no effect is {min(wrong)!r:.40}: {', '.join(EffectState)}")
+    states = frozenset(map(EffectState, names))
+    cursor = one(params, "cursor")
+    rows, more = await desk.effects(
+        states=states,
+        job=one(params, "job"),
+        text=one(params, "text"),
+        cursor=cursor,
+        limit=limit_of(params),
+    )
+    is_plain = not (states or cursor or one(params, "job") or one(params, "text"))
+    unknown = frozenset({EffectState.UNKNOWN})
+    first, _ = await desk.effects(states=unknown, limit=50) if is_plain else ([], None)
+    return board.page(
+        request,
+        "effects",
+        first=[board.shown_effect(request, effect) for effect in first],
+        effects=[board.shown_effect(request, each) for each in rows if each not in first],
+        states=list(EffectState),
+        chosen=states,
+        text=one(params, "text"),
+        job=one(params, "job"),
+        more=more_of(request, more),
+    )
+
+
+async def effect(board: Board, request: Request) -> Response:
+    """One effect, and the decision about it."""
+    desk = board.desk(request)
+    params = request.query_params
+    found = await desk.effect(one(params, "job") or "", one(params, "name") or "")
+    owner = await desk.job(found.job)
+    return board.page(
+        request,
+        "effect",
+        effect=board.shown_effect(request, found),
+        job=board.shown(request, owner),
+        can_decide=owner.state not in (State.RUNNING, State.DONE)
+        and found.state in (EffectState.UNKNOWN, EffectState.INTENDED, EffectState.FAILED),
+    )

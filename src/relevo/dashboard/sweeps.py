@@ -1,0 +1,84 @@
+"""Changes of many jobs, which go on while the person watches or leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from relevo.desk import Progress, Sweep
+from relevo.errors import MisuseError, NotFoundError, RelevoError
+from relevo.ids import new_id
+from relevo.telemetry import log
+
+RUNNING = 8
+KEPT = 100
+
+Act = Callable[[Progress], Awaitable[Sweep]]
+
+
+class Sweeping:
+    """One change of many jobs, and how far it has come."""
+
+    def __init__(self, verb: str, what: str, who: str, total: int, back: str) -> None:
+        self.id = new_id()
+        self.verb = verb
+        self.what = what
+        self.who = who
+        self.back = back
+        self.sweep = Sweep(total=total)
+        self.error = ""
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is not None and self.task.done()
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self.task and self.task.cancelled())
+
+    async def run(self, act: Act) -> None:
+        try:
+            self.sweep = await act(self._note)
+        except RelevoError as error:
+            self.error = str(error)
+        except Exception as error:  # noqa: BLE001 - shown to the person, and logged with its trace
+            self.error = type(error).__name__
+            log.exception("a sweep failed", extra={"sweep": self.id, "verb": self.verb})
+
+    def _note(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+
+
+class Sweeps:
+    """The sweeps of this process, the last hundred."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Sweeping] = {}
+
+    def begin(self, act: Act, **about: Any) -> Sweeping:
+        """Start one; MisuseError while too many are under way."""
+        if sum(not each.is_over for each in self._all.values()) >= RUNNING:
+            raise MisuseError(f"{RUNNING} changes of many jobs are under way; wait for one to end")
+        made = Sweeping(**about)
+        made.task = asyncio.create_task(made.run(act), name=f"relevo-sweep-{made.id}")
+        self._all[made.id] = made
+        over = [id for id, each in self._all.items() if each.is_over]
+        for id in over[: max(0, len(self._all) - KEPT)]:
+            del self._all[id]
+        return made
+
+    def find(self, id: str) -> Sweeping:
+        if id not in self._all:
+            raise NotFoundError("that change is not known here: it is old, or of another process")
+        return self._all[id]
+
+    def recent(self, most: int = 5) -> list[Sweeping]:
+        return list(self._all.values())[::-1][:most]
+
+    def stop(self, id: str) -> None:
+        """Go no further; what was changed stays changed."""
+        sweep = self.find(id)
+        if sweep.task is not None:
+            sweep.task.cancel()

@@ -1,0 +1,136 @@
+"""Anything a person remembers, and the story that it leads to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relevo.dashboard.board import Board, one
+from relevo.desk import Desk, Story
+from relevo.errors import NotFoundError
+from relevo.job import LIVE, Job, State
+from relevo.store import Audit, Effect, Kept, Letterbox
+from relevo.web import go
+
+
+async def search(board: Board, request: Request) -> Response:
+    text = one(request.query_params, "q") or ""
+    if not text:
+        return board.page(request, "search", q="", stories=[], flow=None, queues=[], letters=[])
+    desk = board.desk(request)
+    look = await board.live(request).look()
+    queues = [tally.queue for tally in look.tallies if text.lower() in tally.queue][:20]
+    letters, _ = await board.letters(request, Letterbox(text=text[:500]), limit=20)
+    story: Story | None = None
+    with suppress(NotFoundError):
+        story = await desk.trace(text)
+    flow = await _flow(desk, text)
+    is_one = story is not None and len(story.threads) == 1 and not queues and not flow
+    if story is not None and is_one:
+        return go(request, f"/threads/{quote(story.threads[0], safe='')}")
+    threads = [] if story is None else _by_thread(story)
+    found = bool(threads or queues or letters or flow)
+    return board.page(
+        request,
+        "search",
+        status=200 if found else 404,
+        q=text,
+        story=story,
+        threads=threads,
+        flow=flow,
+        queues=queues,
+        letters=letters,
+    )
+
+
+async def _flow(desk: Desk, text: str) -> str | None:
+    if not 3 <= len(text) <= 500:
+        return None
+    try:
+        return (await desk.flow(text)).id
+    except NotFoundError:
+        return None
+
+
+def _by_thread(story: Story) -> list[tuple[str, list[Job]]]:
+    threads: dict[str, list[Job]] = {thread: [] for thread in story.threads}
+    for job in story.jobs:
+        threads.setdefault(job.thread or job.id, []).append(job)
+    return [(thread, jobs) for thread, jobs in threads.items() if jobs]
+
+
+class Happening(NamedTuple):
+    """One line of a story: when, what kind of thing, and what there is to tell."""
+
+    at: int
+    what: str
+    job: Job | None = None
+    thing: Any = None
+
+
+async def thread(board: Board, request: Request) -> Response:
+    name = request.path_params["thread"]
+    desk = board.desk(request)
+    letters: list[Kept] = []
+    try:
+        story = await desk.trace(name)
+        for each in story.threads[:5]:
+            letters += (await board.letters(request, Letterbox(thread=each)))[0]
+    except NotFoundError:
+        # A delivery that caused no job is a story too, if a short one.
+        letters, _ = await board.letters(request, Letterbox(thread=name[:500]))
+        if not letters:
+            raise
+        story = Story(found=("delivery",), threads=(name,), jobs=[], effects=[])
+    audits = await _audits(desk, story)
+    jobs = {job.id: board.shown(request, job) for job in story.jobs}
+    effects = [board.shown_effect(request, effect) for effect in story.effects]
+    happenings = _happenings(letters, list(jobs.values()), effects, audits)
+    began = happenings[0].at if happenings else 0
+    return board.page(
+        request,
+        "thread",
+        name=story.threads[0] if story.threads else name,
+        story=story,
+        tree=[(depth, jobs[job.id]) for depth, job in story.tree()],
+        jobs=jobs,
+        effects=effects,
+        letters=letters,
+        happenings=happenings,
+        began=began,
+        took=happenings[-1].at - began if happenings else 0,
+        live=sum(job.state in LIVE for job in jobs.values()),
+    )
+
+
+async def _audits(desk: Desk, story: Story) -> list[Audit]:
+    found: list[Audit] = []
+    for job in story.jobs[:20]:
+        found += (await desk.audits(target=job.id, limit=20))[0]
+    return found
+
+
+def _happenings(
+    letters: list[Kept], jobs: list[Job], effects: list[Effect], audits: list[Audit]
+) -> list[Happening]:
+    known = {job.id: job for job in jobs}
+    found = [Happening(kept.received_at, "delivery", None, kept) for kept in letters]
+    found += [Happening(kept.repeated_at, "repeat", None, kept) for kept in letters if kept.repeats]
+    for job in jobs:
+        found.append(Happening(job.inserted_at, "enqueued", job))
+        found += [Happening(run.ended_at, "run", job, run) for run in job.history]
+        if job.state is State.RUNNING:
+            found.append(Happening(job.run_at, "running", job))
+        is_told = any(run.outcome == job.state for run in job.history)
+        if job.ended_at and not is_told:
+            found.append(Happening(job.ended_at, "ended", job))
+    for effect in effects:
+        at = effect.updated_at or effect.created_at
+        found.append(Happening(at, "effect", known.get(effect.job), effect))
+    found += [Happening(row.at, "audit", known.get(row.target), row) for row in audits]
+    order = ("delivery", "repeat", "enqueued", "running", "effect", "run", "ended", "audit")
+    return sorted(found, key=lambda each: (each.at, order.index(each.what)))
