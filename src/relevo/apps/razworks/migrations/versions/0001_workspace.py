@@ -10,7 +10,8 @@ down_revision = None
 
 
 def _user(**options: Any) -> sa.Column[str]:
-    return sa.Column("user_id", sa.ForeignKey("razworks_users.id"), nullable=False, **options)
+    user = sa.ForeignKey("razworks_users.id")
+    return sa.Column("user_id", sa.String(32), user, nullable=False, **options)
 
 
 def upgrade() -> None:
