@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BLOCKED = 1.0
 LOOK = 0.5
+SHORTEST = 0.02
 OVERSTAY = 30.0
 
 
@@ -66,14 +67,20 @@ class Lifeline(threading.Thread):
             except Exception as error:  # noqa: BLE001 - were this thread to end, every lease would lapse
                 self._worker.telemetry.trouble("cannot keep leases alive; trying again", error)
                 extend_at = beat_at = now + min(1, every)
-            idle = LOOK if self._worker.flights else min(every, LOOK * 4)
-            await asyncio.to_thread(self._stopped.wait, min(idle, every))
+            await asyncio.to_thread(self._stopped.wait, self._pause(extend_at, every))
         if is_open:
             try:
                 await store.leave(self._worker.id)
             except StoreError as error:
                 self._worker.telemetry.trouble("could not say goodbye", error)
             await store.close()
+
+    def _pause(self, extend_at: float, every: float) -> float:
+        """Seconds until the next look."""
+        if not self._worker.flights:
+            return min(every, LOOK * 4)
+        # Over a slow line the calls themselves may have taken the time there was to sleep.
+        return max(min(LOOK, every, extend_at - time.monotonic()), SHORTEST)
 
     async def _extend(self, store: Store) -> None:
         length = milliseconds(self._worker.lease)

@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 from collections.abc import AsyncGenerator, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
@@ -57,8 +58,27 @@ class ConnectionLost(StoreUnavailable):
     """The connection broke while an answer was awaited: it may have happened, or not."""
 
 
+FIRST_OWN = 16_384
+"""Types with smaller numbers are PostgreSQL's own, and the same on every server."""
+
+_SENT = ("uuid", "text", "bytea", "bigint", "integer", "smallint", "boolean")  # as arrays
+_arrays: dict[int, Any] = {}  # by number, what the server said once of an array type
+_answered = SimpleNamespace(name="from memory")
+
+
 class _Connection(Connection):
     """A connection that notices within 15 seconds that the other side has gone without a word."""
+
+    async def _introspect_types(self, typeoids: Any, timeout: float | None) -> Any:
+        # The driver asks on every connection anew what an array is: four round trips, in which a
+        # short lease over a slow line lapses before its first extension is heard.
+        if all(oid in _arrays for oid in typeoids):
+            return [_arrays[oid] for oid in typeoids], _answered
+        rows, statement = await super()._introspect_types(typeoids, timeout)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - the stubs leave it out
+        for row in rows:  # pyright: ignore[reportUnknownVariableType] - as above
+            if row["elemtype"] and row["oid"] < FIRST_OWN:
+                _arrays[row["oid"]] = row
+        return rows, statement  # pyright: ignore[reportUnknownVariableType] - as above
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
@@ -76,6 +96,13 @@ class _Connection(Connection):
             ):
                 if option := getattr(socket, name, None):
                     duplicate.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def learn_types(connection: Connection) -> None:
+    """Have the types that we send known before the first call that is in a hurry."""
+    empty: list[object] = []
+    asked = ", ".join(f"${n}::{name}[]" for n, name in enumerate(_SENT, start=1))
+    await connection.fetch(f"select {asked}", *[empty for _ in _SENT])
 
 
 def translated(error: BaseException) -> RelevoError:

@@ -19,7 +19,7 @@ from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
 from relevo.stores.postgres.letters import Letters
-from relevo.stores.postgres.lines import PATIENCE, Record, lent, translated
+from relevo.stores.postgres.lines import PATIENCE, Record, learn_types, lent, translated
 from relevo.stores.postgres.memory import Memory
 from relevo.stores.postgres.people import People
 from relevo.stores.postgres.rows import (
@@ -89,6 +89,7 @@ class PostgresStore(People, Memory, Deliveries, Letters, Doctor):
                 connection = await self._door.open()
                 try:
                     schema.judge(await schema.version(connection, self._address))
+                    await learn_types(connection)
                 finally:
                     connection.terminate()
         except schema.RAISED as error:
