@@ -470,22 +470,26 @@ local function prune_deliveries(root, keep, keep_rejected, most)
   for set, length in pairs({ accepted = keep, rejected = keep_rejected }) do
     local ids = most > removed and call('ZRANGEBYSCORE', root .. ':' .. set, '-inf', now - length,
       'LIMIT', 0, most - removed) or {}
-    for _, id in ipairs(ids) do
-      local kept = call('HGET', root .. ':rows', id) or ''
+    local left, gone, threads = {}, {}, {}
+    for n, kept in ipairs(read('HMGET', root .. ':rows', ids)) do
       local front, key, reason, headers, answer, thread, start =
-        string.match(kept, '^(%u|%d+|%d+|%d+)|([%d-]+)|(%d+)|(%d+)|(%d+)|(%x*)|()')
+        string.match(kept or '', '^(%u|%d+|%d+|%d+)|([%d-]+)|(%d+)|(%d+)|(%d+)|(%x*)|()')
       if set == 'accepted' and front then
         start = start + (tonumber(key) or 0) + reason + headers
-        call('HSET', root .. ':rows', id, front .. '|-|0|0|' .. answer .. '||'
-          .. string.sub(kept, start, start + answer - 1))
+        left[#left + 1] = ids[n]
+        left[#left + 1] = front .. '|-|0|0|' .. answer .. '||'
+          .. string.sub(kept, start, start + answer - 1)
       else
-        call('HDEL', root .. ':rows', id)
+        gone[#gone + 1] = ids[n]
       end
-      call('HDEL', root .. ':bodies', id)
-      call('HDEL', root .. ':again', id)
-      call('ZREM', root .. ':threads', (thread or '') .. ' ' .. id)
-      call('ZREM', root .. ':' .. set, id)
+      threads[n] = (thread or '') .. ' ' .. ids[n]
     end
+    many('HSET', root .. ':rows', left)
+    many('HDEL', root .. ':rows', gone)
+    many('HDEL', root .. ':bodies', ids)
+    many('HDEL', root .. ':again', ids)
+    many('ZREM', root .. ':threads', threads)
+    many('ZREM', root .. ':' .. set, ids)
     removed = removed + #ids
   end
   return removed
