@@ -12,8 +12,9 @@ from relevo.apps.expenses.rules.numbers import MOST, NUMBER_WORDS, read_digits, 
 from relevo.apps.expenses.rules.regions import Region
 from relevo.apps.expenses.rules.text import words
 
-_TIMES = {"k": 1_000, "mil": 1_000, "lucas": 1_000, "thousand": 1_000, "grand": 1_000}
-_TIMES |= {"millon": 1_000_000, "millones": 1_000_000, "million": 1_000_000}
+_TIMES: dict[str, int] = dict.fromkeys(
+    ("k", "mil", "lucas", "thousand", "grand"), 1_000
+) | dict.fromkeys(("millon", "millones", "million"), 1_000_000)
 _UNITS = words(
     "kg kgs kilo kilos g gr grs gramos l lt lts litro litros liter liters ml cc km kms m mts "
     "cm mm lb lbs oz onzas gb mb tb h hr hrs hs hora horas hour hours min mins minutos minutes "

@@ -1,0 +1,105 @@
+"""What expenses are told by their environment."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from relevo import SettingsError
+from relevo.apps.expenses.rules import REGIONS, Region
+
+WEBHOOK = "/api/webhook"
+PROCESS = "/api/process-message"
+
+_NEEDED = ("WHATSAPP_APP_SECRET", "WHATSAPP_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN")
+_VERSION = re.compile(r"v\d{1,3}\.\d{1,2}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ExpensesSettings:
+    """Keys and addresses; the addresses are the providers' own unless told otherwise."""
+
+    app_secret: str
+    verify_token: str
+    access_token: str
+    graph_url: str
+    graph_version: str
+    gemini_key: str  # empty: what the rules cannot read is asked back
+    gemini_url: str
+    gemini_model: str
+    qstash_token: str  # empty: relevo's own queue
+    qstash_url: str
+    qstash_current: str
+    qstash_next: str
+    public_url: str  # of ours, as others reach it; without a slash at the end
+    home: Region  # of whoever does not say where they are
+
+    @property
+    def process_url(self) -> str:
+        """Where QStash brings messages back to us."""
+        return self.public_url + PROCESS
+
+    @property
+    def link_key(self) -> bytes:
+        """Signs the links that people are sent."""
+        return hmac.digest(self.app_secret.encode(), b"relevo expenses links", hashlib.sha256)
+
+
+def read(environ: Mapping[str, str] = os.environ) -> ExpensesSettings:
+    """The settings; SettingsError naming everything that is missing or wrong at once."""
+    problems = [f"{name} is missing" for name in _NEEDED if not environ.get(name)]
+    token = environ.get("QSTASH_TOKEN", "")
+    current = environ.get("QSTASH_CURRENT_SIGNING_KEY", "")
+    following = environ.get("QSTASH_NEXT_SIGNING_KEY", "")
+    public = _public(environ.get("VERCEL_URL") or environ.get("EXPENSES_URL") or "", problems)
+    if token and not (current and following):
+        problems.append("QSTASH_TOKEN needs QSTASH_CURRENT_SIGNING_KEY, QSTASH_NEXT_SIGNING_KEY")
+    if token and not public:
+        problems.append("QSTASH_TOKEN needs VERCEL_URL, the address at which QStash finds us")
+    version = environ.get("WHATSAPP_GRAPH_VERSION") or "v25.0"
+    if not _VERSION.fullmatch(version):
+        problems.append("WHATSAPP_GRAPH_VERSION is one like v25.0")
+    country = environ.get("EXPENSES_COUNTRY") or "AR"
+    if country not in REGIONS:
+        problems.append(f"EXPENSES_COUNTRY is one of {', '.join(sorted(REGIONS))}")
+    if problems:
+        raise SettingsError("expenses: " + "; ".join(problems))
+    return ExpensesSettings(
+        app_secret=environ["WHATSAPP_APP_SECRET"],
+        verify_token=environ["WHATSAPP_VERIFY_TOKEN"],
+        access_token=environ["WHATSAPP_ACCESS_TOKEN"],
+        graph_url=(environ.get("WHATSAPP_GRAPH_URL") or "https://graph.facebook.com").rstrip("/"),
+        graph_version=version,
+        gemini_key=environ.get("GEMINI_API_KEY", ""),
+        gemini_url=environ.get("GOOGLE_GEMINI_BASE_URL", ""),
+        gemini_model=environ.get("GEMINI_MODEL") or "gemini-2.5-flash",
+        qstash_token=token,
+        qstash_url=environ.get("QSTASH_URL") or "https://qstash.upstash.io",
+        qstash_current=current,
+        qstash_next=following,
+        public_url=public,
+        home=REGIONS[country],
+    )
+
+
+def _public(text: str, problems: list[str]) -> str:
+    """VERCEL_URL comes without a scheme; people write one."""
+    if not text:
+        return ""
+    url = text if "://" in text else f"https://{text}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        problems.append("VERCEL_URL is an address such as https://expenses.example.com")
+    return url.rstrip("/")
+
+
+@asynccontextmanager
+async def open_settings(relevo: Any) -> AsyncGenerator[ExpensesSettings]:
+    yield read()

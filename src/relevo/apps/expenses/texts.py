@@ -1,0 +1,191 @@
+"""What people are told, in their language and with their commas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+
+from relevo.apps.expenses.records import Row
+from relevo.apps.expenses.rules import Order, Question, Region, Spent
+
+_MONTHS = {
+    "en": "January February March April May June July August September October November December",
+    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre "
+    "diciembre",
+}
+CATEGORY = {
+    "groceries": "supermercado",
+    "dining": "comidas y salidas",
+    "transport": "transporte",
+    "home": "casa",
+    "utilities": "servicios",
+    "health": "salud",
+    "leisure": "ocio",
+    "subscriptions": "suscripciones",
+    "clothing": "ropa",
+    "education": "educación",
+    "travel": "viajes",
+    "pets": "mascotas",
+    "beauty": "cuidado personal",
+    "gifts": "regalos",
+    "taxes": "impuestos y seguros",
+    "other": "otros",
+}
+_HELP = {
+    "es": "Escribime un gasto, por ejemplo «gasté 2500 en supermercado» o «uber 12.50 usd ayer»; "
+    "también podés mandar la foto de un ticket o un audio.\n"
+    "Además entiendo: «total del mes», «borrar último», «exportar».",
+    "en": "Write an expense, such as “spent 25 on lunch” or “uber 12.50 usd yesterday”; a photo of "
+    "a receipt or a voice note works too.\n"
+    "I also understand: “total this month”, “delete last”, “export”.",
+}
+_ASK = {
+    "amount": (
+        "¿Cuánto fue? Escribilo con el monto, por ejemplo «pan 500».",
+        "How much was it? Write it with the amount, such as “bread 5”.",
+    ),
+    "number": (
+        "No estoy seguro de ese número y no quiero errarle. ¿Me lo escribís así: «pan 1.234,50»?",
+        "I am not sure about that number. Could you write it like “bread 1,234.50”?",
+    ),
+    "size": (
+        "Ese monto no lo puedo anotar. ¿Lo revisás?",
+        "I cannot write down that amount. Could you check it?",
+    ),
+    "several": (
+        "Veo más de un monto. ¿Me mandás un gasto por mensaje?",
+        "I see more than one amount. Could you send one expense per message?",
+    ),
+    "spread": (
+        "¿Cuánto fue en total? Mandámelo con un solo monto.",
+        "How much was it in all? Send it with one amount.",
+    ),
+    "currency": (
+        "¿En qué moneda fue? Escribila junto al monto, por ejemplo «20 usd».",
+        "In which currency was it? Write it beside the amount, such as “20 usd”.",
+    ),
+    "income": (
+        "Parece un ingreso; yo anoto gastos. Si fue un gasto, escribilo como «pan 500».",
+        "That looks like income; I write down expenses. If it was one, write it like “bread 5”.",
+    ),
+    "not": (
+        "No me queda claro si lo gastaste. Si fue así, escribilo como «pan 500».",
+        "I am not sure that you spent it. If you did, write it like “bread 5”.",
+    ),
+    "days": (
+        "¿Qué día fue? Escribí una sola fecha, por ejemplo «ayer» o «12/03».",
+        "Which day was it? Write one date, such as “yesterday” or “March 12”.",
+    ),
+    "future": (
+        "Esa fecha todavía no llegó; contámelo cuando lo hayas gastado.",
+        "That day is still to come; tell me when you have spent it.",
+    ),
+    "long": (
+        "Es un mensaje muy largo para mí. ¿Me mandás el gasto en una línea?",
+        "That message is too long for me. Could you send the expense in one line?",
+    ),
+    "media": (
+        "No pude leer el archivo. ¿Me escribís el gasto, por ejemplo «farmacia 3500»?",
+        "I could not read the file. Could you write the expense, such as “pharmacy 35”?",
+    ),
+    "unclear": (
+        "No pude leer un gasto ahí. ¿Me lo escribís, por ejemplo «farmacia 3500»?",
+        "I could not read an expense there. Could you write it, such as “pharmacy 35”?",
+    ),
+    "kind": (
+        "Entiendo texto, fotos de tickets y audios. ¿Me escribís el gasto?",
+        "I understand text, photos of receipts and voice notes. Could you write the expense?",
+    ),
+}
+
+
+def _pick(pair: tuple[str, str], language: str) -> str:
+    return pair[0] if language == "es" else pair[1]
+
+
+def money(cents: int, currency: str, decimal: str) -> str:
+    """`ARS 1.234,56`, with the signs of whoever reads it."""
+    whole = f"{cents // 100:,}"
+    if decimal == ",":
+        whole = whole.replace(",", ".")
+    return f"{currency} {whole}{decimal}{cents % 100:02}"
+
+
+def month(day: date, language: str) -> str:
+    return f"{_MONTHS[language].split()[day.month - 1]} {day.year}"
+
+
+def category(slug: str, language: str) -> str:
+    return CATEGORY.get(slug, slug) if language == "es" else slug
+
+
+def written_down(spent: Spent, language: str, region: Region) -> str:
+    amount = money(int(spent.amount * 100), spent.currency, region.decimal)
+    what = f" · {spent.description}" if spent.description else ""
+    kind = category(spent.category, language)
+    head = "Anotado" if language == "es" else "Written down"
+    undo = "«borrar último» lo deshace" if language == "es" else "“delete last” undoes it"
+    return f"✅ {head}: {amount}{what} · {kind} · {spent.on:%Y-%m-%d}\n{undo}."
+
+
+def question(why: str, language: str) -> str:
+    return _pick(_ASK[why], language)
+
+
+def asked(found: Question, language: str) -> str:
+    return question(found.why, language)
+
+
+def help_text(language: str) -> str:
+    return _HELP[language]
+
+
+def taken_back(cents: int, currency: str, description: str, language: str, region: Region) -> str:
+    amount = money(cents, currency, region.decimal)
+    what = f" · {description}" if description else ""
+    return _pick((f"🗑️ Borrado: {amount}{what}.", f"🗑️ Deleted: {amount}{what}."), language)
+
+
+def nothing_to_take_back(language: str) -> str:
+    return _pick(("No hay ningún gasto para borrar.", "There is no expense to delete."), language)
+
+
+def period(order: Order, language: str) -> str:
+    match order.period:
+        case "day":
+            return f"{order.since:%Y-%m-%d}"
+        case "week":
+            return _pick((f"semana del {order.since}", f"week of {order.since}"), language)
+        case "year":
+            return str(order.since.year)
+        case _:
+            return month(order.since, language)
+
+
+def total(rows: Iterable[Row], order: Order, language: str, region: Region) -> str:
+    """What was spent in a period, by currency and category."""
+    sums: dict[str, dict[str, int]] = {}
+    for row in rows:
+        of = sums.setdefault(row.currency, {})
+        of[row.category] = of.get(row.category, 0) + row.cents
+    when = period(order, language)
+    if not sums:
+        return _pick((f"Sin gastos en {when}.", f"No expenses in {when}."), language)
+    lines = [f"📊 Total {when}:"]
+    for currency, parts in sorted(sums.items()):
+        lines.append(money(sum(parts.values()), currency, region.decimal))
+        for slug, cents in sorted(parts.items(), key=lambda part: -part[1]):
+            shown = money(cents, currency, region.decimal)
+            lines.append(f"  · {category(slug, language)}: {shown}")
+    return "\n".join(lines)
+
+
+def export(link: str, order: Order, language: str) -> str:
+    when = period(order, language)
+    return _pick(
+        (
+            f"📎 Tus gastos de {when} (el enlace dura 24 horas):\n{link}",
+            f"📎 Your expenses of {when} (the link lasts 24 hours):\n{link}",
+        ),
+        language,
+    )

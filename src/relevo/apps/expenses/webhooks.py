@@ -1,0 +1,238 @@
+"""Meta and QStash call us: check, translate, enqueue, answer."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+from relevo import Answer, Delivery, Intake, Reject
+from relevo.apps.expenses.queues import (
+    Incoming,
+    ProcessMessage,
+    PublishMessage,
+    RecordStatuses,
+    SpreadMessages,
+    Status,
+)
+from relevo.apps.expenses.settings import ExpensesSettings
+from relevo.route import Use
+from relevo.signatures import InvalidSignature, Scheme, meta, qstash
+from relevo.webhook import BodyError
+
+PAYLOAD_MAX = 3 * 1_048_576  # Meta's own
+DIRECT = 500
+"""Messages of one delivery that are ordered one by one; more travel in parcels."""
+PARCEL = 32_768  # bytes; half of what a command may carry
+
+_CHALLENGE = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
+_ID = re.compile(r"[A-Za-z0-9._=+/:-]{1,255}", re.ASCII)
+_DIGITS = re.compile(r"\d{1,20}", re.ASCII)
+_USER = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,150}", re.ASCII)
+_MEDIA = ("image", "audio", "document", "video", "sticker")
+_TEXT_MAX = 4_096
+
+
+def verify_meta(use: Use) -> Scheme:
+    return meta(use(ExpensesSettings).app_secret)
+
+
+def verify_qstash(use: Use) -> Scheme:
+    """Both keys, bound to the address that we published to; without keys the door is closed."""
+    settings = use(ExpensesSettings)
+    if not settings.qstash_current and not settings.qstash_next:
+        return Closed()
+    return qstash(settings.qstash_current, settings.qstash_next, settings.process_url)
+
+
+class Closed(Scheme):
+    """A door that nobody has a key to."""
+
+    __slots__ = ()
+
+    def check(self, delivery: Delivery, now: datetime) -> None:
+        raise InvalidSignature("QSTASH_CURRENT_SIGNING_KEY is not set: nobody may call here")
+
+
+def challenge(delivery: Delivery, use: Use) -> Answer:
+    """Meta's handshake: whoever knows the verify token gets the challenge back as plain text."""
+    try:
+        asked = delivery.params
+        mode, token = asked.get("hub.mode", ""), asked.get("hub.verify_token", "")
+        echo = asked.get("hub.challenge", "")
+    except BodyError:
+        return Answer.text("", 403)
+    wanted = use(ExpensesSettings).verify_token
+    is_ours = hmac.compare_digest(token.encode(errors="replace"), wanted.encode())
+    # Only what Meta would send: nothing that a browser could take for a page.
+    if mode != "subscribe" or not is_ours or not _CHALLENGE.fullmatch(echo) or "<" in echo:
+        return Answer.text("", 403)
+    return Answer.text(echo)
+
+
+def key_of_meta(delivery: Delivery) -> str:
+    """Meta gives a delivery no id, and repeats it byte for byte; messages have their own ids."""
+    return hashlib.blake2b(delivery.body, digest_size=16).hexdigest()
+
+
+async def whatsapp(delivery: Delivery, ctx: Intake) -> Answer | None:
+    """Order what messages there are. Whatever else comes was signed by Meta: 200, and kept."""
+    try:
+        values = list(_values(delivery.json))
+    except BodyError:
+        return None
+    settings = ctx.use(ExpensesSettings)
+    messages = list({each.id: each for value in values for each in _messages(value)}.values())
+    statuses = [each for value in values for each in _statuses(value)]
+    for message in messages[:DIRECT]:
+        await ctx.enqueue(order_for(message, settings))
+    for parcel in _parcels(messages[DIRECT:]):
+        await ctx.enqueue(SpreadMessages(parcel))
+    for start in range(0, len(statuses), 50):
+        await ctx.enqueue(RecordStatuses(statuses[start : start + 50]))
+    return None
+
+
+def _parcels(messages: list[Incoming]) -> Iterator[list[Incoming]]:
+    parcel: list[Incoming] = []
+    size = 0
+    for message in messages:
+        weight = len(msgspec.json.encode(message))
+        if parcel and size + weight > PARCEL:
+            yield parcel
+            parcel, size = [], 0
+        parcel.append(message)
+        size += weight
+    if parcel:
+        yield parcel
+
+
+def order_for(message: Incoming, settings: ExpensesSettings) -> ProcessMessage | PublishMessage:
+    """By QStash where it is configured, by our own queue otherwise."""
+    if settings.qstash_token:
+        return PublishMessage(message.id, message)
+    return ProcessMessage(message.id, message.sender, message)
+
+
+def key_of_qstash(delivery: Delivery) -> str:
+    return delivery.headers["upstash-message-id"]
+
+
+async def process(delivery: Delivery, ctx: Intake) -> Answer | None:
+    """QStash brings a message back; however often it does, there is one order for it."""
+    try:
+        message = msgspec.json.decode(delivery.body, type=Incoming)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Reject(422, "invalid_message") from error
+    if not _ID.fullmatch(message.id) or not message.sender:
+        raise Reject(422, "invalid_message")
+    await ctx.enqueue(ProcessMessage(message.id, message.sender, message))
+    return None
+
+
+# Meta's envelope. Everything in it may be missing, or something else: what cannot be read is left.
+
+
+def _values(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if body.get("object") != "whatsapp_business_account":
+        return
+    for entry in _dicts(body.get("entry")):
+        for change in _dicts(entry.get("changes")):
+            value = change.get("value")
+            if change.get("field") == "messages" and isinstance(value, dict):
+                yield cast("dict[str, Any]", value)
+
+
+def _messages(value: dict[str, Any]) -> Iterator[Incoming]:
+    ours = _text(_dict(value.get("metadata")).get("phone_number_id"), _DIGITS)
+    people = list(_dicts(value.get("contacts")))
+    for message in _dicts(value.get("messages")):
+        found = _message(message, people, ours)
+        if found is not None:
+            yield found
+
+
+def _message(message: dict[str, Any], people: list[dict[str, Any]], ours: str) -> Incoming | None:
+    kind = _text(message.get("type"), re.compile(r"[a-z_]{1,40}", re.ASCII)) or "unknown"
+    id = _text(message.get("id"), _ID)
+    wa_id = _text(message.get("from"), _DIGITS)
+    user_id = _text(message.get("from_user_id"), _USER)
+    person = _person(people, wa_id, user_id)
+    user_id = user_id or _text(person.get("user_id"), _USER)
+    wa_id = wa_id or _text(person.get("wa_id"), _DIGITS)
+    if not id or not (wa_id or user_id) or not ours:
+        return None
+    content = _dict(message.get(kind))
+    media = content if kind in _MEDIA else {}
+    stamp = _text(str(message.get("timestamp", "")), _DIGITS)
+    return Incoming(
+        id=id,
+        kind=kind,
+        sent_at=int(stamp) if stamp and len(stamp) <= 11 else 0,
+        phone_number_id=ours,
+        wa_id=wa_id,
+        user_id=user_id,
+        name=_plain(_dict(person.get("profile")).get("name"), 100),
+        text=_plain(_words(kind, content), _TEXT_MAX),
+        media_id=_text(media.get("id"), re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)),
+        media_sha256=_text(media.get("sha256"), re.compile(r"[A-Za-z0-9+/=]{1,64}", re.ASCII)),
+    )
+
+
+def _words(kind: str, content: dict[str, Any]) -> Any:
+    match kind:
+        case "text":
+            return content.get("body")
+        case "interactive":
+            reply = content.get("button_reply") or content.get("list_reply")
+            return _dict(reply).get("title")
+        case "button":
+            return content.get("text")
+        case _:
+            return content.get("caption")
+
+
+def _person(people: list[dict[str, Any]], wa_id: str, user_id: str) -> dict[str, Any]:
+    for each in people:
+        if (wa_id and each.get("wa_id") == wa_id) or (user_id and each.get("user_id") == user_id):
+            return each
+    return people[0] if len(people) == 1 else {}
+
+
+def _statuses(value: dict[str, Any]) -> Iterator[Status]:
+    """Those of our replies, known by what we sent along with them."""
+    for status in _dicts(value.get("statuses")):
+        reply_id = _text(status.get("biz_opaque_callback_data"), _ID)
+        wamid = _text(status.get("id"), _ID)
+        word = _text(status.get("status"), re.compile(r"[a-z]{1,20}", re.ASCII))
+        if reply_id and wamid and word:
+            errors = list(_dicts(status.get("errors")))
+            code = errors[0].get("code") if errors else None
+            yield Status(
+                reply_id=reply_id,
+                wamid=wamid,
+                status=word,
+                error=str(code) if isinstance(code, int) else "",
+            )
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> Iterable[dict[str, Any]]:
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    return (cast("dict[str, Any]", each) for each in listed if isinstance(each, dict))
+
+
+def _text(value: Any, pattern: re.Pattern[str]) -> str:
+    return value if isinstance(value, str) and pattern.fullmatch(value) else ""
+
+
+def _plain(value: Any, longest: int) -> str:
+    return value[:longest] if isinstance(value, str) else ""

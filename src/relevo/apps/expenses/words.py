@@ -1,0 +1,31 @@
+"""The Spanish of expenses' pages."""
+
+from __future__ import annotations
+
+SPANISH = {
+    "Expenses": "Gastos",
+    "Person": "Persona",
+    "Country": "País",
+    "Language": "Idioma",
+    "Latest": "Último",
+    "No expense yet": "Todavía no hay gastos",
+    "A message to the WhatsApp number makes the first.": (
+        "El primer mensaje al número de WhatsApp crea el primero."
+    ),
+    "Expenses of {name}, {when}": "Gastos de {name}, {when}",
+    "Day": "Día",
+    "Description": "Descripción",
+    "Category": "Categoría",
+    "Amount": "Monto",
+    "Total": "Total",
+    "By category": "Por categoría",
+    "Nothing was spent": "No hubo gastos",
+    "Previous month": "Mes anterior",
+    "Next month": "Mes siguiente",
+    "Download CSV": "Descargar CSV",
+    "Download Excel": "Descargar Excel",
+    "This link is over, or was never ours: ask for a new one.": (
+        "Este enlace venció o no es nuestro: pedí uno nuevo."
+    ),
+    "There is no such person.": "No existe esa persona.",
+}

@@ -1,0 +1,261 @@
+"""One function per order. What a message causes commits in one transaction; the reply has its own
+job, so that a reply that fails is sent again and the expense is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from relevo import Context, Dead, ProviderRefused, ProviderUnavailable
+from relevo.apps.expenses import links, records, texts
+from relevo.apps.expenses.gateways import Gateways
+from relevo.apps.expenses.gateways.gemini import Reading as Seen
+from relevo.apps.expenses.gateways.graph import MediaRefused
+from relevo.apps.expenses.queues import (
+    Incoming,
+    ProcessMessage,
+    PublishMessage,
+    RecordStatuses,
+    SendReply,
+    SpreadMessages,
+)
+from relevo.apps.expenses.records import Records, Times
+from relevo.apps.expenses.rules import (
+    Order,
+    Question,
+    Reading,
+    Region,
+    Spent,
+    language_of,
+    read,
+    region_of,
+)
+from relevo.apps.expenses.settings import ExpensesSettings
+from relevo.apps.expenses.webhooks import order_for
+
+PATIENCE = 4
+"""Attempts that a second reader gets; then the person is asked instead."""
+SILENCE = timedelta(seconds=90)
+"""How long the status of a reply is waited for, when its sending was not answered."""
+LOOK_AGAIN = timedelta(seconds=5)
+
+_TEXT = ("text", "interactive", "button")
+_ATTACHED = ("image", "audio", "document")
+_QUIET = ("reaction", "system", "unsupported", "unknown", "edit", "ephemeral")
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a message says, who read it, and how its person writes."""
+
+    reading: Reading | str  # a str is a question by its name; empty: nothing to say
+    read_by: str
+    language: str
+    region: Region
+
+
+async def publish_message(order: PublishMessage, ctx: Context) -> str:
+    """By QStash; the same message within ten minutes is one to it, and one to us for ever."""
+    qstash = ctx.use(Gateways).qstash
+    url = ctx.use(ExpensesSettings).process_url
+    if qstash is None:
+        await ctx.enqueue(ProcessMessage(order.message_id, order.message.sender, order.message))
+        return "by our own queue"
+    body = msgspec.json.encode(order.message)
+    return await ctx.once(
+        "publish",
+        lambda key: qstash.publish(url, body, deduplication=order.message_id),
+        repeatable=True,
+    )
+
+
+async def spread_messages(order: SpreadMessages, ctx: Context) -> None:
+    async with ctx.transaction():
+        for message in order.messages:
+            await ctx.enqueue(order_for(message, ctx.use(ExpensesSettings)))
+
+
+async def process_message(order: ProcessMessage, ctx: Context) -> None:
+    """Understand, then write everything down at once: person, expense, reply, processed."""
+    message = order.message
+    now = ctx.use(Records).now()
+    times = Times(datetime.fromtimestamp(message.sent_at, UTC) if message.sent_at else now, now)
+    understood = await understand(message, times, ctx)
+    settings = ctx.use(ExpensesSettings)
+    async with ctx.transaction() as tx:
+        if await tx.get(records.Processed, message.id) is not None:
+            return
+        outcome, reply = await carry_out(tx, message, understood, times, settings)
+        tx.add(
+            records.Processed(
+                message_id=message.id, kind=message.kind, outcome=outcome, processed_at=now
+            )
+        )
+        if reply:
+            tx.add(
+                records.Answer(
+                    id=message.id,
+                    phone_number_id=message.phone_number_id,
+                    recipient=message.wa_id or message.user_id,
+                    body=reply,
+                )
+            )
+            await ctx.enqueue(SendReply(message.id))
+        ctx.give(outcome)
+
+
+# Understanding
+
+
+async def understand(message: Incoming, times: Times, ctx: Context) -> Understood:
+    """By rules if they are certain, by Gemini if it is there, else a question."""
+    settings = ctx.use(ExpensesSettings)
+    region = region_of(message.user_id, message.wa_id, settings.home)
+    today = times.sent_at.astimezone(ZoneInfo(region.timezone)).date()
+    language = language_of(message.text, region)
+    by_rules = Understood("", "rules", language, region)
+    if message.kind in _QUIET or (message.kind not in (*_TEXT, *_ATTACHED) and not message.text):
+        quiet = message.kind not in ("video", "sticker", "location", "contacts")
+        return by_rules if quiet else replace(by_rules, reading="kind")
+    found: Reading | None = read(message.text, today, region) if message.text else None
+    if isinstance(found, Spent | Order):
+        return replace(by_rules, reading=found)
+    is_attached = message.kind in _ATTACHED and bool(message.media_id)
+    is_choice = isinstance(found, Question) and found.why == "several"
+    if not is_attached and not is_choice:
+        return replace(by_rules, reading=found if found is not None else "unclear")
+    choice = found if isinstance(found, Question) else None
+    return await _second(message, choice, by_rules, today, ctx)
+
+
+async def _second(
+    message: Incoming, asked: Question | None, by_rules: Understood, today: date, ctx: Context
+) -> Understood:
+    """The second reader's opinion, which counts only where it can be right."""
+    gateways = ctx.use(Gateways)
+    gemini = gateways.gemini
+    fallback: Reading | str = asked if asked is not None else "unclear"
+    if gemini is None or await ctx.use(Records).is_processed(message.id):
+        return replace(by_rules, reading=fallback)
+
+    async def look(_: str) -> Seen:
+        is_attached = message.kind in _ATTACHED and bool(message.media_id)
+        media = (
+            await gateways.graph.fetch(message.media_id, message.media_sha256)
+            if is_attached
+            else None
+        )
+        return await gemini.read(message.text, media, today)
+
+    try:
+        seen = await ctx.once("understand", look, repeatable=True, type=Seen)
+    except MediaRefused:
+        return replace(by_rules, reading="media")
+    except ProviderRefused:
+        return replace(by_rules, reading=fallback)
+    except ProviderUnavailable:
+        if ctx.attempt < PATIENCE:
+            raise
+        return replace(by_rules, reading=fallback)
+    return replace(by_rules, reading=_accepted(seen, asked, by_rules, today), read_by="gemini")
+
+
+def _accepted(
+    seen: Seen, asked: Question | None, by_rules: Understood, today: date
+) -> Reading | str:
+    amount = Decimal(seen.cents) / 100
+    if not seen.is_expense:
+        return asked if asked is not None else "unclear"
+    if asked is not None and asked.amounts and amount not in asked.amounts:
+        return asked  # a number that nobody wrote
+    currency = seen.currency or (asked.currency if asked is not None else "")
+    on = date.fromisoformat(seen.on) if seen.on else today
+    if asked is not None and asked.on is not None:
+        on = asked.on
+    return Spent(amount, currency or by_rules.region.currency, seen.category, seen.description, on)
+
+
+# Carrying out
+
+
+async def carry_out(
+    tx: AsyncSession,
+    message: Incoming,
+    understood: Understood,
+    times: Times,
+    settings: ExpensesSettings,
+) -> tuple[str, str]:
+    """Write down what a message means; gives the outcome's name and what to reply."""
+    reading, language, region = understood.reading, understood.language, understood.region
+    if reading == "":
+        return "ignored", ""
+    user = await records.upsert_user(tx, message, region, language, times.now)
+    match reading:
+        case Spent():
+            await records.add_expense(tx, user, message, reading, understood.read_by, times)
+            return "expense", texts.written_down(reading, language, region)
+        case Question():
+            return "asked", texts.asked(reading, language)
+        case str():
+            return "asked", texts.question(reading, language)
+        case Order(wish="help"):
+            return "help", texts.help_text(language)
+        case Order(wish="undo"):
+            gone = await records.take_back(tx, user, times)
+            if gone is None:
+                return "undo", texts.nothing_to_take_back(language)
+            shown = texts.taken_back(gone.cents, gone.currency, gone.description, language, region)
+            return "undo", shown
+        case Order(wish="export"):
+            link = links.Link(user.id, reading.since, reading.until)
+            token = links.make(settings.link_key, link, times.now)
+            url = f"{settings.public_url}/my/expenses?link={token}"
+            return "export", texts.export(url, reading, language)
+        case Order():
+            found = await records.rows(tx, user.id, reading.since, reading.until)
+            return "total", texts.total(found, reading, language, region)
+
+
+# Replying
+
+
+async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
+    """Send it once. WhatsApp has no idempotency key, but the statuses of what it sent say what it
+    was: a call without an answer waits for one before it is made again."""
+    kept = ctx.use(Records)
+    graph = ctx.use(Gateways).graph
+    answer = await kept.reply(order.reply_id)
+    if answer is None:
+        return Dead("there is no such reply")
+
+    async def send(_: str) -> str:
+        await kept.trying(answer.id)
+        return await graph.send(answer.phone_number_id, answer.recipient, answer.body, answer.id)
+
+    async def find(_: str) -> str | None:
+        known = await kept.reply(answer.id)
+        if known is None or known.wamid is not None or known.tried_at is None:
+            return None if known is None else known.wamid
+        tried_at = known.tried_at.replace(tzinfo=known.tried_at.tzinfo or UTC)
+        if kept.now() - tried_at < SILENCE:
+            raise ProviderUnavailable(
+                "no answer, and no status yet", retry_after=LOOK_AGAIN, spends=False
+            )
+        return None
+
+    wamid = await ctx.once("send", send, find=find)
+    async with ctx.transaction() as tx:
+        row = await tx.get(records.Answer, answer.id)
+        if row is not None:
+            row.wamid = wamid
+    return None
+
+
+async def record_statuses(order: RecordStatuses, ctx: Context) -> None:
+    async with ctx.transaction() as tx:
+        await records.record_statuses(tx, order.statuses)
