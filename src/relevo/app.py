@@ -178,8 +178,8 @@ class App:
     ) -> Callable[[F], F]:
         """Run an async function again and again for each key, one runner a key in the fleet.
 
-        A key whose turn is overdue by more than `heartbeat` is shown as silent. `mend` takes an
-        item of `poll.bad()` once more when a person retries it.
+        A key whose turn was due longer ago than `heartbeat`, and has not ended, is shown as silent.
+        `mend` takes an item of `poll.bad()` once more when a person retries it.
         """
 
         def add(function: F) -> F:

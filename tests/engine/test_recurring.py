@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -278,6 +279,32 @@ async def test_a_poller_whose_turns_nobody_takes_is_silent(
     assert not (await relevo.desk.recurring("poller"))[0].is_silent
     clock.advance("10s")
     assert (await relevo.desk.recurring("poller"))[0].is_silent
+
+
+async def test_a_poller_whose_turn_does_not_end_is_silent(start: Start, clock: ManualClock) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+    app = App("test")
+
+    @app.poller("hotel:h1", every="10s", heartbeat="30s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        began.set()
+        await go_on.wait()
+
+    relevo = start(app)
+    async with working(relevo, lease="1h"):
+        await asyncio.wait_for(began.wait(), 10)
+        [seen] = await relevo.desk.recurring("poller")
+        assert (seen.state, seen.is_silent) == (State.RUNNING, False)
+        clock.advance("61s")  # of its first turn the store knows no heartbeat yet
+        [seen] = await relevo.desk.recurring("poller")
+        assert (seen.state, seen.is_silent) == (State.RUNNING, True)
+        go_on.set()
+        await until(lambda: _is_alive(relevo))
+
+
+async def _is_alive(relevo: Relevo) -> bool:
+    [seen] = await relevo.desk.recurring("poller")
+    return not seen.is_silent
 
 
 async def _letters(relevo: Relevo) -> list[Job]:

@@ -54,7 +54,7 @@ class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     cursor: bytes | None  # JSON, as the last turn left it
     turned_at: int = 0  # the last turn, good or not
-    is_silent: bool = False  # its turn is overdue by more than its heartbeat: nobody takes it
+    is_silent: bool = False  # its turn should have been over for longer than its heartbeat
     bad: int = 0  # items put aside that are dead letters now
 
 
@@ -236,13 +236,9 @@ class Standing(Looking):
 
 
 def _is_silent(job: Job, now: int, ttl: int) -> bool:
-    match job.state:
-        case State.READY | State.SCHEDULED:
-            return now - job.run_at > ttl
-        case State.RUNNING:
-            return now - (job.lease_until or now) > ttl
-        case _:
-            return False
+    # A running job keeps the moment it was due: a turn that never ends shows too.
+    due = job.state in (State.READY, State.SCHEDULED, State.RUNNING)
+    return due and now - job.run_at > ttl
 
 
 def _recurring(name: str, job: Job, now: int, is_paused: bool) -> RecurringView:
