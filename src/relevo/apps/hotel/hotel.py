@@ -60,16 +60,14 @@ async def open_hotel(relevo: Relevo) -> AsyncGenerator[Hotel]:
             stack.push_async_callback(channel.close)
         beds24 = Beds24(settings.api_url, settings.refresh_tokens)
         stack.push_async_callback(beds24.close)
-        records = await _records(relevo, settings)
+        records = await _records(stack, relevo, settings)
         yield Hotel(relevo, settings, records, board, channel, beds24)
 
 
-async def _records(relevo: Relevo, settings: HotelSettings) -> Records:
+async def _records(stack: AsyncExitStack, relevo: Relevo, settings: HotelSettings) -> Records:
     if settings.astra is None:
         return SqlRecords(relevo, settings.mode)
     # Imported only where it is used: it brings a client of its own along.
-    from relevo.apps.hotel.records.astra import AstraRecords, connect
+    from relevo.apps.hotel.records.astra import open_astra
 
-    records = AstraRecords(connect(settings.astra), settings.mode)
-    await records.ensure()
-    return records
+    return await stack.enter_async_context(open_astra(settings.astra, settings.mode))

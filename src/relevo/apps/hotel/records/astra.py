@@ -9,10 +9,12 @@ barrier against duplicates.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+import httpx  # astrapy's own client, whose errors it lets through
 import msgspec
 from astrapy import AsyncDatabase, DataAPIClient
 from astrapy.exceptions import (
@@ -21,6 +23,7 @@ from astrapy.exceptions import (
     DataAPIResponseException,
 )
 from astrapy.info import CollectionDefinition
+from astrapy.utils.api_options import APIOptions, DataAPIURLOptions
 
 from relevo import Context, ProviderRefused, ProviderUnavailable
 from relevo.apps.hotel import booking, names
@@ -53,8 +56,9 @@ _TRIES = 20
 class AstraRecords:
     """The collections of one keyspace."""
 
-    def __init__(self, database: AsyncDatabase, mode: Mode) -> None:
+    def __init__(self, database: AsyncDatabase, collections: dict[str, Any], mode: Mode) -> None:
         self._database = database
+        self._collections = collections
         self._mode: Mode = mode
 
     # writing
@@ -217,13 +221,12 @@ class AstraRecords:
                 await self._create(name)
 
     async def _create(self, name: str) -> None:
-        builder = CollectionDefinition.builder()
-        if name in UNINDEXED:
-            builder = builder.set_indexing("deny", UNINDEXED[name])
-        await _asked(self._database.create_collection(name, definition=builder.build()))
+        deny = {"deny": UNINDEXED[name]} if name in UNINDEXED else None
+        definition = CollectionDefinition(indexing=deny)
+        await _asked(self._database.create_collection(name, definition=definition))
 
     async def _call(self, name: str, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-        collection = self._database.get_collection(name)
+        collection = self._collections[name]
         try:
             return await _asked(ask(collection))
         except _Missing:
@@ -259,7 +262,7 @@ async def _asked(answer: Awaitable[T]) -> T:
         said = f"Astra answered {status}"
         is_ours = 400 <= status < 500 and status not in (408, 429)
         raise (ProviderRefused(said) if is_ours else ProviderUnavailable(said)) from error
-    except (DataAPIException, OSError, ValueError) as error:
+    except (DataAPIException, httpx.HTTPError, OSError, ValueError) as error:
         raise ProviderUnavailable(f"Astra does not answer: {type(error).__name__}") from error
 
 
@@ -281,9 +284,26 @@ def _row(document: dict[str, Any], kind: type[S]) -> S:
     return msgspec.convert(made, kind)
 
 
-def connect(settings: Astra) -> AsyncDatabase:
-    """The database of a keyspace; no call is made."""
+@asynccontextmanager
+async def open_astra(settings: Astra, mode: Mode) -> AsyncGenerator[AstraRecords]:
+    """The records of a keyspace, with their collections made."""
+    parts = urlsplit(settings.endpoint)
+    # A Data API may stand behind a proxy; the client itself takes only a host for an address.
+    path = {"api_path": place} if (place := parts.path.strip("/")) else {}
+    options = APIOptions(data_api_url_options=DataAPIURLOptions(**path))
     client = DataAPIClient(environment=settings.environment)
-    return client.get_async_database(
-        settings.endpoint, token=settings.token, keyspace=settings.keyspace
+    database = client.get_async_database(
+        f"{parts.scheme}://{parts.netloc}",
+        token=settings.token,
+        keyspace=settings.keyspace,
+        spawn_api_options=options,
     )
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(database)
+        collections = {
+            name: await stack.enter_async_context(database.get_collection(name))
+            for name in COLLECTIONS
+        }
+        records = AstraRecords(database, collections, mode)
+        await records.ensure()
+        yield records
