@@ -972,6 +972,54 @@ async def test_a_row_edited_by_hand_ends_among_the_dead(server: RedisServer) -> 
         assert await end(store, *leases) == [True]
 
 
+async def test_a_delivery_edited_by_hand_hides_no_other(server: RedisServer) -> None:
+    """B36"""
+    async with opened(server.url) as store:
+        rows = [b"", b"x", b"\x80\x04K*.", b"A|0|200|1|9|9|9|9||{", b"A|x|0|0|0|0|0|0||{}", b"{}"]
+        some = [kept(str(n)) for n in range(len(rows) + 1)]
+        await store.receive([Arrival(one) for one in some])
+        (root,) = {key for key in await keyspace(server.url) if key.endswith(":rows")}
+        for one, row in zip(some, rows, strict=False):
+            server.command("HSET", root, one.id, row)
+
+        found, _ = await store.deliveries(Letterbox())
+
+        assert [one.id for one in found] == [one.id for one in some[::-1]]
+        assert [one.key for one in found] == [some[-1].key, *[None] * len(rows)]
+        assert "not one of ours" in found[1].reason
+        assert all(await store.delivery([one.id for one in some]))
+        with pytest.raises(StoreDamaged):
+            await store.receive([Arrival(kept("0"))])
+        assert len((await store.deliveries(Letterbox(text="body")))[0]) == len(some)
+
+
+async def test_deliveries_come_once_through_restarts(server: RedisServer) -> None:
+    """F22, F43: whoever delivers tries until it is answered, while the server is killed."""
+    async with opened(server.url) as store:
+        arrivals: list[Arrival] = []
+        restarts = 0
+
+        async def deliver() -> None:
+            while restarts < 3:
+                one = Arrival(kept(new_id()), (job(), job("app:module:other")))
+                arrivals.append(one)
+                for _ in range(2):
+                    await soon(partial(store.receive, [one]), within=20)
+
+        sending = [asyncio.create_task(deliver()) for _ in range(4)]
+        for n in range(3):
+            await asyncio.to_thread(until, "deliveries", lambda n=n: len(arrivals) > 30 * (n + 1))
+            await asyncio.to_thread(server.restart)
+            restarts += 1
+        await asyncio.gather(*sending)
+
+        found = await store.delivered("app:/hook", [one.kept.key or "" for one in arrivals])
+        assert [one and (one.id, one.jobs) for one in found] == [
+            (one.kept.id, tuple(new.id for new in one.jobs)) for one in arrivals
+        ]
+        assert await store.count(Filter()) == 2 * len(arrivals)
+
+
 async def test_a_key_of_another_type_is_damage(server: RedisServer) -> None:
     """B37"""
     async with opened(server.url) as store:

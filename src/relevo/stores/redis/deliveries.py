@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import DecodeError, Struct, structs
 from msgspec.json import Decoder
 
-from relevo.errors import MisuseError
+from relevo.errors import MisuseError, StoreDamaged
 from relevo.ids import parse_id
 from relevo.job import NewJob, Verdict
 from relevo.store import (
@@ -99,7 +99,7 @@ class Deliveries(Inlet, Newest):
             "deliveries",
             sorted(streams),
             question,
-            lambda row: _read_kept(sources[row[1][0]], row[1]),
+            lambda row: _shown(sources[row[1][0]], row[1]),
             cursor=cursor,
             limit=limit,
         )
@@ -112,7 +112,7 @@ class Deliveries(Inlet, Newest):
         runs = [[root] for root in sources] if self._wire.is_cluster else [list(sources)]
         if sources:
             for rows in await side_by_side(*(self._run("delivery", run, known) for run in runs)):
-                found |= {row[1].decode(): _read_kept(sources[row[0]], row) for row in rows}
+                found |= {row[1].decode(): _shown(sources[row[0]], row) for row in rows}
         return [found.get(id) for id in ids]
 
     async def _tidy_deliveries(self, limit: int) -> int:
@@ -226,12 +226,30 @@ def _pack(kept: Kept) -> tuple[Arg, ...]:
     )
 
 
+def _shown(source: str, row: Sequence[Any]) -> Kept:
+    """A delivery for people: one that somebody edited by hand, and wrongly, hides no other."""
+    try:
+        return _read_kept(source, row)
+    except StoreDamaged as error:
+        id = row[1].decode("utf-8", "replace")
+        return Kept(id=id, source=source, key=None, state=Keeping.REJECTED, reason=str(error))
+
+
 def _read_kept(source: str, row: Sequence[Any]) -> Kept:
+    try:
+        return _unpack(source, row)
+    except (DecodeError, ValueError) as error:
+        raise StoreDamaged("the delivery's row in Redis is not one of ours any more") from error
+
+
+def _unpack(source: str, row: Sequence[Any]) -> Kept:
     _, id, packed, again, body = row
     letter, generation, status, moment, *lengths, _, tail = packed.split(b"|", 9)
     texts: list[bytes] = []
     for length in lengths:
         size = 0 if length == b"-" else int(length)
+        if size > len(tail):
+            raise ValueError("shorter than it says")
         texts.append(tail[:size])
         tail = tail[size:]
     key, reason, headers, answer = texts
