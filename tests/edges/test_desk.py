@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from relevo import App, Delivery, Relevo, github
 from relevo.desk import ACTIONS, EDITABLE, Desk, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundError, PayloadError
 from relevo.ids import new_id
+from relevo.intake import Receiver
 from relevo.job import Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
 from relevo.testing import ManualClock
@@ -208,6 +210,7 @@ async def _try_everything(
     uncertain, _ = await held(store)
     doubtful, _ = await held(store)
     waiting = await add(store, OTHER)
+    receiver, delivery = await _delivered(store)
     return {
         "retry": lambda by: desk.retry([letter], by),
         "edit": lambda by: desk.edit(other, by, priority="low"),
@@ -219,7 +222,20 @@ async def _try_everything(
         "confirm_effect": lambda by: desk.confirm_effect(uncertain, "book", "X1", by),
         "deny_effect": lambda by: desk.deny_effect(doubtful, "book", by),
         "turn_breaker": lambda by: desk.turn_breaker("acme", "open", by),
+        "replay": lambda by: desk.replay(delivery, by, receiver),
     }
+
+
+async def _delivered(store: Store) -> tuple[Receiver, str]:
+    """Who lets deliveries in, and the id of one that was."""
+    app = App("shop")
+
+    @app.webhook("/hooks/shop", verify=github("a secret of tests"), key=lambda d: d.json["id"])
+    async def hook(delivery: Delivery) -> None: ...
+
+    receiver = Relevo(store, apps=[app]).receiver
+    came = Delivery(path="/hooks/shop", body=b'{"id":"evt_1"}', received_at=datetime.now(UTC))
+    return receiver, (await receiver.take(receiver.doors["/hooks/shop"], came)).kept.id
 
 
 @pytest.mark.parametrize("person", [VERA, OLLI, ANN], ids=lambda person: person.role)

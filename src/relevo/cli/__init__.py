@@ -74,12 +74,14 @@ def _program() -> Any:
         check,
         database,
         dead,
+        deliveries,
         demo,
         doctor,
         effects,
         flows,
         jobs,
         look,
+        map,
         new,
         outbox,
         people,
@@ -94,9 +96,9 @@ def _program() -> Any:
     from relevo.cli.terminal import Verbs
 
     root = Verbs("Signed webhook, durable job, effect outside, once.")
-    for module in (serve, work, database, doctor, look, top):
+    for module in (serve, work, database, doctor, map, look, top):
         module.add_to(root)
-    for group in (jobs, queues, dead, effects, flows, breakers, workers):
+    for group in (jobs, queues, dead, deliveries, effects, flows, breakers, workers):
         root.add(group.group)
     for group in (recurring.pollers, recurring.schedules, people.people, people.tokens):
         root.add(group)

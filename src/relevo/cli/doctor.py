@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
+from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
 from relevo.cli.tables import span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
@@ -48,6 +49,7 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
             async with terminal.desk() as desk:
                 findings += await _look(desk, apps)
                 findings += await _spend(desk, apps, terminal.settings)
+            findings += await _spool(terminal)
         except StoreError as error:
             findings.append(_error("store", error))
             code = UNAVAILABLE
@@ -59,6 +61,12 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
     rows = [(each.level, each.subject, each.message) for each in findings]
     terminal.show(findings, lambda: table(columns, rows))
     return code
+
+
+async def _spool(terminal: Terminal) -> list[Finding]:
+    waiting = await spooled(terminal)
+    said = f"{waiting:,} deliveries wait in the spool; whoever serves HTTP here carries them over"
+    return [_warning("spool", said)] if waiting else []
 
 
 async def _look(desk: Desk, apps: list[App]) -> list[Finding]:

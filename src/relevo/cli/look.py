@@ -1,4 +1,4 @@
-"""relevo map, trace, settings, audit: ways to look at the whole."""
+"""relevo trace, settings, audit: ways to look at the whole."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from relevo.cli.loading import limits_of
 from relevo.cli.tables import at, cell, data, short, span, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
-    AppOption,
     AsIs,
     Cursor,
     Limit,
@@ -25,74 +23,37 @@ from relevo.desk import Story
 from relevo.errors import SettingsError
 from relevo.job import Job
 from relevo.settings import PREFIX, describe
-from relevo.store import Effect
+from relevo.store import Effect, Kept
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from relevo.app import App
-    from relevo.message import Spec
 
 group = Verbs("What people did.", name="audit")
 
 
 def add_to(root: Verbs) -> None:
     """Hang the verbs under the program."""
-    root.verb("map")(map_apps)
     root.verb("trace")(trace)
     root.verb("settings")(settings)
-
-
-async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
-    """Print the table of contents: workers, listeners, pollers, schedules, breakers, limits."""
-    rows = [
-        {
-            "app": each.name,
-            "role": role,
-            "takes": takes,
-            "queue": spec.queue,
-            "function": f"{function.__module__}.{function.__qualname__}",
-            "attempts": spec.attempts,
-            "breaker": None if spec.breaker is None else spec.breaker.template,
-            "limits": limits_of(spec) or None,
-        }
-        for each in terminal.apps(app)
-        for role, takes, spec, function in _contents(each)
-    ]
-    columns = ("app", "role", "takes", "queue", "function", "attempts", "breaker", "limits")
-    terminal.show(rows, lambda: table(columns, ([row[name] for name in columns] for row in rows)))
-    if not rows:
-        terminal.warn("no app to show: name one with --app module:attribute or RELEVO_APPS")
-    return OK if rows else PROBLEM
-
-
-def _contents(app: App) -> Iterator[tuple[str, str, Spec, Any]]:
-    for role, bindings in (("worker", app.workers), ("listener", app.listeners)):
-        for each in bindings:
-            yield role, each.spec.kind, each.spec, each.function
-    for poller in app.pollers:
-        takes = f"{poller.template} every {span(poller.every.total_seconds())}"
-        yield "poller", takes, poller.command.__relevo__, poller.function
-    for schedule in app.schedules:
-        when = f"{schedule.cron} {schedule.tz}"
-        yield "schedule", when, schedule.command.__relevo__, schedule.function
 
 
 async def trace(
     terminal: Terminal,
     anything: Annotated[
         str,
-        typer.Argument(help="A job id, thread, key, effect key, or text such as a reservation."),
+        typer.Argument(help="An id, a key of ours or theirs, or text such as a reservation."),
     ],
     reveal: Reveal = False,
 ) -> None:
-    """Tell the story of anything: its jobs, their attempts and what they did outside."""
+    """Tell the story of anything: what came, its jobs, their attempts, what they did outside."""
     async with terminal.desk() as desk:
         story = await desk.trace(anything)
         if not reveal:
             story = Story(
                 found=story.found,
                 threads=story.threads,
+                deliveries=[desk.masked_delivery(kept) for kept in story.deliveries],
                 jobs=[desk.masked(job) for job in story.jobs],
                 effects=[desk.masked_effect(effect) for effect in story.effects],
                 is_cut=story.is_cut,
@@ -105,12 +66,26 @@ def story_text(story: Story) -> RenderableType:
     from rich.padding import Padding
 
     lines: list[Any] = [cell(f"found by {' and '.join(story.found)}"), ""]
+    for kept in story.deliveries:
+        lines += map(cell, _came(kept))
     for depth, job in story.tree():
         effects = [effect for effect in story.effects if effect.job == job.id]
         lines += [Padding(cell(line), (0, 0, 0, 4 * depth)) for line in _told(job, effects)]
     if story.is_cut:
         lines.append("… and more than a story holds")
     return Group(*lines)
+
+
+def _came(kept: Kept) -> Iterator[str]:
+    key = f"  key {kept.key}" if kept.key else ""
+    yield f"{at(kept.received_at)}  {kept.method} {kept.source}  {kept.state}  {kept.status}"
+    yield f"  {kept.id}{key}" + (f"  generation {kept.generation}" if kept.generation else "")
+    if kept.repeats:
+        differs = ", with another body" if kept.differs else ""
+        yield f"  came again {kept.repeats} times{differs}, the last {at(kept.repeated_at)}"
+    if kept.reason:
+        yield f"  {short(kept.reason, 200)}"
+    yield ""
 
 
 def _told(job: Job, effects: list[Effect]) -> Iterator[str]:

@@ -5,6 +5,7 @@ by the store in the same step. DefinitionError: the question is written wrongly.
 there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
 """
 
+from relevo.desk.deliveries import Order, Replay
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk, Progress, Sweep
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.people import ACTIONS, Person, Role
@@ -19,11 +20,13 @@ __all__ = [
     "Desk",
     "FlowRow",
     "FlowView",
+    "Order",
     "OutboxView",
     "Person",
     "Progress",
     "Reason",
     "RecurringView",
+    "Replay",
     "Role",
     "Story",
     "Sweep",

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relevo.clock import Duration, duration, stamp
+from relevo.desk.deliveries import Deliveries
 from relevo.desk.flows import Flows
 from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
@@ -45,7 +46,7 @@ Progress = Callable[[Sweep], None]
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Flows, Standing):
+class Desk(Flows, Standing, Deliveries):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

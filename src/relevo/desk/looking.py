@@ -20,6 +20,7 @@ from relevo.store import (
     EffectState,
     Filter,
     Group,
+    Letterbox,
     Page,
     Store,
     Tally,
@@ -57,7 +58,7 @@ class Looking:
         """Some jobs, newest first; a limit beyond 1 to 200 is brought there."""
         where = _checked(where)
         limit = min(max(limit, 1), PAGE_MAX)
-        place = _opened(cursor, where)
+        place = opened(cursor, where)
         jobs: list[Job] = []
         for _ in range(20):  # a page may come back short, but never endlessly late
             page = await self.store.page(where, cursor=place, limit=limit - len(jobs))
@@ -65,7 +66,7 @@ class Looking:
             place = page.cursor
             if place is None or len(jobs) >= limit or self.apps is None:
                 break
-        return Page(jobs, _sealed(place, where))
+        return Page(jobs, sealed(place, where))
 
     async def count(self, where: Filter, *, most: int = 10_000) -> int:
         """How many jobs a filter means; counting stops at `most`."""
@@ -132,11 +133,11 @@ class Looking:
             job=job,
             states=states,
             text=text,
-            cursor=_opened(cursor, question),
+            cursor=opened(cursor, question),
             limit=min(max(limit, 1), PAGE_MAX),
         )
         mine = [effect for effect in effects if self.sees(effect.queue)]
-        return mine, _sealed(place, question)
+        return mine, sealed(place, question)
 
     async def effect(self, job: str, name: str) -> Effect:
         """One effect of a job."""
@@ -158,10 +159,10 @@ class Looking:
         if self.apps is not None and not await self._sees_target(target):
             raise NotFoundError("name a job or a queue of yours to see what people did to it")
         question = ("audits", target)
-        place = _opened(cursor, question)
+        place = opened(cursor, question)
         limit = min(max(limit, 1), PAGE_MAX)
         rows, place = await self.store.audits(target=target, cursor=place, limit=limit)
-        return rows, _sealed(place, question)
+        return rows, sealed(place, question)
 
     async def _sees_target(self, target: str | None) -> bool:
         if target is None:
@@ -184,7 +185,7 @@ class Looking:
     # tracing
 
     async def trace(self, anything: str) -> Story:
-        """The story of a job id, a thread, a key, an effect's key, or of text that occurs in it."""
+        """The story of a job or delivery id, a thread, a key, or of text that occurs in it."""
         text = anything.strip()
         if not 3 <= len(text) <= TEXT_MAX:
             raise DefinitionError(f"give 3 to {TEXT_MAX} characters to look for")
@@ -193,8 +194,16 @@ class Looking:
             [job] = await self.store.find([id])
             if job is not None and self.sees(job.queue):
                 return await self._story({job.thread or job.id: None}, ["job id"])
+            [kept] = await self.store.delivery([id])
+            if kept is not None and self.sees(kept.source):
+                return await self._story({kept.thread or kept.id: None}, ["delivery id"])
         threads: dict[str, None] = {}
         found: list[str] = []
+        for box in (Letterbox(key=text), Letterbox(text=text)):
+            came, _ = await self.store.deliveries(box, limit=THREADS_MAX)
+            mine = [kept for kept in came if self.sees(kept.source)]
+            threads |= {kept.thread or kept.id: None for kept in mine}
+            found += ["delivery"] if mine and "delivery" not in found else []
         for where, how in (
             (Filter(thread=id or text), "thread"),
             (Filter(key=text), "key"),
@@ -210,8 +219,8 @@ class Looking:
         found += ["effect"] if effects else []
         if not threads:
             raise NotFoundError(
-                f"nothing is known of {text!r:.80}: no job, thread, key or effect is called so, "
-                "and no payload or result contains it"
+                f"nothing is known of {text!r:.80}: no job, delivery, thread, key or effect is "
+                "called so, and no payload or result contains it"
             )
         return await self._story(threads, found)
 
@@ -235,8 +244,15 @@ class Looking:
         for job in jobs:
             effects += (await self.effects(job=job.id, limit=PAGE_MAX))[0]
         effects.sort(key=lambda effect: effect.created_at)
+        begun = [kept for kept in await self.store.delivery(chosen) if kept is not None]
+        begun.sort(key=lambda kept: kept.received_at)
         return Story(
-            found=tuple(found), threads=tuple(chosen), jobs=jobs, effects=effects, is_cut=is_cut
+            found=tuple(found),
+            threads=tuple(chosen),
+            deliveries=[kept for kept in begun if self.sees(kept.source)],
+            jobs=jobs,
+            effects=effects,
+            is_cut=is_cut,
         )
 
 
@@ -250,11 +266,12 @@ def plain_id(text: str) -> str:
     return id
 
 
-def _sealed(place: str | None, question: Any) -> str | None:
+def sealed(place: str | None, question: Any) -> str | None:
+    """A store's place as a cursor for one question only."""
     return None if place is None else f"{_seal(place, question)}.{place}"
 
 
-def _opened(cursor: str | None, question: Any) -> str | None:
+def opened(cursor: str | None, question: Any) -> str | None:
     """The store's place in a cursor of ours; a changed one would quietly begin anew."""
     if cursor is None:
         return None

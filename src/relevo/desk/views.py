@@ -12,14 +12,16 @@ import msgspec
 from relevo.clock import moment
 from relevo.job import Job
 from relevo.payload import guard, mask
-from relevo.store import Effect
+from relevo.store import Effect, Kept
+from relevo.webhook import Answer
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that came of one thing: its jobs, oldest first, with attempts and effects."""
 
-    found: tuple[str, ...]  # where the text was: "job id", "thread", "key", "effect", "payload"
+    found: tuple[str, ...]  # "job id", "delivery", "thread", "key", "effect", "payload"
     threads: tuple[str, ...]
+    deliveries: list[Kept] = msgspec.field(default_factory=list[Kept])  # those that began it
     jobs: list[Job]
     effects: list[Effect]
     is_cut: bool = False  # there is more than a story holds
@@ -41,6 +43,15 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 def view(thing: Any) -> Any:
     """Anything the desk shows as plain JSON: moments as ISO text, payloads as what they hold."""
     match thing:
+        case Kept():
+            shown: dict[str, Any] = {name: getattr(thing, name) for name in Kept.__struct_fields__}
+            shown["answer"] = (
+                msgspec.msgpack.decode(thing.answer, type=Answer) if thing.answer else None
+            )
+            return {
+                name: _moment(value) if is_moment(name) else view(value)
+                for name, value in shown.items()
+            }
         case msgspec.Struct():
             fields = {name: getattr(thing, name) for name in thing.__struct_fields__}
             return {

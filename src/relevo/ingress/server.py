@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -30,7 +31,10 @@ KEEP_ALIVE = 65  # longer than the usual proxy keeps an idle connection
 BAD = error(400, "bad_request", close=True)
 LONG_URL = error(414, "url_too_long", close=True)
 LONG_HEAD = error(431, "headers_too_large", close=True)
+NO_METHOD = error(405, "method_not_allowed", close=True, allow="GET, POST")
 SLOW = error(408, "too_slow", close=True)
+
+_UNKNOWN = re.compile(rb"[A-Z]{2,20} /[!-~]* HTTP/1\.[01]\r\n")  # a method the parser knows not
 
 
 class _Excess(Exception):
@@ -43,6 +47,8 @@ class Guarded(HttpToolsProtocol):
     _since = 0.0  # when it was last our turn to hear something
     _is_heading = False
     _heard = 0
+    _head = 0
+    _data = b""
     _refusal = BAD
 
     def connection_made(self, transport: Any) -> None:
@@ -53,6 +59,7 @@ class Guarded(HttpToolsProtocol):
         if self._heard == 0:
             self._since = self.loop.time()
         self._heard += len(data)
+        self._data = data
         super().data_received(data)
         # A single line may be endless, and the parser tells of it only when it ends.
         if self._is_heading and self._heard > HEAD_BYTES and not self.transport.is_closing():
@@ -62,6 +69,7 @@ class Guarded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_heading = True
+        self._head = 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -70,17 +78,26 @@ class Guarded(HttpToolsProtocol):
             raise _Excess
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        if len(self.headers) > HEAD_LINES or len(name) + len(value) > HEAD_BYTES:
+        self._head += len(name) + len(value) + 4
+        if self._head > HEAD_BYTES or len(self.headers) >= HEAD_LINES:
             self._refusal = LONG_HEAD
             raise _Excess
+        name = name.lower()
+        if name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise _Excess  # whoever reads it differently sees another end of the body
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
-            self._refusal = LONG_HEAD
+        version = self.parser.get_http_version()
+        if version != "1.1" and (version != "1.0" or self._is_chunked()):
             raise _Excess
         super().on_headers_complete()
         self._is_heading = False
+
+    def _is_chunked(self) -> bool:
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -88,7 +105,8 @@ class Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Whatever the parser does not understand, or we will not hear to its end."""
-        self.refuse(self._refusal)
+        is_method = self._refusal is BAD and _UNKNOWN.match(self._data)
+        self.refuse(NO_METHOD if is_method and not self.url else self._refusal)
 
     def refuse(self, reply: Reply) -> None:
         head = [STATUS_LINE[reply.status]]

@@ -1,0 +1,136 @@
+"""Deliveries: what came in at the doors, why some were turned away, and letting one in again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from relevo.clock import moment
+from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
+from relevo.desk.people import Person
+from relevo.errors import DefinitionError, MisuseError, NotFoundError
+from relevo.ids import new_id
+from relevo.payload import mask
+from relevo.store import Audit, Keeping, Kept, Letterbox
+from relevo.webhook import Answer
+
+if TYPE_CHECKING:
+    from relevo.intake import Receiver, Taken
+
+TEXT_MAX = 500
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a delivery made, or would make."""
+
+    id: str
+    queue: str
+    kind: str
+    key: str | None
+    payload: bytes
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of letting a delivery in again, or would."""
+
+    id: str  # the new delivery's, which is also its thread
+    of: str  # the one that was let in again
+    source: str
+    key: str
+    generation: int
+    answer: Answer
+    orders: list[Order]
+    is_dry: bool = False  # nothing was kept
+
+
+class Deliveries(Looking):
+    """The doors of one store, seen by a person."""
+
+    async def deliveries(
+        self, where: Letterbox, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Kept], str | None]:
+        """What was delivered, newest first, without bodies; 1 to 200 at once."""
+        for name in ("source", "key", "thread", "text"):
+            text = getattr(where, name)
+            if text is not None and not 0 < len(text) <= TEXT_MAX:
+                raise DefinitionError(f"{name} has 1 to {TEXT_MAX} characters, not {len(text)}")
+        limit = min(max(limit, 1), PAGE_MAX)
+        place = opened(cursor, where)
+        found: list[Kept] = []
+        for _ in range(20):  # a page may come back short, but never endlessly late
+            some, place = await self.store.deliveries(where, cursor=place, limit=limit - len(found))
+            found += [kept for kept in some if self.sees(kept.source)]
+            if place is None or len(found) >= limit or self.apps is None:
+                break
+        return found, sealed(place, where)
+
+    async def delivery(self, id: str) -> Kept:
+        """One delivery in full."""
+        [kept] = await self.store.delivery([plain_id(id)])
+        if kept is None or not self.sees(kept.source):
+            raise NotFoundError(
+                f"no delivery has the id {plain_id(id)}: it may be past its keeping time"
+            )
+        return kept
+
+    def masked_delivery(self, kept: Kept) -> Kept:
+        """The delivery as a viewer sees it: what looks personal or secret is masked."""
+        return replace(kept, body=mask(kept.body) if kept.body else b"")
+
+    async def replay(
+        self,
+        id: str,
+        by: Person,
+        receiver: Receiver,
+        note: str = "",
+        *,
+        dry_run: bool = False,
+    ) -> Replay:
+        """Run today's code on a delivery's raw bytes, as the next generation of its key.
+
+        A dry run tells what would be enqueued and keeps nothing.
+        """
+        signed = by.acts("replay", note)
+        kept = await self.delivery(id)
+        if kept.state is Keeping.REJECTED or kept.key is None:
+            raise MisuseError(
+                f"delivery {kept.id} was turned away ({kept.reason or 'or is pruned'}), and its "
+                "signature is not kept: ask the provider to send it again"
+            )
+        door = receiver.door(kept.source)
+        if door is None:
+            raise MisuseError(f"no app here has the door {kept.source}; load it with --app")
+        from relevo.intake import delivery_of
+
+        [newest] = await self.store.delivered(kept.source, [kept.key])
+        generation = (kept if newest is None else newest).generation + 1
+        again = replace(delivery_of(kept, moment(kept.received_at)), id=new_id())
+        if dry_run:
+            taken = await receiver.rehearse(door, again, generation)
+            return _replay(kept, taken, generation, is_dry=True)
+        taken = await receiver.take(door, again, generation=generation)
+        if not taken.is_new:
+            raise MisuseError(f"delivery {kept.id} was let in again by someone else just now")
+        done = Audit(
+            who=signed.who, verb="replay", target=kept.id, note=signed.note, after=taken.kept.id
+        )
+        await self.store.audit([done])
+        return _replay(kept, taken, generation)
+
+
+def _replay(kept: Kept, taken: Taken, generation: int, *, is_dry: bool = False) -> Replay:
+    return Replay(
+        id=taken.kept.id,
+        of=kept.id,
+        source=kept.source,
+        key=kept.key or "",
+        generation=generation,
+        answer=taken.answer,
+        orders=[
+            Order(id=job.id, queue=job.queue, kind=job.kind, key=job.key, payload=job.payload)
+            for job in taken.jobs
+        ],
+        is_dry=is_dry,
+    )
