@@ -1,1 +1,31 @@
-"""cars."""
+"""Car rental: reserve, pay, and have the booking confirmed by one of the suppliers.
+
+Its table of contents.
+"""
+
+from __future__ import annotations
+
+from relevo import App, site, webhook
+from relevo.apps.cars import api, payments, records, settings, webhooks, workers
+from relevo.apps.tables import tables
+
+MIGRATIONS = "relevo.apps.cars.migrations"
+
+app = App(
+    "cars",
+    migrations=MIGRATIONS,
+    resources=[
+        tables(MIGRATIONS),
+        settings.open_settings,
+        records.open_records,
+        settings.open_gateways,
+        payments.open_payments,
+    ],
+    webhooks=[
+        webhook(
+            "/hooks/stripe", webhooks.stripe_hook, verify=webhooks.scheme, key=webhooks.event_id
+        )
+    ],
+    sites=[site("/reservations", api.build)],
+    workers=[workers.book_supplier, workers.finish_payment, workers.mirror_outbox],
+)

@@ -1,0 +1,285 @@
+"""Customers call us: reserve, pay, and see how it stands."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import select
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from relevo import (
+    BodyError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    Relevo,
+    StoreError,
+)
+from relevo.apps.cars import payments
+from relevo.apps.cars.gateways.payments import Busy, Declined
+from relevo.apps.cars.mirror import mirror
+from relevo.apps.cars.records import (
+    History,
+    OutboxDeadLetter,
+    OutboxEvent,
+    Records,
+    Reservation,
+    Status,
+)
+from relevo.apps.cars.requests import CreateReservationRequest, Invalid, PayRequest
+from relevo.apps.cars.settings import CarsSettings
+from relevo.webhook import parse_json
+
+PREFIX = "/reservations"
+BODY_MAX = 65_536
+MISSES, WINDOW = 20, 60.0
+CLIENTS_MAX = 10_000
+
+
+class Answer(Exception):
+    """An answer that is not the one hoped for."""
+
+    def __init__(self, status: int, code: str, /, wait: int | None = None, **more: Any) -> None:
+        super().__init__(code)
+        headers = None if wait is None else {"retry-after": str(wait)}
+        self.response = JSONResponse({"error": code, **more}, status, headers)
+
+
+class Misses:
+    """Who asked for codes that are none in the last minute; bounded."""
+
+    def __init__(self) -> None:
+        self._times: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def check(self, client: str, now: float) -> None:
+        """Refuse a client that has guessed too much."""
+        times = self._times.get(client)
+        while times and times[0] <= now - WINDOW:
+            times.popleft()
+        if times is not None and len(times) >= MISSES:
+            wait = max(1, round(times[0] + WINDOW - now))
+            raise Answer(429, "too_many_misses", wait=wait)
+
+    def add(self, client: str, now: float) -> None:
+        times = self._times.setdefault(client, deque(maxlen=MISSES))
+        times.append(now)
+        self._times.move_to_end(client)
+        while len(self._times) > CLIENTS_MAX:
+            self._times.popitem(last=False)
+
+
+def build(relevo: Relevo) -> ASGIApp:
+    """The API under /reservations, described in /reservations/openapi.json."""
+    api = FastAPI(
+        title="Car rental",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{PREFIX}/openapi.json",
+        exception_handlers=_HANDLERS,
+    )
+    misses = Misses()
+
+    async def found(code: str, request: Request) -> Reservation:
+        client = request.client.host if request.client else ""
+        now = relevo.clock.now().timestamp()
+        misses.check(client, now)
+        reservation = await relevo.use(Records).get(code) if len(code) <= 20 else None
+        if reservation is None:
+            misses.add(client, now)
+            raise Answer(404, "not_found")
+        return reservation
+
+    @api.post(PREFIX, status_code=201, openapi_extra=_takes(CreateReservationRequest))
+    async def reserve(request: Request) -> dict[str, Any]:
+        """Keep a reservation as PENDING and give its code at once."""
+        wish = CreateReservationRequest.model_validate(await _json(request))
+        suppliers = relevo.use(CarsSettings).suppliers
+        rows = relevo.use(Records)
+        reservation = wish.reservation(suppliers, rows.now())
+        code = await rows.create(reservation)
+        return {"reservation_code": code, "status": Status.PENDING}
+
+    @api.post(f"{PREFIX}/{{code}}/pay", openapi_extra=_takes(PayRequest))
+    async def pay(code: str, request: Request) -> Any:
+        """Charge a reservation, once; asking again answers the same."""
+        reservation = await found(code, request)
+        if reservation.status in (Status.PAID, Status.CONFIRMED):
+            return _receipt(reservation)
+        if reservation.status != Status.PENDING:
+            raise Answer(409, "not_payable", status=reservation.status)
+        wish = PayRequest.model_validate(await _json(request))
+        payment = await payments.pay(relevo, reservation, wish.payment_method)
+        if payment.is_paid:
+            after = await relevo.use(Records).get(code)
+            if after is not None and after.status in (Status.PAID, Status.CONFIRMED):
+                return _receipt(after)
+            raise Answer(409, "not_payable", status=after.status if after else "")
+        if payment.status == "requires_action":
+            secret = {"client_secret": payment.client_secret}
+            return JSONResponse(
+                {"reservation_code": code, "payment": payment.status, **secret}, 202
+            )
+        if payment.is_under_way:
+            return JSONResponse({"reservation_code": code, "payment": payment.status}, 202)
+        raise Answer(402, "payment_declined", reason=payment.status)
+
+    @api.get(f"{PREFIX}/{{code}}")
+    async def show(code: str, request: Request) -> dict[str, Any]:
+        """A reservation's state and history."""
+        reservation = await found(code, request)
+        rows = relevo.use(Records)
+        if reservation.status == Status.PAID:
+            await mirror(rows, code)
+        return await view(rows, reservation)
+
+    return Guard(api)
+
+
+async def view(rows: Records, reservation: Reservation) -> dict[str, Any]:
+    """A reservation as its customer sees it: how far it is, and what happened to it."""
+    code = reservation.code
+    async with rows.transaction() as tx:
+        lines = (
+            await tx.scalars(
+                select(History).where(History.reservation_code == code).order_by(History.id)
+            )
+        ).all()
+        event = await tx.scalar(select(OutboxEvent).where(OutboxEvent.reservation_code == code))
+        dead = await tx.scalar(
+            select(OutboxDeadLetter).where(OutboxDeadLetter.reservation_code == code)
+        )
+    booking = None
+    if dead is not None:
+        booking = {"status": "DEAD", "attempts": dead.attempts, "next_attempt_at": None}
+    elif event is not None:
+        booking = {
+            "status": event.status,
+            "attempts": event.attempts,
+            "next_attempt_at": event.next_attempt_at,
+        }
+    return {
+        "reservation_code": code,
+        "status": reservation.status,
+        "supplier_id": reservation.supplier_id,
+        "supplier_reservation_code": reservation.supplier_reservation_code,
+        "pickup_datetime": reservation.pickup_datetime.isoformat(),
+        "dropoff_datetime": reservation.dropoff_datetime.isoformat(),
+        "pickup_location": reservation.pickup_location,
+        "dropoff_location": reservation.dropoff_location,
+        "total_amount": str(reservation.price),
+        "currency": reservation.currency.upper(),
+        "booking": booking,
+        # The words of suppliers and of the engine are for support, not for customers.
+        "history": [{"at": line.at, "what": line.what} for line in lines],
+    }
+
+
+def _receipt(reservation: Reservation) -> dict[str, Any]:
+    """What paying answers, the first time and every other."""
+    return {
+        "reservation_code": reservation.code,
+        "payment": "succeeded",
+        "total_amount": str(reservation.price),
+        "currency": reservation.currency.upper(),
+        "paid_at": reservation.paid_at,
+    }
+
+
+# The door
+
+
+class Guard:
+    """Lets in what is small; FastAPI would read anything to its end."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 12 or int(length) > BODY_MAX:
+            await Answer(413, "too_large").response(scope, receive, send)
+            return
+        read = 0
+
+        async def limited() -> Any:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > BODY_MAX:
+                raise Answer(413, "too_large")
+            return message
+
+        await self._inner(scope, limited, send)
+
+
+async def _json(request: Request) -> Any:
+    """The body, strictly: one JSON document, no key twice, nothing a store would choke on."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Answer(415, "json_wanted")
+    return parse_json(await request.body())
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    """The body's shape, for the description: it is read by hand, strictly."""
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+# Errors
+
+
+async def _answer(request: Request, error: Any) -> JSONResponse:
+    match error:
+        case Answer():
+            return error.response
+        case ValidationError():
+            return _answer_invalid(Invalid.of(error))
+        case Invalid():
+            return _answer_invalid(error)
+        case BodyError():
+            return JSONResponse({"error": error.code}, 400)
+        case HTTPException():
+            return JSONResponse(
+                {"error": _CODES.get(error.status_code, "refused")},
+                error.status_code,
+                dict(error.headers or {}),
+            )
+        case Declined():
+            return JSONResponse({"error": "payment_declined", "reason": error.code}, 402)
+        case Busy():
+            return Answer(409, "payment_in_progress", wait=2).response
+        case ProviderRefused():
+            return JSONResponse({"error": "payment_refused"}, 402)
+        case ProviderUncertain():
+            # It may have worked: asking again, with the same card, charges no second time.
+            return Answer(503, "payment_unknown", wait=5).response
+        case ProviderUnavailable():
+            return Answer(503, "payment_unavailable", wait=5).response
+        case StoreError():
+            return Answer(503, "unavailable", wait=1).response
+        case _:  # the server writes it to the log
+            return JSONResponse({"error": "internal"}, 500)
+
+
+def _answer_invalid(invalid: Invalid) -> JSONResponse:
+    return JSONResponse({"error": "invalid", "fields": invalid.fields}, 422)
+
+
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+_HANDLERS: Any = dict.fromkeys(
+    (
+        *(Answer, ValidationError, RequestValidationError, Invalid, BodyError, HTTPException),
+        *(ProviderRefused, ProviderUncertain, ProviderUnavailable, StoreError, Exception),
+    ),
+    _answer,
+)

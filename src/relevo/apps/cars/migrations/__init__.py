@@ -1,0 +1,1 @@
+"""The revisions of the car rental's tables; `versions/` holds one file each."""

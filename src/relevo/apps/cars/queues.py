@@ -1,0 +1,51 @@
+"""Orders about reservations."""
+
+from __future__ import annotations
+
+from relevo import Command, exponential
+
+BACKOFF = exponential("15s", cap="10m", jitter=0)
+"""15 s, 30 s, 60 s … to the letter; what fails together is spread by the supplier's breaker."""
+
+
+class BookSupplier(
+    Command,
+    queue="cars:suppliers:book",
+    attempts=6,
+    backoff=BACKOFF,
+    timeout="45s",
+    key="book:{reservation_code}",
+    unique="forever",
+    breaker="supplier:{supplier_id}",
+    fair="supplier:{supplier_id}",
+):
+    """Make a paid reservation a booking at its supplier: the outbox's BOOK_SUPPLIER."""
+
+    reservation_code: str
+    supplier_id: int
+
+
+class FinishPayment(
+    Command,
+    queue="cars:payments:finish",
+    attempts=8,
+    backoff=exponential("30s", cap="30m"),
+    timeout="45s",
+    key="finish:{reservation_code}",
+    breaker="stripe",
+):
+    """See how a payment ended that was begun: its request may have died on the way."""
+
+    reservation_code: str
+
+
+class MirrorOutbox(
+    Command,
+    queue="cars:outbox:mirror",
+    attempts=5,
+    key="mirror:{reservation_code}",
+    keep="1h",
+):
+    """Write into outbox_events what the engine made of an order after its run."""
+
+    reservation_code: str

@@ -1,0 +1,52 @@
+"""Stripe tells how a payment ended; the second way to the same end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from relevo import Delivery, Relevo
+from relevo.apps.cars import payments
+from relevo.apps.cars.records import Records
+from relevo.apps.cars.settings import CarsSettings
+from relevo.intake import Intake, Reject
+from relevo.route import Use
+from relevo.signatures import Scheme
+from relevo.signatures import stripe as stripe_scheme
+
+SUCCEEDED = "payment_intent.succeeded"
+
+
+def scheme(use: Use) -> Scheme:
+    return stripe_scheme(use(CarsSettings).stripe_webhook_secret)
+
+
+def event_id(delivery: Delivery) -> str:
+    """What makes two deliveries one: Stripe's id of the event."""
+    id: Any = delivery.json["id"]
+    return id
+
+
+async def stripe_hook(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> None:
+    """Pay the reservation of a PaymentIntent that succeeded; every other type is only recorded."""
+    event = delivery.json
+    if event.get("livemode") is not ctx.use(CarsSettings).is_live:
+        raise Reject(400, "livemode_mismatch")
+    if event.get("type") != SUCCEEDED or "account" in event:
+        return  # another type, or an account that is connected to ours
+    data: Any = event.get("data")
+    found: Any = data.get("object") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON enters here
+    if not isinstance(found, dict):
+        raise Reject(422, "no_payment_intent")
+    intent: dict[str, Any] = found  # pyright: ignore[reportUnknownVariableType] - as above
+    metadata: Any = intent.get("metadata")
+    code: Any = metadata.get("reservation_code") if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - as above
+    if not isinstance(code, str) or not 0 < len(code) <= 20:
+        return  # a payment of something that is no reservation
+    try:
+        payment = payments.payment_of(intent)
+    except ValueError as error:
+        raise Reject(422, "no_payment_intent") from error
+    relevo: Relevo = ctx.use(Records).relevo
+    await payments.paid(relevo, tx, code, payment, joins=True)

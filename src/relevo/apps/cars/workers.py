@@ -1,0 +1,178 @@
+"""Carrying out the orders: book at the supplier, finish a payment, mirror the outbox."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from relevo import (
+    Cancelled,
+    Context,
+    Dead,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    Snooze,
+)
+from relevo.apps.cars import payments, records
+from relevo.apps.cars.events import ReservationConfirmed
+from relevo.apps.cars.gateways import SupplierGatewaySelector
+from relevo.apps.cars.gateways.payments import Payments
+from relevo.apps.cars.mirror import mirror
+from relevo.apps.cars.queues import BookSupplier, FinishPayment, MirrorOutbox
+from relevo.apps.cars.records import (
+    OutboxEvent,
+    Records,
+    Reservation,
+    Status,
+    SupplierRequest,
+)
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)  # with a payment that waits for the customer's bank
+
+_WORDS: dict[type[ProviderError], str] = {
+    ProviderRefused: "refused",
+    ProviderUnavailable: "unavailable",
+    ProviderUncertain: "uncertain",
+}
+
+
+async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled | None:
+    """Book a paid reservation at its supplier, once, and confirm it."""
+    rows = ctx.use(Records)
+    reservation = await _begin(rows, order, ctx)
+    if reservation is None:
+        return Dead("there is no such reservation")
+    if reservation.status != Status.PAID:
+        return Cancelled(f"the reservation is {reservation.status}")
+    calls = _Calls(rows, order, ctx)
+    booking = reservation.booking()
+    can_find = False
+    try:
+        gateway = ctx.use(SupplierGatewaySelector).for_supplier(order.supplier_id)
+        can_find = gateway.can_find
+
+        async def book(key: str) -> str:
+            made = await calls.made("book", lambda: gateway.book(booking))
+            return made.supplier_reservation_code
+
+        async def find(key: str) -> str | None:
+            found = await calls.made("find", lambda: gateway.find(booking))
+            return None if found is None else found.supplier_reservation_code
+
+        code = await ctx.once("book", book, find=find if can_find else None)
+    except ProviderError as error:
+        await calls.save(error)
+        if isinstance(error, ProviderUncertain) and can_find:
+            # It will be asked for before it is booked again, so there is nothing to hold it for.
+            raise ProviderUnavailable(f"{error}; to be looked up") from error
+        raise
+    async with ctx.transaction() as tx:
+        at = rows.now()
+        tx.add_all(calls.rows)
+        if await records.move(
+            tx,
+            order.reservation_code,
+            [Status.PAID],
+            Status.CONFIRMED,
+            at,
+            supplier_reservation_code=code,
+            confirmed_at=at,
+        ):
+            records.note(tx, order.reservation_code, at, "CONFIRMED", code)
+            fact = ReservationConfirmed(order.reservation_code, order.supplier_id, code)
+            await ctx.publish(fact)
+        event = await tx.get(OutboxEvent, ctx.id)
+        if event is not None:
+            event.status, event.updated_at = "DONE", at
+            event.locked_by = event.locked_at = event.next_attempt_at = None
+    return None
+
+
+async def _begin(rows: Records, order: BookSupplier, ctx: Context) -> Reservation | None:
+    """Lock the order's row as the seed describes it; the engine's lease is what really locks."""
+    at = rows.now()
+    async with rows.transaction() as tx:
+        event = await records.revive(tx, ctx.id)
+        if event is not None:
+            event.status, event.attempts = "PROCESSING", ctx.attempt
+            event.locked_by, event.locked_at = f"{socket.gethostname()}:{os.getpid()}", at
+            event.next_attempt_at, event.updated_at = None, at
+        return await tx.get(Reservation, order.reservation_code)
+
+
+class _Calls:
+    """The calls of one run, to be written down when it ends."""
+
+    def __init__(self, rows: Records, order: BookSupplier, ctx: Context) -> None:
+        self._records = rows
+        self._order = order
+        self._ctx = ctx
+        self.rows: list[SupplierRequest] = []
+
+    async def made(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
+        began, at = time.monotonic(), self._records.now()
+        outcome, detail = "broken", ""
+        try:
+            answer = await call()
+            outcome = "none" if answer is None else "confirmed"
+            detail = str(getattr(answer, "supplier_reservation_code", ""))
+            return answer
+        except ProviderError as error:
+            kinds = (word for kind, word in _WORDS.items() if isinstance(error, kind))
+            outcome, detail = next(kinds, "broken"), str(error)[:2_000]
+            raise
+        finally:
+            self.rows.append(
+                SupplierRequest(
+                    reservation_code=self._order.reservation_code,
+                    supplier_id=self._order.supplier_id,
+                    attempt=self._ctx.attempt,
+                    verb=verb,
+                    outcome=outcome,
+                    detail=detail,
+                    milliseconds=round((time.monotonic() - began) * 1000),
+                    at=at,
+                )
+            )
+
+    async def save(self, error: ProviderError) -> None:
+        code = self._order.reservation_code
+        async with self._records.transaction() as tx:
+            tx.add_all(self.rows)
+            what = f"attempt {self._ctx.attempt}: {error}"
+            records.note(tx, code, self._records.now(), "BOOKING_FAILED", what)
+            await self._records.relevo.enqueue(MirrorOutbox(code), delay="500ms", tx=tx)
+
+
+async def finish_payment(order: FinishPayment, ctx: Context) -> Snooze | None:
+    """See how a payment ended whose request may have died, and do what it would have done."""
+    rows = ctx.use(Records)
+    reservation = await rows.get(order.reservation_code)
+    if (
+        reservation is None
+        or reservation.payment_intent is None
+        or reservation.status in (Status.PAID, Status.CONFIRMED)
+    ):
+        return None
+    payment = await ctx.use(Payments).look(reservation.payment_intent)
+    if payment.is_under_way and rows.now() - ctx.enqueued_at < PATIENCE:
+        return Snooze("5m", "the customer's bank has not decided")
+    if not payment.is_paid:
+        return None
+    async with ctx.transaction() as tx:
+        await payments.paid(rows.relevo, tx, reservation.code, payment, joins=True)
+    return None
+
+
+async def mirror_outbox(order: MirrorOutbox, ctx: Context) -> Snooze | None:
+    """Write down what became of an order."""
+    is_at_rest = await mirror(ctx.use(Records), order.reservation_code)
+    return None if is_at_rest else Snooze("500ms")
