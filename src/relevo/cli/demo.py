@@ -1,12 +1,21 @@
-"""`relevo demo`: see it survive."""
+"""`relevo demo`: five systems under faults and kill -9, and the proof."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated
+import signal
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from relevo.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from relevo.demo import Proof
 
 
 def register(app: typer.Typer) -> None:
@@ -14,39 +23,85 @@ def register(app: typer.Typer) -> None:
     def demo(  # pyright: ignore[reportUnusedFunction] - typer calls it
         store: Annotated[
             str | None,
-            typer.Option("--store", help="Where to run it; default: a fresh SQLite file."),
+            typer.Option("--store", help="An empty store; default: a fresh SQLite file."),
         ] = None,
-        seed: Annotated[int, typer.Option("--seed", help="Same seed, same orders.")] = 1,
+        database: Annotated[
+            str | None,
+            typer.Option("--database", help="The database beside a store that is none."),
+        ] = None,
+        seed: Annotated[int, typer.Option("--seed", help="Same seed, same story.")] = 1,
+        once: Annotated[
+            bool, typer.Option("--once", help="End after the proof instead of serving on.")
+        ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-        once: Annotated[bool, typer.Option("--once", help="Accepted; it always ends.")] = False,
     ) -> None:
-        """Run a worker fleet under kill -9 and count what was lost and doubled."""
-        from rich.console import Console
-        from rich.live import Live
-        from rich.table import Table
-
-        from relevo.demo import Proof, story
-
-        console = Console(stderr=True)
-
-        def table(what: str, proof: Proof) -> Table:
-            view = Table(title=f"relevo demo: {what}")
-            for name in proof.as_json():
-                view.add_column(name, justify="right")
-            view.add_row(*(str(value) for value in proof.as_json().values()))
-            return view
-
-        if as_json or not console.is_terminal:
-            proof = asyncio.run(story(store, seed, lambda what, proof: None))
-        else:
-            with Live(table("starting", Proof()), console=console, transient=True) as live:
-                proof = asyncio.run(
-                    story(store, seed, lambda what, proof: live.update(table(what, proof)))
-                )
-        if as_json:
-            typer.echo(json.dumps(proof.as_json()))
-        else:
-            Console().print(table("the proof", proof))
-            verdict = "Nothing lost, nothing doubled." if proof.is_clean else "It is not clean!"
-            typer.echo(f"{verdict} Workers killed with -9: {proof.kills}.")
+        """Run five systems under faults and kill -9, and count what was lost and doubled."""
+        try:
+            proof = asyncio.run(_show(seed, store, database, once, as_json))
+        except ImportError as error:
+            raise SettingsError(f"{error}: pip install 'relevo[apps]'") from error
         raise typer.Exit(0 if proof.is_clean else 1)
+
+
+async def _show(
+    seed: int, store: str | None, database: str | None, once: bool, as_json: bool
+) -> Proof:
+    from rich.console import Console
+    from rich.live import Live
+
+    from relevo.demo import Proof, play
+
+    console = Console(stderr=True)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if not once:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+    options: dict[str, Any] = {"seed": seed, "store": store, "database": database}
+    is_live = console.is_terminal and not as_json
+    with Live(table("", Proof()), console=console, transient=True, auto_refresh=False) as live:
+
+        def tell(what: str, proof: Proof) -> None:
+            if is_live and what != "the proof":
+                live.update(table(what, proof), refresh=True)
+            elif what == "the proof":
+                live.stop()
+                _print(proof, as_json, once)
+
+        return await play(**options, tell=tell, then=None if once else stop)
+
+
+def _print(proof: Proof, as_json: bool, once: bool) -> None:
+    from rich.console import Console
+
+    if as_json:
+        typer.echo(json.dumps(proof.as_json()))
+        return
+    console = Console()
+    console.print(table("the proof", proof))
+    for name, state in sorted(proof.breakers.items()):
+        console.print(f"  breaker {name}: opened, now {state}", markup=False, highlight=False)
+    for reason, count in sorted(proof.reasons.items()):
+        console.print(f"  {count} × {reason}", markup=False, highlight=False)
+    verdict = "Nothing lost, nothing doubled." if proof.is_clean else "It is not clean!"
+    typer.echo(f"{verdict} Workers killed with -9: {proof.kills}. {proof.seconds} s.")
+    if not once:
+        typer.echo("The dashboard is at http://127.0.0.1:8700 until Ctrl-C.")
+
+
+def table(what: str, proof: Proof) -> Table:
+    """The systems, a row each, and their sum."""
+    from rich.table import Table
+
+    from relevo.demo import Row
+
+    view = Table(title=f"relevo demo · {what} · {proof.seconds} s")
+    view.add_column("system")
+    for field in fields(Row):
+        view.add_column(field.name, justify="right")
+    for name, row in [*proof.systems.items(), ("total", proof.totals)]:
+        values = asdict(row)
+        cells = [str(value) for value in values.values()]
+        style = "red" if values["lost"] or values["doubled"] else None
+        view.add_row(name, *cells, style=style, end_section=name != "total")
+    return view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relevo import Command, exponential
 
-BACKOFF = exponential("60s", cap="120s")
+BACKOFF = exponential("15s", cap="120s")
 ATTEMPTS = 6  # the first, and WORKERS_MAX_RETRIES by default
 
 

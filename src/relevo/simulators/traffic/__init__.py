@@ -1,1 +1,1 @@
-"""What the outside would send: one file per system drives its doors and says what must come of it."""
+"""What the outside sends: one file per system drives its doors and says what must come of it."""

@@ -67,13 +67,22 @@ def event(number: int, seed: int, *, unsubscribed: bool = False) -> dict[str, An
 
 def sign(body: bytes, secret: str = SUBSCRIPTIONS_SECRET) -> dict[str, str]:
     """The headers Stripe sends."""
-    seal = stripe.WebhookSignature.generate_signature_header(body.decode(), secret)
+    signer: Any = stripe.WebhookSignature
+    seal: str = signer.generate_signature_header(body.decode(), secret)
     return {"content-type": "application/json; charset=utf-8", "stripe-signature": seal}
+
+
+def plan(count: int, seed: int) -> list[tuple[int, int, bool]]:
+    """Who subscribes: a number, how often Stripe tells of it, and whether they left the list."""
+    chance = random.Random(seed)
+    return [
+        (number, 2 if chance.random() < 0.2 else 1, chance.random() < 0.05)
+        for number in range(count)
+    ]
 
 
 async def run(world: World, base_url: str, count: int, seed: int) -> Sent:
     """Send so many subscriptions to a running door, a fifth of them twice."""
-    chance = random.Random(seed)
     sent = Sent(expected=count)
     async with httpx2.AsyncClient(base_url=base_url, timeout=30, trust_env=False) as client:
 
@@ -89,17 +98,13 @@ async def run(world: World, base_url: str, count: int, seed: int) -> Sent:
                         break
                     await asyncio.sleep(wait)
 
-        wishes: list[tuple[int, int, bool]] = []
-        for number in range(count):
-            copies = 2 if chance.random() < 0.2 else 1
-            is_out = chance.random() < 0.05
-            sent.duplicates += copies - 1
-            sent.unsubscribed += is_out
-            wishes.append((number, copies, is_out))
+        wishes = plan(count, seed)
+        sent.duplicates = sum(copies - 1 for _, copies, _ in wishes)
+        sent.unsubscribed = sum(is_out for _, _, is_out in wishes)
         for start in range(0, count, 20):
             await asyncio.gather(*(one(*wish) for wish in wishes[start : start + 20]))
         for number in range(max(1, count // 20)):
             body = json.dumps(event(count + number, seed)).encode()
-            assert await post(body, sign(body, "whsec_forged")) == 401  # noqa: S101 - the story's point
-            sent.forged += 1
+            if await post(body, sign(body, "whsec_forged")) == 401:
+                sent.forged += 1
     return sent

@@ -1,0 +1,119 @@
+"""Play: the whole story, from the first customer to the proof."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from relevo.demo.proof import Proof, Row
+from relevo.demo.stage import APPS, Stage, stage
+from relevo.demo.systems import System, systems, waiting
+from relevo.engine import Relevo
+from relevo.errors import SettingsError
+from relevo.job import State
+from relevo.store import Filter
+
+KILLS_AT = (0.25, 0.6)  # of the effects that are expected
+LONGEST = 85.0
+GOING = frozenset({State.READY, State.SCHEDULED, State.RUNNING, State.PARKED, State.WAITING})
+
+Tell: TypeAlias = Callable[[str, Proof], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """A story that has been told, still on its stage."""
+
+    proof: Proof
+    stage: Stage
+
+
+async def play(
+    *,
+    seed: int = 1,
+    store: str | None = None,
+    database: str | None = None,
+    apps: tuple[str, ...] = APPS,
+    tell: Tell = lambda what, proof: None,
+    then: asyncio.Event | None = None,
+) -> Proof:
+    """Tell it; `tell` hears what is going on. With `then`, keep serving until that is set."""
+    began = time.monotonic()
+    proof = Proof()
+    tell("setting the stage", proof)
+    async with stage(seed=seed, store=store, database=database, apps=apps) as here:
+        cast = systems(apps)
+        for system in cast:
+            system.faults(here.world)
+            proof.systems[system.name] = Row()
+        async with Relevo(here.store, database=here.database) as relevo:
+            if await relevo.store.count(Filter(), most=1):
+                raise SettingsError(
+                    "the store is not empty, so nothing could be proved: give the demo a fresh one"
+                )
+            await _act(here, relevo, cast, seed, proof, tell, began)
+            await _count(here, relevo, cast, proof)
+        proof.seconds = round(time.monotonic() - began, 1)
+        tell("the proof", proof)
+        if then is not None:
+            await then.wait()
+    return proof
+
+
+async def _act(
+    here: Stage,
+    relevo: Relevo,
+    cast: list[System],
+    seed: int,
+    proof: Proof,
+    tell: Tell,
+    began: float,
+) -> None:
+    sending = asyncio.gather(*(system.send(here, seed) for system in cast))
+    kills = list(KILLS_AT)
+    expected = sum(system.effects for system in cast)
+    idle = 0
+    what = "customers and providers are calling"
+    while idle < 3 and time.monotonic() - began < LONGEST:
+        await asyncio.sleep(0.25)
+        for system in cast:
+            proof.systems[system.name].effects = system.so_far(here.world)
+        done = sum(row.effects for row in proof.systems.values())
+        if kills and done >= kills[0] * expected:
+            kills.pop(0)
+            proof.kills += 1
+            what = f"killed worker {here.kill_one()} with -9; another takes over"
+        if sending.done():
+            what = "all is sent; retries and breakers finish their work"
+            idle = 0 if await _is_going(relevo) else idle + 1
+        proof.seconds = round(time.monotonic() - began, 1)
+        tell(what, proof)
+    await sending
+
+
+async def _is_going(relevo: Relevo) -> bool:
+    for tally in await relevo.store.tally():
+        if ":pollers:" in tally.queue or ":schedules:" in tally.queue:
+            continue
+        if any(tally.counts.get(state) for state in GOING):
+            return True
+    return False
+
+
+async def _count(here: Stage, relevo: Relevo, cast: list[System], proof: Proof) -> None:
+    for system in cast:
+        row = Row(
+            delivered=system.sent.delivered,
+            duplicates=system.sent.duplicates,
+            forged=system.sent.forged,
+        )
+        await system.judge(here, relevo, row)
+        row.dead, row.held, reasons = await waiting(relevo, system.name)
+        proof.systems[system.name] = row
+        for reason, count in reasons.items():
+            proof.reasons[reason] = proof.reasons.get(reason, 0) + count
+    for breaker in await relevo.desk.breakers():
+        proof.breakers[breaker.name] = str(breaker.circuit.state)

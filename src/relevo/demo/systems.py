@@ -1,0 +1,151 @@
+"""What is sent to each system, what goes wrong at its providers, and what must have come of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import httpx2
+
+from relevo.apps.subscriptions.queues import AddToList, SaveRow, SendEmail
+from relevo.demo.proof import Row
+from relevo.demo.stage import Stage
+from relevo.engine import Relevo
+from relevo.ids import derived_id
+from relevo.job import State
+from relevo.message import Command
+from relevo.simulators import World
+from relevo.simulators.traffic import razworks, subscriptions
+from relevo.store import Filter
+
+SEEN = frozenset({State.DEAD, State.HELD})
+"""Where a job waits for a person: not done, and not lost."""
+
+
+class System(ABC):
+    """One of the five, as seen from outside."""
+
+    name: str
+    count: int  # how much of it
+    effects: int  # about how many come of that
+
+    def __init__(self) -> None:
+        self.sent: Any = None
+
+    @abstractmethod
+    def faults(self, world: World) -> None:
+        """What goes wrong."""
+
+    @abstractmethod
+    async def send(self, stage: Stage, seed: int) -> None:
+        """Be its customers and its providers."""
+
+    @abstractmethod
+    async def judge(self, stage: Stage, relevo: Relevo, row: Row) -> None:
+        """Count effects, what is missing without a reason, and what happened twice."""
+
+    @abstractmethod
+    def so_far(self, world: World) -> int:
+        """Effects up to now, for whoever watches."""
+
+
+class Subscriptions(System):
+    name = "subscriptions"
+    count = 60
+    effects = 175
+    orders: dict[str, tuple[str, str, type[Command]]] = {  # noqa: RUF012 - a table
+        "email": ("relay", "send", SendEmail),
+        "list": ("doppler", "subscribe", AddToList),
+        "spreadsheet": ("sheets", "append", SaveRow),
+    }
+
+    def faults(self, world: World) -> None:
+        world.faults.add("relay", "send", "lost", times=1, rate=0.05)
+        world.faults.add("relay", "send", "limit", times=3, rate=0.1)
+        world.faults.add("doppler", "subscribe", "lost", times=3, rate=0.1)
+        world.faults.add("doppler", "subscribe", "error", times=2, rate=0.1)
+        world.faults.add("sheets", "append", "lost", times=3, rate=0.1)
+
+    async def send(self, stage: Stage, seed: int) -> None:
+        self.seed = seed
+        self.sent = await subscriptions.run(stage.world, stage.url, self.count, seed)
+
+    def so_far(self, world: World) -> int:
+        mails = (entry for entry in world.ledger.find("relay") if "razworks" not in entry.key)
+        return len(list(mails)) + world.ledger.count("doppler") + world.ledger.count("sheets")
+
+    async def judge(self, stage: Stage, relevo: Relevo, row: Row) -> None:
+        for number, _, is_out in subscriptions.plan(self.count, self.seed):
+            event = subscriptions.event(number, self.seed, unsubscribed=is_out)
+            email = event["data"]["object"]["customer_details"]["email"]
+            job_id = derived_id(event["created"] * 1000, f"stripe/{event['id']}")
+            for name, (provider, operation, order) in self.orders.items():
+                if name == "list" and is_out:
+                    continue
+                key = job_id if name == "spreadsheet" else email
+                happened = stage.world.ledger.count(provider, operation, key)
+                where = Filter(queue=order.__relevo__.queue, key=f"{name}:{job_id}")
+                await tally(row, happened, relevo, where)
+
+
+class Razworks(System):
+    name = "razworks"
+    count = 30
+    effects = 38
+
+    def faults(self, world: World) -> None:
+        world.faults.add("gemini", "generate", "error", times=6, rate=0.1)
+
+    async def send(self, stage: Stage, seed: int) -> None:
+        self.sent = await razworks.run(stage.world, stage.url, self.count, seed)
+
+    def so_far(self, world: World) -> int:
+        return sum("razworks" in entry.key for entry in world.ledger.find("relay"))
+
+    async def judge(self, stage: Stage, relevo: Relevo, row: Row) -> None:
+        for email, user_id in zip(self.sent.emails, self.sent.users, strict=True):
+            happened = stage.world.ledger.count("relay", "send", email)
+            where = Filter(queue="razworks:auth:welcome-email", key=f"welcome:{user_id}")
+            await tally(row, happened, relevo, where)
+        async with httpx2.AsyncClient(base_url=stage.url, trust_env=False, timeout=10) as client:
+            for recording in self.sent.recordings:
+                found = (await client.get(f"{razworks.API}/recordings/{recording}")).json()
+                where = Filter(flow=found["flow"])
+                await tally(row, int(found["status"] == "understood"), relevo, where)
+
+
+async def tally(row: Row, happened: int, relevo: Relevo, where: Filter) -> None:
+    """Count one effect that was expected, and look for its job where it is missing."""
+    row.expected += 1
+    row.effects += happened > 0
+    row.doubled += max(0, happened - 1)
+    if not happened:
+        page = await relevo.store.page(where, limit=50)
+        row.lost += not any(job.state in SEEN for job in page.jobs)
+
+
+async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:
+    """The dead and the held of a system, and why."""
+    dead = held = 0
+    reasons: Counter[str] = Counter()
+    cursor = None
+    while True:
+        page = await relevo.store.page(Filter(states=SEEN), cursor=cursor, limit=200)
+        for job in page.jobs:
+            if not job.queue.startswith(f"{name}:"):
+                continue
+            dead += job.state is State.DEAD
+            held += job.state is State.HELD
+            why = job.failure.message if job.failure else ""
+            reasons[f"{job.state} · {job.queue} · {why[:100]}"] += 1
+        cursor = page.cursor
+        if cursor is None:
+            return dead, held, reasons
+
+
+def systems(names: Iterable[str]) -> list[System]:
+    """Those of the given names, in their order."""
+    every: dict[str, type[System]] = {each.name: each for each in (Subscriptions, Razworks)}
+    return [every[name]() for name in names if name in every]
