@@ -48,6 +48,7 @@ class Filled(NamedTuple):
     """What was put where, for a test to look up."""
 
     thread: str
+    booked: str
     dead: str
     held: str
     running: str
@@ -70,7 +71,7 @@ class Filling:
 
     async def fill(self) -> Filled:
         await self.workers()
-        thread, delivery = await self.reservation()
+        thread, booked = await self.reservation()
         group, dead = await self.dead_letters()
         held = await self.held()
         flow = await self.flow()
@@ -86,7 +87,8 @@ class Filling:
             running=running,
             scheduled=scheduled,
             flow=flow,
-            delivery=delivery,
+            delivery=thread,
+            booked=booked,
             group=group,
             confirmation="MX-774120",
         )
@@ -155,9 +157,9 @@ class Filling:
             "email": "ana.perez@example.com",
             "note": self.said("window seat"),
         }
-        thread = new_id()
+        thread, first = new_id(), new_id()
         book = NewJob(
-            id=thread,
+            id=first,
             queue=BOOK,
             kind="BookSupplier",
             payload=json.dumps(
@@ -166,10 +168,10 @@ class Filling:
             attempts=6,
             key=self.said("book:R-20418"),
             thread=thread,
-            cause="evt_3PqL8sK2",
+            cause=thread,
         )
         kept = Kept(
-            id=new_id(),
+            id=thread,
             source="cars:/hooks/stripe",
             key=self.said("evt_3PqL8sK2"),
             path="/hooks/stripe",
@@ -180,27 +182,32 @@ class Filling:
             body=json.dumps(event).encode(),
             answer=msgspec.msgpack.encode(Answer.json({"received": True})),
             thread=thread,
-            jobs=(thread,),
+            jobs=(first,),
         )
         await store.receive([Arrival(kept, (book,))])
-        await store.receive([Arrival(kept, (book,))])
-        lease = await self.take(BOOK, thread)
+        await store.receive([Arrival(msgspec.structs.replace(kept, id=new_id()), (book,))])
+        lease = await self.take(BOOK, first)
         trouble = self.failure("ProviderUnavailable", "supplier 28 answered 503")
         await self.end(lease, State.SCHEDULED, delay=0, failure=trouble)
-        lease = await self.take(BOOK, thread)
+        lease = await self.take(BOOK, first)
         await self.effect(
-            thread, BOOK, "book", EffectState.CONFIRMED, result={"confirmation": "MX-774120"}
+            first,
+            BOOK,
+            "book",
+            EffectState.CONFIRMED,
+            result={"confirmation": "MX-774120"},
+            of=thread,
         )
         mail = await self.job(
             CONFIRM,
             "SendConfirmation",
             {"reservation": "R-20418", "to": "ana.perez@example.com"},
             thread=thread,
-            cause=thread,
+            cause=first,
             key="mail:R-20418",
         )
         sheet = await self.job(
-            READ, "WriteLedgerRow", {"reservation": "R-20418"}, thread=thread, cause=thread
+            READ, "WriteLedgerRow", {"reservation": "R-20418"}, thread=thread, cause=first
         )
         await self.end(lease, State.DONE, result=b'{"confirmation":"MX-774120"}')
         lease = await self.take(CONFIRM, mail)
@@ -210,7 +217,7 @@ class Filling:
         await self.end(lease, State.DONE)
         lease = await self.take(READ, sheet)
         await self.end(lease, State.DONE, result=b"1")
-        return thread, kept.id
+        return thread, first
 
     async def effect(
         self,

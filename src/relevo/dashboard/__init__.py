@@ -27,6 +27,7 @@ LOOK: dict[str, Page] = {
     "/search": threads.search,
     "/threads/{thread:path}": threads.thread,
     "/deliveries": deliveries.deliveries,
+    "/deliveries/{id}": deliveries.delivery,
     "/queues": pages.queues,
     "/queues/{queue}": pages.queue,
     "/jobs": jobs.jobs,
@@ -49,6 +50,8 @@ LOOK: dict[str, Page] = {
 """What is read, by GET."""
 
 ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
+    "/deliveries/{id}/rehearse": (deliveries.rehearse, ()),
+    "/deliveries/{id}/replay": (deliveries.replay, ()),
     "/queues/{queue}/{verb}": (actions.change_queue, ("pause", "resume", "drain")),
     "/jobs/act": (actions.change_jobs, ()),
     "/jobs/bulk": (actions.change_many, ()),
@@ -68,12 +71,12 @@ MENU = (
     Entry("Jobs", "/jobs", "Work"),
     Entry("Dead letters", "/dead", "Work"),
     Entry("Flows", "/flows", "Work"),
-    Entry("Effects outside", "/effects", "World"),
-    Entry("Breakers", "/breakers", "World"),
-    Entry("Pollers and schedules", "/recurring", "World"),
-    Entry("Workers", "/workers", "House"),
-    Entry("Usage", "/usage", "House"),
-    Entry("Audit", "/audit", "House"),
+    Entry("Effects outside", "/effects", "Outside"),
+    Entry("Breakers", "/breakers", "Outside"),
+    Entry("Pollers and schedules", "/recurring", "Outside"),
+    Entry("Workers", "/workers", "Operation"),
+    Entry("Usage", "/usage", "Operation"),
+    Entry("Audit", "/audit", "Operation"),
 )
 
 

@@ -55,6 +55,7 @@ async def change_job(board: Board, request: Request) -> Response:
 async def _edit(board: Board, request: Request, id: str, filled: Form, note: str) -> Response:
     desk, by = board.desk(request), board.person(request)
     payload = filled["payload"]
+    by.acts("edit", note)
     try:
         _only(filled, {*EDITABLE, "note", "again", "back"})
         job = await desk.job(id)

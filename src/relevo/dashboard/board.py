@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
@@ -14,12 +15,12 @@ from starlette.responses import Response
 
 from relevo.dashboard.live import Live
 from relevo.dashboard.sweeps import Sweeps
-from relevo.dashboard.words import SPANISH
+from relevo.dashboard.words import SPANISH, retold
 from relevo.desk import Desk, Person
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError
 from relevo.job import Job, State
-from relevo.store import Effect, Filter, Kept, Letterbox
+from relevo.store import Effect, Filter
 from relevo.web import Files, Form, Room, Web, visit_of
 from relevo.web.translate import Words
 
@@ -69,16 +70,16 @@ class Board:
         visit = visit_of(request)
         query = f"?{request.url.query}" if request.url.query else ""
         here = f"{visit.path(request.scope)}{query}"
-        ours = {"files": FILES, "told": told, "here_path": here, "here_again": visit.url(here)}
+        # What answers a form cannot be asked for again, and so is not refreshed.
+        again = visit.url(here) if request.method == "GET" else None
+        ours = {
+            "files": FILES,
+            "told": told,
+            "retold": partial(retold, room.words(request)),
+            "here_path": here,
+            "here_again": again,
+        }
         return room.page(request, f"{template}.html", status=status, **ours, **context)
-
-    async def letters(
-        self, request: Request, where: Letterbox, cursor: str | None = None, limit: int = LIMIT
-    ) -> tuple[list[Kept], str | None]:
-        """What was delivered, newest first, among what the person may see."""
-        desk = self.desk(request)
-        rows, more = await desk.store.deliveries(where, cursor=cursor, limit=limit)
-        return [kept for kept in rows if desk.sees(kept.source)], more
 
     def words(self, request: Request) -> Words:
         return room.words(request)

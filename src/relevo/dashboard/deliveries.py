@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.desk import Replay
 from relevo.errors import DefinitionError
-from relevo.store import Keeping, Letterbox
+from relevo.intake import answer_of
+from relevo.store import Keeping, Kept, Letterbox
+from relevo.web import form, go
+from relevo.web.room import pretty
 
 
 async def deliveries(board: Board, request: Request) -> Response:
+    desk = board.desk(request)
     params = request.query_params
     state = one(params, "state")
     if state is not None and state not in set(Keeping):
@@ -21,15 +27,69 @@ async def deliveries(board: Board, request: Request) -> Response:
         key=one(params, "key"),
         text=one(params, "text"),
     )
-    rows, cursor = await board.letters(request, where, one(params, "cursor"), limit_of(params))
-    known = [f"{app.name}:{hook.path}" for app in board.relevo.apps for hook in app.webhooks]
+    rows, cursor = await desk.deliveries(where, one(params, "cursor"), limit_of(params))
+    doors = [f"{app.name}:{hook.path}" for app in board.relevo.apps for hook in app.webhooks]
+    known = {source for source in doors if desk.sees(source)} | {row.source for row in rows}
     return board.page(
         request,
         "deliveries",
         where=where,
         rows=rows,
-        sources=sorted({*known, *(row.source for row in rows)}),
+        sources=sorted(known | ({where.source} if where.source else set())),
         states=list(Keeping),
         more=more_of(request, cursor),
         is_later=one(params, "cursor") is not None,
     )
+
+
+async def delivery(board: Board, request: Request) -> Response:
+    return await _page(board, request)
+
+
+async def rehearse(board: Board, request: Request) -> Response:
+    """What a replay would do; nothing is kept."""
+    desk, by = board.desk(request), board.person(request)
+    id = request.path_params["id"]
+    replay = await desk.replay(id, by, board.relevo.receiver, dry_run=True)
+    return await _page(board, request, replay)
+
+
+async def replay(board: Board, request: Request) -> Response:
+    """Let it in again, by today's code."""
+    desk, by = board.desk(request), board.person(request)
+    filled = await form(request)
+    note = one(filled, "note") or ""
+    done = await desk.replay(request.path_params["id"], by, board.relevo.receiver, note)
+    board.changed()
+    _ = board.words(request)
+    said = _("It was let in again, and {n:,} jobs came of it.", n=len(done.orders))
+    return go(request, f"/deliveries/{done.id}", said=said)
+
+
+async def _page(board: Board, request: Request, rehearsal: Replay | None = None) -> Response:
+    desk = board.desk(request)
+    may_reveal = board.person(request).may("reveal")
+    kept = await desk.delivery(request.path_params["id"])
+    found = await desk.store.find(list(kept.jobs[:200]))
+    jobs = [job for job in found if job is not None and desk.sees(job.queue)]
+    return board.page(
+        request,
+        "delivery",
+        kept=kept,
+        body=_text((kept if may_reveal else desk.masked_delivery(kept)).body),
+        head=msgspec.json.decode(kept.headers, type=list[tuple[str, str]]),
+        answer=_text(answer_of(kept).body) if kept.answer else "",
+        jobs=[board.shown(request, job) for job in jobs],
+        can_replay=_can_replay(board, kept),
+        rehearsal=rehearsal,
+    )
+
+
+def _can_replay(board: Board, kept: Kept) -> bool:
+    if kept.state is Keeping.REJECTED or kept.key is None:
+        return False
+    return board.relevo.receiver.door(kept.source) is not None
+
+
+def _text(body: bytes) -> str:
+    return pretty(body) if body else ""

@@ -42,6 +42,9 @@ async def overview(board: Board, request: Request) -> Response:
 
 
 async def stream(board: Board, request: Request) -> Response:
+    """Looks as they are taken, for pages of ours that say they can read them."""
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        return Response("ask for text/event-stream", status_code=406, media_type="text/plain")
     origin = request.headers.get("origin")
     host = request.headers.get("host", "")
     if origin is not None and origin.partition("://")[2] != host:

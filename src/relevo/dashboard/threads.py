@@ -24,7 +24,7 @@ async def search(board: Board, request: Request) -> Response:
     desk = board.desk(request)
     look = await board.live(request).look()
     queues = [tally.queue for tally in look.tallies if text.lower() in tally.queue][:20]
-    letters, _ = await board.letters(request, Letterbox(text=text[:500]), limit=20)
+    letters, _ = await desk.deliveries(Letterbox(text=text[:500]), limit=20)
     story: Story | None = None
     with suppress(NotFoundError):
         story = await desk.trace(text)
@@ -75,17 +75,8 @@ class Happening(NamedTuple):
 async def thread(board: Board, request: Request) -> Response:
     name = request.path_params["thread"]
     desk = board.desk(request)
-    letters: list[Kept] = []
-    try:
-        story = await desk.trace(name)
-        for each in story.threads[:5]:
-            letters += (await board.letters(request, Letterbox(thread=each)))[0]
-    except NotFoundError:
-        # A delivery that caused no job is a story too, if a short one.
-        letters, _ = await board.letters(request, Letterbox(thread=name[:500]))
-        if not letters:
-            raise
-        story = Story(found=("delivery",), threads=(name,), jobs=[], effects=[])
+    story = await desk.trace(name)
+    letters = story.deliveries
     audits = await _audits(desk, story)
     jobs = {job.id: board.shown(request, job) for job in story.jobs}
     effects = [board.shown_effect(request, effect) for effect in story.effects]

@@ -2,6 +2,614 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-SPANISH: Final[dict[str, str]] = {}
+from relevo.web.translate import Words
+
+SPANISH: Final[dict[str, str]] = {
+    # menu and frame
+    "Overview": "Resumen",
+    "Work": "Trabajo",
+    "Outside": "Fuera",
+    "Operation": "Operación",
+    "Deliveries": "Entregas",
+    "Queues": "Colas",
+    "Jobs": "Trabajos",
+    "Dead letters": "Cartas muertas",
+    "Flows": "Flujos",
+    "Effects outside": "Efectos fuera",
+    "Breakers": "Disyuntores",
+    "Pollers and schedules": "Sondeos y horarios",
+    "Workers": "Workers",
+    "Usage": "Consumo",
+    "Audit": "Auditoría",
+    "live": "en vivo",
+    "frozen": "congelado",
+    "no answer": "sin respuesta",
+    "Freeze or follow (f)": "Congelar o seguir (f)",
+    # common words
+    "Address": "Dirección",
+    "Age": "Edad",
+    "All on this page": "Todos los de esta página",
+    "Answer": "Respuesta",
+    "Attempt": "Intento",
+    "Attempts": "Intentos",
+    "Back": "Volver",
+    "Begun": "Empezó",
+    "begun": "empezó",
+    "Body": "Cuerpo",
+    "Breaker": "Disyuntor",
+    "Busy": "Ocupado",
+    "Call": "Llamada",
+    "Came again": "Llegó otra vez",
+    "Cancel": "Cancelar",
+    "Cause": "Causa",
+    "Clear": "Limpiar",
+    "Copy": "Copiar",
+    "Delivery": "Entrega",
+    "Did": "Hizo",
+    "Discard": "Descartar",
+    "Discard…": "Descartar…",
+    "Due": "Toca",
+    "Edit": "Editar",
+    "Effect": "Efecto",
+    "Effect outside": "Efecto fuera",
+    "Ended": "Terminó",
+    "ended": "terminados",
+    "Enqueued": "Encolado",
+    "Every": "Cada",
+    "Failures": "Fallos",
+    "First": "Primera",
+    "Flow": "Flujo",
+    "Function": "Función",
+    "Headers": "Cabeceras",
+    "Intended": "Intentado",
+    "Job": "Trabajo",
+    "Key": "Clave",
+    "Lane": "Carril",
+    "Last": "Última",
+    "Last error": "Último error",
+    "Look": "Mirar",
+    "Message": "Mensaje",
+    "Mistake": "Fallo",
+    "Mode": "Modo",
+    "Node": "Nodo",
+    "Nodes": "Nodos",
+    "None.": "Ninguno.",
+    "Note": "Nota",
+    "Oldest": "Más antiguo",
+    "Open": "Abrir",
+    "Pause": "Pausar",
+    "Payload": "Contenido",
+    "Priority": "Prioridad",
+    "Probe": "Probar",
+    "Queue": "Cola",
+    "Reason": "Motivo",
+    "Received": "Recibida",
+    "Replay": "Repetición",
+    "Result": "Resultado",
+    "Resume": "Reanudar",
+    "Retry": "Reintentar",
+    "Retry…": "Reintentar…",
+    "Run now": "Ejecutar ya",
+    "Run {n}": "Intento {n}",
+    "Running now": "En curso ahora",
+    "Sample": "Ejemplo",
+    "Save": "Guardar",
+    "Schedule": "Horario",
+    "Schedules": "Horarios",
+    "Show": "Mostrar",
+    "Since": "Desde",
+    "Started": "Arrancó",
+    "State": "Estado",
+    "Stop": "Parar",
+    "Store": "Almacén",
+    "Stories": "Historias",
+    "Story": "Historia",
+    "Timetable": "Calendario",
+    "To what": "A qué",
+    "Trace": "Traza",
+    "Under way": "En marcha",
+    "Webhook": "Webhook",
+    "What happened": "Qué pasó",
+    "What people did": "Qué hicieron las personas",
+    "What to do": "Qué hacer",
+    "When": "Cuándo",
+    "Who": "Quién",
+    "Why": "Por qué",
+    "Worker": "Worker",
+    "all": "todos",
+    "all queues": "todas las colas",
+    "and {n:,} more": "y {n:,} más",
+    "any": "cualquiera",
+    "as it is": "como está",
+    "high": "alta",
+    "normal": "normal",
+    "low": "baja",
+    "in {took}": "en {took}",
+    "may fail": "puede fallar",
+    "new": "nuevos",
+    "note (optional)": "nota (opcional)",
+    "of": "de",
+    "over": "terminado",
+    "stopped": "parado",
+    "under way": "en marcha",
+    "unfinished": "sin terminar",
+    "why? it goes into the audit": "¿por qué? queda en la auditoría",
+    "workers": "workers",
+    "queue": "cola",
+    "kind": "mensaje",
+    "key": "clave",
+    "lane": "carril",
+    "park": "aparcado tras",
+    "thread": "historia",
+    "flow": "flujo",
+    "fingerprint": "huella",
+    "text": "texto",
+    "{n:,} jobs": "{n:,} trabajos",
+    "{n:,} queues": "{n:,} colas",
+    "{n:,} times": "{n:,} veces",
+    "personal data is masked": "los datos personales van ocultos",
+    "It was so already.": "Ya estaba así.",
+    # overview
+    "All is well": "Todo va bien",
+    "{workers:,} workers serve {queues:,} queues, and nothing waits longer than it should.": (
+        "{workers:,} workers atienden {queues:,} colas, y nada espera más de lo debido."
+    ),
+    "Nothing has happened yet": "Aún no ha pasado nada",
+    "When the first job is enqueued, its queue, its age and its rate appear here. To see all of it "
+    "at work:": (
+        "Cuando se encole el primer trabajo aparecerán aquí su cola, su edad y su ritmo. Para "
+        "verlo todo en marcha:"
+    ),
+    "{n:,} things need a look": "{n:,} cosas piden una mirada",
+    "One thing needs a look": "Una cosa pide una mirada",
+    "Jobs a second": "Trabajos por segundo",
+    "Waiting and running": "En espera y en curso",
+    "Oldest job of each queue": "El trabajo más antiguo de cada cola",
+    "No job waits: everything due has been taken.": (
+        "Ningún trabajo espera: todo lo pendiente está en manos de alguien."
+    ),
+    "{n:,} ready": "{n:,} listos",
+    "{busy:,} of {slots:,} places busy": "{busy:,} de {slots:,} puestos ocupados",
+    # what is wrong
+    "{n:,} jobs are held: nobody knows what they did outside, and a person decides": (
+        "{n:,} trabajos retenidos: nadie sabe qué hicieron fuera, y decide una persona"
+    ),
+    "One job is held: nobody knows what it did outside, and a person decides": (
+        "Un trabajo retenido: nadie sabe qué hizo fuera, y decide una persona"
+    ),
+    "{n:,} dead letters wait until their cause is mended": (
+        "{n:,} cartas muertas esperan a que se arregle su causa"
+    ),
+    "One dead letter waits until its cause is mended": (
+        "Una carta muerta espera a que se arregle su causa"
+    ),
+    "The breaker {name} is open, and {n:,} jobs wait behind it": (
+        "El disyuntor {name} está abierto, y {n:,} trabajos esperan detrás"
+    ),
+    "The breaker {name} is open, and one job waits behind it": (
+        "El disyuntor {name} está abierto, y un trabajo espera detrás"
+    ),
+    "{queue} is paused, with {n:,} jobs in it": "{queue} está en pausa, con {n:,} trabajos dentro",
+    "{queue} is paused, with one job in it": "{queue} está en pausa, con un trabajo dentro",
+    "{queue} has {n:,} jobs to do, and no worker serves it": (
+        "{queue} tiene {n:,} trabajos por hacer y ningún worker la atiende"
+    ),
+    "{queue} has one job to do, and no worker serves it": (
+        "{queue} tiene un trabajo por hacer y ningún worker la atiende"
+    ),
+    "The oldest job of {queue} is {age} late": (
+        "El trabajo más antiguo de {queue} lleva {age} de retraso"
+    ),
+    "{queue} is draining: it takes no new jobs": (
+        "{queue} se está vaciando: no admite trabajos nuevos"
+    ),
+    "The worker {name} is alive, but says: {note}": "El worker {name} está vivo, pero dice: {note}",
+    "{n:,} workers fell silent with jobs in hand; those are taken back": (
+        "{n:,} workers callaron con trabajos en las manos; esos trabajos se recuperan"
+    ),
+    "A worker fell silent with jobs in hand; those are taken back": (
+        "Un worker calló con trabajos en las manos; esos trabajos se recuperan"
+    ),
+    "{name} has failed {n:,} times in a row: {error}": (
+        "{name} ha fallado {n:,} veces seguidas: {error}"
+    ),
+    "{name} has failed: {error}": "{name} ha fallado: {error}",
+    "{name} should have had its turn {age} ago": "A {name} le tocaba su turno hace {age}",
+    # search and stories
+    "Anything you remember of it": "Cualquier cosa que recuerdes",
+    "A job's id, a key, a provider's event id, a confirmation code, a flow's key, or any text of 3 "
+    "letters or more that is in a payload, a result or an error. It leads to the whole story.": (
+        "El id de un trabajo, una clave, el id de evento de un proveedor, un código de "
+        "confirmación, la clave de un flujo, o cualquier texto de 3 letras o más que esté en un "
+        "contenido, un resultado o un error. Lleva a la historia entera."
+    ),
+    "Began with": "Empezó con",
+    "There is more than is shown: search for something rarer.": (
+        "Hay más de lo que se muestra: busca algo menos común."
+    ),
+    "Nothing is known of it": "No se sabe nada de eso",
+    "No job, thread, key, effect or delivery is called so, and no payload or result contains it. "
+    "What ended long ago may have been pruned.": (
+        "Ningún trabajo, historia, clave, efecto o entrega se llama así, y ningún contenido ni "
+        "resultado lo contiene. Lo que terminó hace mucho puede estar podado."
+    ),
+    "still going": "en marcha",
+    "{jobs:,} jobs and {effects:,} effects outside in {took}": (
+        "{jobs:,} trabajos y {effects:,} efectos fuera en {took}"
+    ),
+    "begun by {n:,} deliveries": "por {n:,} entregas",
+    "begun by one delivery": "por una entrega",
+    "There is more than a story holds: this is the first part.": (
+        "Hay más de lo que cabe en una historia: esta es la primera parte."
+    ),
+    "{method} {path}, answered {status}": "{method} {path}, respondida {status}",
+    "Delivered again": "Entregada otra vez",
+    "{n:,} times; the same answer, no new jobs": (
+        "{n:,} veces; la misma respuesta, ningún trabajo nuevo"
+    ),
+    "with another body": "con otro cuerpo",
+    "Jobs, each below its cause": "Trabajos, cada uno bajo su causa",
+    # deliveries
+    "Text in key, body or reason": "Texto en clave, cuerpo o motivo",
+    "replay {n}": "repetición {n}",
+    "No delivery is like that": "Ninguna entrega es así",
+    "Every call of a provider is kept as it came, with what was answered and the jobs it caused; "
+    "those refused are kept too, with the reason.": (
+        "Cada llamada de un proveedor se guarda como llegó, con la respuesta y los trabajos que "
+        "causó; las rechazadas también, con su motivo."
+    ),
+    "It came again under the same key, but with another body. The first one counts.": (
+        "Llegó otra vez con la misma clave, pero con otro cuerpo. Cuenta la primera."
+    ),
+    "Nothing is stored yet. Taken again by today's code, it would be answered {status} and enqueue "
+    "{n:,} jobs:": (
+        "Aún no se guarda nada. Tomada otra vez por el código de hoy, se respondería {status} y se "
+        "encolarían {n:,} trabajos:"
+    ),
+    "A job whose unique key is known already is not made again.": (
+        "Un trabajo cuya clave única ya se conoce no se crea de nuevo."
+    ),
+    "Replay it": "Repetirla",
+    "Leave it": "Dejarla",
+    "See what a replay would do…": "Ver qué haría una repetición…",
+    "It would be taken again as if it had just come; the preview stores nothing.": (
+        "Se tomaría otra vez como recién llegada; la vista previa no guarda nada."
+    ),
+    "It was let in again, and {n:,} jobs came of it.": (
+        "Se dejó entrar otra vez, y salieron {n:,} trabajos."
+    ),
+    "none were kept": "no se guardó ninguna",
+    "(empty)": "(vacía)",
+    "Jobs that came of it": "Trabajos que salieron de ella",
+    # queues
+    "No queue has had a job yet": "Ninguna cola ha tenido trabajos aún",
+    "A queue appears with its first job: its counts, the age of its oldest job, and whether "
+    "anybody serves it.": (
+        "Una cola aparece con su primer trabajo: sus cuentas, la edad del más antiguo y si alguien "
+        "la atiende."
+    ),
+    "served by {n:,} workers": "atendida por {n:,} workers",
+    "no worker serves it: start one with": "ningún worker la atiende: arranca uno con",
+    "its oldest job has waited {age}": "su trabajo más antiguo espera hace {age}",
+    "Drain": "Vaciar",
+    "A draining queue refuses new jobs. Go on?": (
+        "Una cola que se vacía rechaza trabajos nuevos. ¿Seguir?"
+    ),
+    "Paused: takes jobs in, gives none out. Draining: gives out, takes none in.": (
+        "En pausa: admite trabajos y no entrega. Vaciándose: entrega y no admite."
+    ),
+    "Who takes from it": "Quién toma de ella",
+    "At once": "A la vez",
+    "Newest jobs": "Trabajos más nuevos",
+    "All jobs of this queue": "Todos los trabajos de esta cola",
+    "It has no jobs": "No tiene trabajos",
+    "What is enqueued here appears at once.": "Lo que se encole aquí aparece al momento.",
+    "{queue} is paused: it takes jobs in and gives none out.": (
+        "{queue} está en pausa: admite trabajos y no entrega ninguno."
+    ),
+    "{queue} is draining: it takes no new jobs.": (
+        "{queue} se está vaciando: no admite trabajos nuevos."
+    ),
+    "{queue} is open.": "{queue} está abierta.",
+    # jobs
+    "Text in payload, key or error": "Texto en contenido, clave o error",
+    "more than {n:,} jobs": "más de {n:,} trabajos",
+    "Retry all of them…": "Reintentar todos…",
+    "Discard all of them…": "Descartar todos…",
+    "With those ticked:": "Con los marcados:",
+    "There are no more": "No hay más",
+    "No job is like that": "Ningún trabajo es así",
+    "Jobs that match appear here, newest first; done ones are kept for a week unless their class "
+    "says otherwise.": (
+        "Los trabajos que coinciden aparecen aquí, el más nuevo primero; los hechos se guardan una "
+        "semana si su clase no dice otra cosa."
+    ),
+    "End this job for good?": "¿Terminar este trabajo para siempre?",
+    "It is held: what it did outside may have happened.": (
+        "Está retenido: lo que hizo fuera puede haber ocurrido."
+    ),
+    "Decide about {name}": "Decidir sobre {name}",
+    "It waits behind a breaker:": "Espera tras un disyuntor:",
+    "No worker here knows this command: deploy the code that does.": (
+        "Ningún worker conoce este mensaje: despliega el código que lo conoce."
+    ),
+    "Lease until": "Prestado hasta",
+    "All dead letters of this mistake": "Todas las cartas muertas de este fallo",
+    "Waits for a free worker": "Espera a un worker libre",
+    "In its flow": "En su flujo",
+    "It waits for": "Espera a",
+    "Wait for it": "Lo esperan",
+    "then retry it": "y reintentarlo después",
+    "The job is ready again.": "El trabajo vuelve a estar listo.",
+    "The job is cancelled.": "El trabajo está cancelado.",
+    "The job is put aside.": "El trabajo queda apartado.",
+    "Nothing was changed: the job is {state}.": "No se cambió nada: el trabajo está {state}.",
+    "The job is changed.": "El trabajo está cambiado.",
+    "The job is changed and ready again.": "El trabajo está cambiado y vuelve a estar listo.",
+    "The job is changed, but cannot be retried as it is.": (
+        "El trabajo está cambiado, pero así no puede reintentarse."
+    ),
+    "No job was chosen.": "No se eligió ningún trabajo.",
+    "{n:,} of {all:,} jobs were changed.": "Se cambiaron {n:,} de {all:,} trabajos.",
+    # dead letters and many jobs
+    "{n:,} dead letters, the same mistakes together": (
+        "{n:,} cartas muertas, los mismos fallos juntos"
+    ),
+    "No dead letters": "No hay cartas muertas",
+    "A job that has used up its attempts, or was refused for good, appears here, grouped by its "
+    "mistake. Mend the cause, then retry the group: first a few as canaries, then the rest, as "
+    "fast as you like.": (
+        "Un trabajo que ha gastado sus intentos, o fue rechazado del todo, aparece aquí agrupado "
+        "por su fallo. Arregla la causa y reintenta el grupo: primero unos pocos como canarios, "
+        "luego el resto, tan rápido como quieras."
+    ),
+    "One mistake": "Un fallo",
+    "No dead letter has this fingerprint": "Ninguna carta muerta tiene esta huella",
+    "They were retried or discarded since.": "Se reintentaron o descartaron desde entonces.",
+    "Retry many jobs": "Reintentar muchos trabajos",
+    "Discard many jobs": "Descartar muchos trabajos",
+    "jobs would be retried": "trabajos se reintentarían",
+    "jobs would be discarded": "trabajos se descartarían",
+    "Canaries: so many go first, and the rest follows only when all of them ended well": (
+        "Canarios: tantos van primero, y el resto solo sigue si todos terminan bien"
+    ),
+    "No faster than": "No más rápido que",
+    "Retry {n:,} jobs": "Reintentar {n:,} trabajos",
+    "Discard {n:,} jobs": "Descartar {n:,} trabajos",
+    "Look at them first": "Mirarlos antes",
+    "The newest of them": "Los más nuevos",
+    "Retrying": "Reintentando",
+    "Discarding": "Descartando",
+    "discard": "descartar",
+    "of {n:,} jobs": "de {n:,} trabajos",
+    "What was changed stays changed.": "Lo cambiado, cambiado queda.",
+    "{n:,} were in no state for it, or a younger job has the key": (
+        "{n:,} no estaban en estado para ello, o uno más joven tiene la clave"
+    ),
+    "begun by {who}": "empezado por {who}",
+    "canary {id} is {state} again: {why}": "el canario {id} está {state} otra vez: {why}",
+    "canary {id} is {state} again": "el canario {id} está {state} otra vez",
+    # flows
+    "No flow among the newest jobs": "Ningún flujo entre los trabajos más nuevos",
+    "A flow is commands that wait for commands. Started, it appears here, and its page draws it "
+    "with the reason each node waits.": (
+        "Un flujo son órdenes que esperan a otras. Al arrancar aparece aquí, y su página lo dibuja "
+        "con el motivo por el que espera cada nodo."
+    ),
+    "Look among older jobs": "Buscar entre trabajos más viejos",
+    "Retry what failed": "Reintentar lo que falló",
+    "Cancel the flow": "Cancelar el flujo",
+    "End every node that has not ended?": "¿Terminar todo nodo que no haya terminado?",
+    "The flow as a graph": "El flujo como grafo",
+    "A node runs when everything to its left that it is tied to has ended; a dashed line may "
+    "fail.": (
+        "Un nodo arranca cuando termina todo lo que tiene atado a su izquierda; lo que va con "
+        "línea discontinua puede fallar."
+    ),
+    "{n:,} nodes are not drawn.": "{n:,} nodos no están dibujados.",
+    "It has more nodes than are shown here.": "Tiene más nodos de los que se muestran.",
+    "What waits, and why": "Qué espera, y por qué",
+    "Every node ended well.": "Todos los nodos terminaron bien.",
+    "{n:,} nodes were changed.": "Se cambiaron {n:,} nodos.",
+    # why a node waits, as the desk says it
+    "runs on {worker}, attempt {n} of {all}": "corre en {worker}, intento {n} de {all}",
+    "its queue is paused": "su cola está en pausa",
+    "no worker serves its queue": "ningún worker atiende su cola",
+    "waits for a free worker": "espera a un worker libre",
+    "attempt {n} of {all} failed ({failure}); due": (
+        "falló el intento {n} de {all} ({failure}); le toca"
+    ),
+    "due": "le toca",
+    "the breaker '{name}' is open": "el disyuntor '{name}' está abierto",
+    "no worker here knows the command": "ningún worker conoce la orden",
+    "its effect may have happened": "su efecto puede haber ocurrido",
+    "was cancelled": "fue cancelado",
+    "it died": "murió",
+    "waits for {n} of the {all} it needs": "espera a {n} de los {all} que necesita",
+    "ended because of what it needs": "terminó por culpa de lo que necesita",
+    "mend the cause, then {verb}": "arregla la causa, y luego {verb}",
+    "start {verb}": "arranca {verb}",
+    "deploy the code that knows it": "despliega el código que la conoce",
+    "nothing: those that waited for it have gone on without it": (
+        "nada: quienes lo esperaban siguieron sin él"
+    ),
+    "{verb}, then confirm or deny": "{verb}, y luego confirma o niega",
+    # breakers
+    "Jobs behind it": "Trabajos detrás",
+    "Next try": "Próximo intento",
+    "Last turn": "Último giro",
+    "Close it": "Cerrarlo",
+    "No breaker was ever troubled": "Ningún disyuntor ha tenido problemas",
+    "When a provider keeps failing, its breaker opens: its jobs wait here without spending "
+    "attempts, one probes now and then, and when it works they go on.": (
+        "Cuando un proveedor falla una y otra vez, su disyuntor se abre: sus trabajos esperan sin "
+        "gastar intentos, uno prueba de vez en cuando, y cuando funciona todos siguen."
+    ),
+    "Open: its jobs wait. Probe: one tries now. Close: all go on, spread over time.": (
+        "Abierto: sus trabajos esperan. Probar: uno lo intenta ya. Cerrar: siguen todos, "
+        "repartidos en el tiempo."
+    ),
+    "Failures in a row": "Fallos seguidos",
+    "Cool-down": "Enfriamiento",
+    "Probing job": "Trabajo que prueba",
+    "Its turns": "Sus giros",
+    "The breaker is open: its jobs wait.": "El disyuntor está abierto: sus trabajos esperan.",
+    "The breaker is closed, and what it held back goes on.": (
+        "El disyuntor está cerrado, y lo que retenía sigue."
+    ),
+    "One job tries now; the breaker is {state}.": (
+        "Un trabajo lo intenta ya; el disyuntor está {state}."
+    ),
+    # pollers and schedules
+    "Pollers": "Sondeos",
+    "Next turn": "Próximo turno",
+    "Last good turn": "Último turno bueno",
+    "Cursor or last error": "Cursor o último error",
+    "failing": "falla",
+    "No poller yet": "Ningún sondeo aún",
+    "A poller asks a provider again and again, with one runner per key in the whole fleet. Its "
+    "keys appear when a worker starts.": (
+        "Un sondeo pregunta a un proveedor una y otra vez, con un solo ejecutor por clave en toda "
+        "la flota. Sus claves aparecen cuando arranca un worker."
+    ),
+    "Next tick": "Próximo toque",
+    "Last looked": "Última mirada",
+    "No schedule yet": "Ningún horario aún",
+    "A schedule orders commands on a timetable, each tick once however many processes run. It "
+    "appears when a worker starts.": (
+        "Un horario encarga órdenes a sus horas, cada toque una sola vez por muchos procesos que "
+        "haya. Aparece cuando arranca un worker."
+    ),
+    "{name} is paused.": "{name} está en pausa.",
+    "{name} is on again.": "{name} vuelve a estar en marcha.",
+    "{name} takes its turn now.": "{name} toma su turno ya.",
+    # workers
+    "Last sign": "Última señal",
+    "deaf": "sordo",
+    "Silent: no sign of life within its time; its jobs are taken back. Deaf: alive, but its event "
+    "loop was blocked. Those gone for a day are forgotten.": (
+        "Callado: sin señal de vida a tiempo; sus trabajos se recuperan. Sordo: vivo, pero su "
+        "bucle de eventos estuvo bloqueado. Los idos hace un día se olvidan."
+    ),
+    "No worker was here within the last day": "Ningún worker pasó por aquí en el último día",
+    "A worker takes jobs from queues and shows here that it is alive. Without one, jobs are kept "
+    "safely and wait.": (
+        "Un worker toma trabajos de las colas y muestra aquí que está vivo. Sin ninguno, los "
+        "trabajos quedan a salvo y esperan."
+    ),
+    # effects
+    "Key given to the provider": "Clave dada al proveedor",
+    "Text in key or result": "Texto en clave o resultado",
+    "decided by {who}": "decidido por {who}",
+    "Decide": "Decidir",
+    "For a person to decide": "Para que decida una persona",
+    "These may have happened or not. Look at the provider, then say so: the job goes on from "
+    "there.": (
+        "Pueden haber ocurrido o no. Míralo en el proveedor y dilo: el trabajo sigue desde ahí."
+    ),
+    "All others": "Todos los demás",
+    "No effect is like that": "Ningún efecto es así",
+    "Every call that must happen once is written down before it is made, and how it ended after. "
+    "What may have happened waits here for a person.": (
+        "Cada llamada que debe ocurrir una sola vez se apunta antes de hacerla, y después cómo "
+        "terminó. Lo que puede haber ocurrido espera aquí a una persona."
+    ),
+    "Last news": "Última noticia",
+    "Decided by": "Decidido por",
+    "It did happen": "Sí ocurrió",
+    "Write down what came of it; the job goes on as if the call had just answered so.": (
+        "Apunta qué salió de ello; el trabajo sigue como si la llamada acabara de responder eso."
+    ),
+    "Code or text": "Código o texto",
+    "or the result in JSON": "o el resultado en JSON",
+    "how do you know?": "¿cómo lo sabes?",
+    "It happened": "Ocurrió",
+    "It did not happen": "No ocurrió",
+    "The job goes on and asks for it again with the same key.": (
+        "El trabajo sigue y lo pide otra vez con la misma clave."
+    ),
+    "It will be asked for again. Are you sure that it did not happen?": (
+        "Se pedirá otra vez. ¿Seguro que no ocurrió?"
+    ),
+    "There is nothing to decide: its end is known, or its job is running.": (
+        "No hay nada que decidir: se sabe cómo terminó, o su trabajo está en curso."
+    ),
+    "It is written down, and the job goes on.": "Queda apuntado, y el trabajo sigue.",
+    "It is written down, but the job cannot be retried as it is.": (
+        "Queda apuntado, pero el trabajo no puede reintentarse así."
+    ),
+    "It is written down.": "Queda apuntado.",
+    # usage and audit
+    "Store commands a day": "Comandos al almacén por día",
+    "Commands a day": "Comandos por día",
+    "idle workers": "workers ociosos",
+    "pollers, each key": "sondeos, cada clave",
+    "Of {budget:,} commands a day, {left:,} jobs a day are left room for.": (
+        "De {budget:,} comandos por día queda sitio para {left:,} trabajos por día."
+    ),
+    "No budget is set. If your store is billed by the command, set one and workers sleep longer:": (
+        "No hay presupuesto. Si tu almacén cobra por comando, pon uno y los workers dormirán más:"
+    ),
+    "This store does not bill by the command, so nothing is counted. On Redis, the commands of "
+    "idle workers and of pollers stand here against RELEVO_BUDGET.": (
+        "Este almacén no cobra por comando, así que no se cuenta nada. En Redis, aquí están los "
+        "comandos de workers ociosos y sondeos frente a RELEVO_BUDGET."
+    ),
+    "What the store says of itself": "Lo que el almacén dice de sí",
+    "Nothing is wrong.": "No hay nada mal.",
+    "A job's id, a queue or a breaker": "El id de un trabajo, una cola o un disyuntor",
+    "Nobody did anything yet": "Nadie ha hecho nada aún",
+    "Every retry, cancel, edit, pause and decision is written down in the same step: who, when, to "
+    "what, and why.": (
+        "Cada reintento, cancelación, edición, pausa y decisión queda apuntada en el mismo paso: "
+        "quién, cuándo, a qué y por qué."
+    ),
+    # keys
+    "Keys": "Teclas",
+    "Freeze or follow": "Congelar o seguir",
+    "This list": "Esta lista",
+}
+
+RETOLD: Final = (
+    "runs on {worker}, attempt {n} of {all}",
+    "its queue is paused",
+    "no worker serves its queue",
+    "waits for a free worker",
+    "attempt {n} of {all} failed ({failure}); due",
+    "due",
+    "the breaker '{name}' is open",
+    "no worker here knows the command",
+    "its effect may have happened",
+    "was cancelled",
+    "it died",
+    "waits for {n} of the {all} it needs",
+    "ended because of what it needs",
+    "mend the cause, then {verb}",
+    "start {verb}",
+    "deploy the code that knows it",
+    "nothing: those that waited for it have gone on without it",
+    "{verb}, then confirm or deny",
+    "canary {id} is {state} again: {why}",
+    "canary {id} is {state} again",
+)
+"""What the desk says in words of its own, which reach a page filled in."""
+
+
+def _shape(phrase: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase)), re.DOTALL)
+
+
+_SHAPES: Final = [(phrase, _shape(phrase)) for phrase in RETOLD]
+
+
+def retold(words: Words, text: str) -> str:
+    """A sentence of the desk in the reader's language, if it is one that is known."""
+    if words.language == "en":
+        return text
+    for phrase, shape in _SHAPES:
+        if found := shape.fullmatch(text):
+            return words(phrase, **found.groupdict())
+    return text

@@ -1,0 +1,529 @@
+"""The dashboard's pages and actions over HTTP; how they look is for tests/browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from html import unescape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from relevo.dashboard import ACT, LOOK, words
+from relevo.dashboard.board import HERE
+from relevo.desk import Role
+from relevo.engine import Relevo
+from relevo.ids import new_id
+from relevo.job import State
+from relevo.store import EffectState, QueueMode
+from relevo.testing import ManualClock, until
+from relevo.web.translate import untranslated
+from relevo.web.words import SPANISH as SHARED
+from tests.browser.fill import BOOK, CHARGE, READ, SAVE, SCRIPT, WELCOME, Filled, fill
+from tests.conformance.steps import add, look, state
+from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, anyio_backend, apps
+
+__all__ = ["anyio_backend"]
+
+
+class Kit(NamedTuple):
+    """A store that was filled once, to be copied for each test."""
+
+    path: Path
+    some: Filled
+
+
+async def _filled(path: Path, *, hostile: bool) -> Kit:
+    async with Relevo(f"sqlite:///{path}") as relevo:
+        return Kit(path, await fill(relevo.store, hostile=hostile))
+
+
+@pytest.fixture(scope="session", params=[False], ids=["plain"])
+def kit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    path = tmp_path_factory.mktemp("kit") / "relevo.db"
+    return asyncio.run(_filled(path, hostile=request.param))
+
+
+@pytest.fixture
+async def web(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Site]:
+    """A site with a password; filled for a test that asks for `some`."""
+    monkeypatch.setenv("RELEVO_ADMIN_PASSWORD", PASSWORD)
+    path = tmp_path / "relevo.db"
+    if "some" in request.fixturenames:
+        shutil.copy(request.getfixturevalue("kit").path, path)
+    async with Relevo(f"sqlite:///{path}", apps=apps(), clock=clock) as relevo:
+        yield Site(relevo, path, clock)
+
+
+@pytest.fixture
+def some(kit: Kit) -> Filled:
+    return kit.some
+
+
+class Visitor:
+    """Somebody with a browser: reads pages, and fills in their forms."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self.client = client
+
+    async def see(self, path: str, status: int = 200, **headers: str) -> str:
+        answer = await self.client.get(path, headers=ACCEPT | headers)
+        assert answer.status_code == status, (path, answer.status_code, answer.text[-2000:])
+        return unescape(answer.text)
+
+    async def do(self, path: str, status: int = 303, **fields: Any) -> httpx2.Response:
+        page = await self.see("/queues")
+        token = re.search(r'name="csrf" content="(\w+)"', page)
+        assert token
+        data = {"csrf": token[1], **fields}
+        answer = await self.client.post(path, data=data, headers=ACCEPT)
+        assert answer.status_code == status, (path, answer.status_code, answer.text[-2000:])
+        return answer
+
+
+@pytest.fixture
+async def admin(web: Site) -> AsyncIterator[Visitor]:
+    async with web.browser(Role.ADMIN) as client:
+        yield Visitor(client)
+
+
+@pytest.fixture
+async def viewer(web: Site) -> AsyncIterator[Visitor]:
+    async with web.browser(Role.VIEWER) as client:
+        yield Visitor(client)
+
+
+def paths(some: Filled) -> dict[str, str]:
+    """Every page, with something to show."""
+    filled = {
+        "/threads/{thread:path}": f"/threads/{some.thread}",
+        "/deliveries/{id}": f"/deliveries/{some.delivery}",
+        "/queues/{queue}": f"/queues/{BOOK}",
+        "/jobs/bulk": "/jobs/bulk?state=dead",
+        "/jobs/{id}": f"/jobs/{some.dead}",
+        "/dead/{fingerprint}": f"/dead/{some.group}",
+        "/flows/{id}": f"/flows/{some.flow}",
+        "/breakers/one": "/breakers/one?name=reader",
+        "/effects/one": f"/effects/one?job={some.held}&name=book",
+    }
+    away = {"/live", "/sweeps/{id}"}
+    return {path: filled.get(path, path) for path in LOOK if path not in away}
+
+
+# looking
+
+
+async def test_every_page_is_there_in_both_languages_and_changes_nothing(
+    web: Site, admin: Visitor, viewer: Visitor, some: Filled
+) -> None:
+    """C12"""
+    await admin.see("/")
+    await viewer.see("/")
+    before = web.state()
+    for path in paths(some).values():
+        for visitor in (admin, viewer):
+            await visitor.see(path)
+        page = await admin.see(path, **{"accept-language": "es"})
+        assert 'lang="es"' in page or path == "/live/history"
+    assert web.state() == before
+
+
+async def test_every_page_teaches_when_there_is_nothing(admin: Visitor) -> None:
+    for path in LOOK:
+        if "{" not in path and not path.startswith("/live") and not path.endswith("/one"):
+            page = await admin.see(path)
+            assert "<code>" in page or path in ("/usage", "/jobs/bulk"), path
+
+
+def test_every_word_has_its_spanish() -> None:
+    assert untranslated(HERE, words.SPANISH, SHARED) == []
+
+
+def test_no_spanish_is_left_over_and_every_blank_is_kept() -> None:
+    blanks = re.compile(r"\{(\w+)")
+    for english, spanish in words.SPANISH.items():
+        assert set(blanks.findall(english)) == set(blanks.findall(spanish)), english
+
+
+async def test_the_overview_says_what_is_wrong_and_leads_there(
+    admin: Visitor, some: Filled
+) -> None:
+    page = await admin.see("/")
+    assert "One job is held" in page
+    assert "11 dead letters wait until their cause is mended" in page
+    assert "The breaker reader is open, and one job waits behind it" in page
+    assert f"{WELCOME} is paused, with 3 jobs in it" in page
+    assert "is alive, but says: event loop blocked for 7 s" in page
+    for place in ("/dead", "/effects", "/breakers/one?name=reader", f"/queues/{WELCOME}"):
+        assert f'href="{place}"' in page
+
+
+async def test_the_overview_says_that_all_is_well(web: Site, admin: Visitor) -> None:
+    assert "Nothing has happened yet" in await admin.see("/")
+    await add(web.relevo.store, SAVE)
+    await admin.do(f"/queues/{SAVE}/pause")
+    assert "is paused, with one job in it" in await admin.see("/")
+
+
+@pytest.mark.parametrize("text", ["MX-774120", "evt_3PqL8sK2", "mail:R-20418", "R-20418"])
+async def test_anything_one_remembers_leads_to_the_story(
+    admin: Visitor, some: Filled, text: str
+) -> None:
+    answer = await admin.client.get("/search", params={"q": text}, headers=ACCEPT)
+    assert answer.headers["location"] == f"/threads/{some.thread}"
+
+
+async def test_a_story_is_told_from_the_signed_request_to_the_effects(
+    admin: Visitor, some: Filled
+) -> None:
+    page = await admin.see(f"/threads/{some.thread}")
+    told = [
+        "cars:/hooks/stripe",
+        "book:R-20418",
+        "supplier 28 answered 503",
+        '{"confirmation": "MX-774120"}',
+        "SendConfirmation",
+        "msg_01J9",
+    ]
+    places = [page.index(text) for text in told]
+    assert places == sorted(places)
+    assert "Delivered again" in page
+
+
+async def test_what_is_not_there_is_not_found(admin: Visitor, some: Filled) -> None:
+    """B61"""
+    for path in (
+        f"/jobs/{new_id()}",
+        "/jobs/abc",
+        "/jobs/" + "x" * 5_000,
+        f"/flows/{new_id()}",
+        f"/deliveries/{new_id()}",
+        "/deliveries/x",
+        "/queues/no:such:queue",
+        "/breakers/one?name=nobody",
+        f"/effects/one?job={new_id()}&name=book",
+        f"/threads/{new_id()}",
+        "/search?q=nobody-knows-this",
+        "/sweeps/x",
+        "/dead/0123",
+        "/nowhere",
+    ):
+        await admin.see(path, 404)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "cursor=tampered",
+        "state=sleeping",
+        "limit=-1",
+        "limit=abc",
+        "queue=*",
+        "text=" + "x" * 501,
+        "state=" + "dead%00",
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_refused(
+    admin: Visitor, some: Filled, query: str
+) -> None:
+    """B60"""
+    await admin.see(f"/jobs?{query}", 400)
+
+
+@pytest.mark.parametrize("query", ["limit=1000000000", "text=%25", "text=_", "key=%F0%9F%98%80"])
+async def test_odd_questions_are_answered(admin: Visitor, some: Filled, query: str) -> None:
+    """B60"""
+    await admin.see(f"/jobs?{query}")
+
+
+async def test_pages_follow_one_another(web: Site, admin: Visitor) -> None:
+    for _ in range(60):
+        await add(web.relevo.store, SAVE)
+    page = await admin.see("/jobs?limit=50")
+    following = re.search(r'rel="next" href="([^"]+)"', page)
+    assert following
+    second = await admin.see(f"/jobs{following[1]}")
+    assert second.count('name="id"') == 10
+    assert 'rel="next"' not in second
+
+
+async def test_who_only_looks_sees_masks_and_no_buttons(
+    admin: Visitor, viewer: Visitor, some: Filled
+) -> None:
+    """C15"""
+    for path in (f"/jobs/{some.dead}", f"/jobs/{some.booked}", f"/deliveries/{some.delivery}"):
+        page = await viewer.see(path)
+        assert "ana.perez@example.com" not in page
+        assert "1234 5678" not in page
+        assert "/retry" not in page
+        assert "/edit" not in page
+    assert "ana.perez@example.com" in await admin.see(f"/jobs/{some.booked}")
+
+
+async def test_of_another_app_nothing_is_seen(web: Site, some: Filled) -> None:
+    """C16"""
+    async with web.browser(Role.ADMIN, apps=("hotel",)) as client:
+        stranger = Visitor(client)
+        for path in (
+            f"/jobs/{some.dead}",
+            f"/queues/{BOOK}",
+            f"/flows/{some.flow}",
+            f"/deliveries/{some.delivery}",
+            f"/threads/{some.thread}",
+            f"/effects/one?job={some.held}&name=book",
+        ):
+            await stranger.see(path, 404)
+        for path in ("/", "/queues", "/jobs", "/dead", "/effects", "/deliveries", "/flows"):
+            page = await stranger.see(path)
+            assert BOOK not in page
+            assert CHARGE not in page
+            assert "cars:/hooks" not in page
+        for verb in ("retry", "cancel", "discard"):
+            await stranger.do(f"/jobs/{some.dead}/{verb}", 404, note="mine")
+        await stranger.do(f"/queues/{BOOK}/pause", 404)
+    assert await state(web.relevo.store, some.dead) is State.DEAD
+
+
+# doing
+
+
+async def test_no_action_without_the_role(web: Site, viewer: Visitor, some: Filled) -> None:
+    """C15"""
+    places = {"{id}": some.dead, "{queue}": BOOK}
+    before = web.state()
+    for path, (_, verbs) in ACT.items():
+        for verb in verbs or ("",):
+            place = path.replace("{verb}", verb)
+            if path.startswith("/flows"):
+                place = place.replace("{id}", some.flow)
+            if path.startswith("/deliveries"):
+                place = place.replace("{id}", some.delivery)
+            for name, value in places.items():
+                place = place.replace(name, value)
+            known = {"job": some.held, "name": "book", "code": "x", "id": some.dead}
+            if path.startswith("/recurring"):
+                known["name"] = "hotel:hotel999"
+            answer = await viewer.do(place, 403, note="why", state="dead", verb="retry", **known)
+            assert "is viewer" in answer.text, place
+    assert web.state() == before
+
+
+async def test_no_action_from_elsewhere(web: Site, admin: Visitor, some: Filled) -> None:
+    """C12"""
+    await admin.see("/")
+    before = web.state()
+    for path, (_, verbs) in ACT.items():
+        for verb in verbs or ("",):
+            place = re.sub(r"\{\w+\}", some.dead, path.replace("{verb}", verb))
+            for headers in ({"origin": EVIL}, {}):
+                answer = await admin.client.post(place, data={"note": "x"}, headers=headers)
+                assert answer.status_code == 403, place
+            assert (await admin.client.get(place)).status_code in (200, 404, 405, 400)
+    assert web.state() == before
+
+
+async def test_a_job_is_retried_cancelled_and_discarded(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    store = web.relevo.store
+    await admin.do(f"/jobs/{some.dead}/retry", note="mended")
+    assert await state(store, some.dead) is State.READY
+    assert "The job is ready again." in await admin.see(f"/jobs/{some.dead}")
+    await admin.do(f"/jobs/{some.dead}/cancel")
+    assert await state(store, some.dead) is State.CANCELLED
+    await admin.do(f"/jobs/{some.held}/discard", 400)  # without a reason
+    await admin.do(f"/jobs/{some.held}/discard", note="booked by hand")
+    assert await state(store, some.held) is State.CANCELLED
+    page = await admin.see(f"/jobs/{some.dead}")
+    assert "mended" in page and "admin-0" in page
+
+
+async def test_a_payload_is_edited_behind_its_guard(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    """B61, C17"""
+    store = web.relevo.store
+    before = (await look(store, some.dead)).payload
+    for wrong in ('{"a":', '{"password": "hunter2hunter2"}', '"' + "x" * 300_000 + '"'):
+        page = (await admin.do(f"/jobs/{some.dead}/edit", 422, payload=wrong)).text
+        assert 'role="alert"' in page
+    for extra in ("state", "lease", "id", "attempt"):
+        await admin.do(f"/jobs/{some.dead}/edit", 422, payload='{"n":1}', **{extra: "1"})
+    assert (await look(store, some.dead)).payload == before
+    await admin.do(
+        f"/jobs/{some.dead}/edit", payload='{"subscription": "sub_7"}', attempts="5", again="1"
+    )
+    job = await look(store, some.dead)
+    assert (job.payload, job.attempts, job.state) == (
+        b'{"subscription": "sub_7"}',
+        5,
+        State.READY,
+    )
+
+
+async def test_ticked_jobs_are_changed_together(web: Site, admin: Visitor) -> None:
+    ids = [await add(web.relevo.store, SAVE) for _ in range(3)]
+    await admin.do("/jobs/act", id=ids[:2], verb="cancel", back="/jobs?state=ready")
+    states = [await state(web.relevo.store, id) for id in ids]
+    assert states == [State.CANCELLED, State.CANCELLED, State.READY]
+    assert "2 of 2 jobs were changed." in await admin.see("/jobs")
+
+
+@pytest.mark.parametrize("place", ["//evil.example/", "https://evil.example", "/\\evil.example"])
+async def test_nobody_is_led_astray(admin: Visitor, some: Filled, place: str) -> None:
+    answer = await admin.do("/jobs/act", id=[some.dead], verb="retry", back=place)
+    assert answer.headers["location"] == "/jobs"
+
+
+async def test_a_group_is_retried_after_a_preview(web: Site, admin: Visitor, some: Filled) -> None:
+    where = {"verb": "retry", "state": "dead", "fingerprint": some.group}
+    page = await admin.client.get("/jobs/bulk", params=where, headers=ACCEPT)
+    assert "Retry 7 jobs" in page.text
+    answer = await admin.do("/jobs/bulk", **where, rate="500/s", note="the bank is back")
+
+    async def is_over() -> bool:
+        page = await admin.see(answer.headers["location"])
+        return 'data-quick="no"' in page and "7 <span>of 7 jobs" in page
+
+    await until(is_over)
+    assert (await web.relevo.desk.queue(CHARGE)).counts.get(State.DEAD) is None
+
+
+async def test_a_canary_that_dies_stops_the_rest(web: Site, admin: Visitor, some: Filled) -> None:
+    answer = await admin.do("/jobs/bulk", state="dead", queue=READ, canary="1", verb="retry")
+    page = await admin.see(answer.headers["location"])
+    assert "under way" in page
+    stop = answer.headers["location"] + "/stop"
+    await admin.do(stop)
+    await until(lambda: asyncio.sleep(0, True))
+    assert "What was changed stays changed" in await admin.see(answer.headers["location"])
+    assert (await web.relevo.desk.queue(READ)).counts[State.DEAD] == 3
+
+
+async def test_many_are_not_discarded_without_a_reason(admin: Visitor, some: Filled) -> None:
+    await admin.do("/jobs/bulk", 400, state="dead", verb="discard")
+    await admin.do("/jobs/bulk", 400, state="dead", verb="retry", rate="fast")
+    await admin.do("/jobs/bulk", 400, state="dead", verb="retry", canary="999")
+    await admin.see("/jobs/bulk?state=ready", 400)
+
+
+async def test_queues_are_paused_drained_and_resumed(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    for verb, mode in (
+        ("pause", QueueMode.PAUSED),
+        ("drain", QueueMode.DRAINING),
+        ("resume", QueueMode.OPEN),
+    ):
+        await admin.do(f"/queues/{BOOK}/{verb}", note="deploy")
+        assert (await web.relevo.desk.queue(BOOK)).mode is mode
+
+
+async def test_breakers_are_turned(web: Site, admin: Visitor, some: Filled) -> None:
+    await admin.do("/breakers/close", name="reader", note="they are back")
+    assert (await web.relevo.desk.breaker("reader")).circuit.state == "closed"
+    await admin.do("/breakers/open", name="supplier:28")
+    assert (await web.relevo.desk.breaker("supplier:28")).circuit.state == "open"
+    await admin.do("/breakers/probe", name="supplier:28", back="/breakers")
+    assert "they are back" in await admin.see("/breakers/one?name=reader")
+
+
+async def test_pollers_are_paused_resumed_and_run(web: Site, admin: Visitor, some: Filled) -> None:
+    desk = web.relevo.desk
+    what = {"what": "poller", "name": "hotel:hotel999"}
+    await admin.do("/recurring/pause", **what)
+    assert (await desk.recurring_one("poller", "hotel:hotel999")).is_paused
+    await admin.do("/recurring/resume", **what)
+    await admin.do("/recurring/run", what="schedule", name="hotel.report")
+    assert (await desk.recurring_one("schedule", "hotel.report")).state is State.READY
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "end"),
+    [
+        ("confirm", {"code": "MX-1"}, EffectState.CONFIRMED),
+        ("confirm", {"result": '{"code": "MX-1"}'}, EffectState.CONFIRMED),
+        ("deny", {}, EffectState.FAILED),
+    ],
+    ids=["code", "result", "deny"],
+)
+async def test_an_unknown_effect_is_decided(
+    web: Site, admin: Visitor, some: Filled, verb: str, fields: dict[str, str], end: EffectState
+) -> None:
+    page = await admin.see("/effects")
+    assert page.index("For a person to decide") < page.index(some.held)
+    known = {"job": some.held, "name": "book", "note": "I called them"}
+    await admin.do(f"/effects/{verb}", **known, **fields)
+    assert (await web.relevo.desk.effect(some.held, "book")).state is end
+    assert await state(web.relevo.store, some.held) is State.READY
+
+
+async def test_a_result_that_is_neither_or_both_is_refused(admin: Visitor, some: Filled) -> None:
+    known = {"job": some.held, "name": "book"}
+    await admin.do("/effects/confirm", 400, **known)
+    await admin.do("/effects/confirm", 400, **known, code="a", result="1")
+    await admin.do("/effects/confirm", 400, **known, result="not json")
+
+
+async def test_a_flow_is_drawn_explained_retried_and_cancelled(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    page = await admin.see(f"/flows/{some.flow}")
+    assert page.count('class="node ') == 10
+    assert page.count("may-fail") == 1
+    assert "the breaker 'reader' is open" in page
+    await admin.do(f"/flows/{some.flow}/cancel", note="not needed")
+    flow = await web.relevo.desk.flow(some.flow)
+    assert State.WAITING not in flow.counts
+    await admin.do(f"/flows/{some.flow}/retry")
+
+
+# live
+
+
+async def listen(web: Site, visitor: Visitor, **headers: str) -> httpx2.Response:
+    return await visitor.client.get("/live", headers={"accept": "text/event-stream", **headers})
+
+
+async def test_the_stream_refuses_other_origins_and_crowds(
+    web: Site, admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B62"""
+    assert (await listen(web, admin, origin=EVIL)).status_code == 403
+    assert (await admin.client.get("/live")).status_code == 406
+    monkeypatch.setattr("relevo.dashboard.live.PER_PERSON", 0)
+    assert (await listen(web, admin)).status_code == 429
+
+
+async def test_a_watcher_who_leaves_gives_the_place_back(
+    web: Site, admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B62"""
+    monkeypatch.setattr("relevo.dashboard.live.PER_PERSON", 2)
+    monkeypatch.setattr("relevo.dashboard.live.LONGEST", 0.0)
+    for _ in range(5):
+        answer = await listen(web, admin)
+        assert answer.status_code == 200
+        assert answer.text.startswith("retry: ")
+
+
+@pytest.mark.parametrize("kit", [True], ids=["hostile"], indirect=True)
+async def test_no_text_of_others_becomes_markup(web: Site, admin: Visitor, some: Filled) -> None:
+    """C11"""
+    for path in (*paths(some).values(), "/breakers", f"/jobs/{some.booked}", f"/jobs/{some.held}"):
+        if "name=book" in path:
+            path = f"/effects?job={some.held}"
+        answer = await admin.client.get(path, headers=ACCEPT, follow_redirects=True)
+        assert answer.status_code == 200, path
+        assert "<img" not in answer.text.replace('<img src="/static/relevo.svg', ""), path
+        assert "<script>" not in answer.text, path
+        assert SCRIPT not in answer.text, path
