@@ -71,6 +71,7 @@ def _program() -> Any:
 
     from relevo.cli import (
         breakers,
+        cars,
         check,
         database,
         dead,
@@ -104,7 +105,7 @@ def _program() -> Any:
         root.add(group)
     for group in (outbox, look, database):
         root.add(group.group)
-    for group in (subscriptions,):
+    for group in (cars, subscriptions):
         root.add(group.group)
     for module in (check, new, demo):
         module.register(root.typer)

@@ -285,6 +285,12 @@ async def revive(tx: AsyncSession, id: str) -> OutboxEvent | None:
     return event
 
 
+def close(event: OutboxEvent, at: datetime) -> None:
+    """Mark an order as carried out."""
+    event.status, event.updated_at = "DONE", at
+    event.locked_by = event.locked_at = event.next_attempt_at = None
+
+
 async def bury(tx: AsyncSession, event: OutboxEvent, reason: str, at: datetime) -> None:
     """Move an order to the dead letters."""
     tx.add(

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from relevo import (
     Cancelled,
     Context,
@@ -50,6 +52,10 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
     reservation = await _begin(rows, order, ctx)
     if reservation is None:
         return Dead("there is no such reservation")
+    if reservation.status == Status.CONFIRMED:  # by support, while the order waited
+        async with ctx.transaction() as tx:
+            await _done(tx, rows, ctx)
+        return None
     if reservation.status != Status.PAID:
         return Cancelled(f"the reservation is {reservation.status}")
     calls = _Calls(rows, order, ctx)
@@ -89,11 +95,15 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
             records.note(tx, order.reservation_code, at, "CONFIRMED", code)
             fact = ReservationConfirmed(order.reservation_code, order.supplier_id, code)
             await ctx.publish(fact)
-        event = await tx.get(OutboxEvent, ctx.id)
-        if event is not None:
-            event.status, event.updated_at = "DONE", at
-            event.locked_by = event.locked_at = event.next_attempt_at = None
+        await _done(tx, rows, ctx)
     return None
+
+
+async def _done(tx: AsyncSession, rows: Records, ctx: Context) -> None:
+    """The order's row is DONE, in the transaction that ends the job."""
+    event = await tx.get(OutboxEvent, ctx.id)
+    if event is not None:
+        records.close(event, rows.now())
 
 
 async def _begin(rows: Records, order: BookSupplier, ctx: Context) -> Reservation | None:

@@ -1,0 +1,203 @@
+"""What support may do about a reservation; the same for command line and panel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import or_, select
+
+from relevo import DefinitionError, MisuseError, NotFoundError, State
+from relevo.apps.cars import records
+from relevo.apps.cars.mirror import mirror
+from relevo.apps.cars.records import (
+    History,
+    OutboxDeadLetter,
+    OutboxEvent,
+    Records,
+    Reservation,
+    Status,
+    SupplierRequest,
+)
+from relevo.desk import Desk, Person
+from relevo.job import Job
+
+PAGE = 50
+EFFECT = "book"
+
+_CONFIRMATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/#-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything about one reservation."""
+
+    reservation: Reservation
+    history: Sequence[History]
+    requests: Sequence[SupplierRequest]
+    event: OutboxEvent | None
+    dead: OutboxDeadLetter | None
+    job: Job | None
+
+    @property
+    def is_stuck(self) -> bool:
+        """It is paid, and nothing more happens by itself."""
+        stuck = (State.DEAD, State.HELD, State.CANCELLED)
+        is_over = self.job is None or self.job.state in stuck
+        return self.reservation.status == Status.PAID and is_over
+
+    @property
+    def is_held(self) -> bool:
+        return self.job is not None and self.job.state is State.HELD
+
+
+class Support:
+    """The verbs, at a desk that knows how far each person may go."""
+
+    def __init__(self, rows: Records, desk: Desk) -> None:
+        self._rows = rows
+        self._desk = desk
+
+    async def counts(self) -> dict[str, int]:
+        async with self._rows.transaction() as tx:
+            return await records.counts(tx)
+
+    async def ls(
+        self, *, status: str | None = None, text: str = "", before: str | None = None
+    ) -> list[Reservation]:
+        """Reservations, newest first; `text` is a code, an e-mail or a supplier's number.
+
+        STUCK are those that are paid and wait for a person.
+        """
+        query = select(Reservation).order_by(Reservation.created_at.desc(), Reservation.code)
+        if status == "STUCK":
+            held = select(OutboxEvent.reservation_code).where(OutboxEvent.status == "HELD")
+            dead = select(OutboxDeadLetter.reservation_code)
+            query = query.where(
+                Reservation.status == Status.PAID,
+                or_(Reservation.code.in_(held), Reservation.code.in_(dead)),
+            )
+        elif status:
+            query = query.where(Reservation.status == status)
+        if text := text.strip()[:254]:
+            query = query.where(
+                or_(
+                    Reservation.code == text.upper(),
+                    Reservation.email == text,
+                    Reservation.supplier_reservation_code == text,
+                )
+            )
+        async with self._rows.transaction() as tx:
+            last = await tx.get(Reservation, before) if before else None
+            if last is not None:
+                query = query.where(Reservation.created_at < last.created_at)
+            return list((await tx.scalars(query.limit(PAGE))).all())
+
+    async def show(self, code: str) -> Case:
+        """One reservation in full, as it stands this moment."""
+        if len(code) > 20:
+            raise NotFoundError("there is no such reservation")
+        await mirror(self._rows, code)
+        async with self._rows.transaction() as tx:
+            reservation = await tx.get(Reservation, code)
+            if reservation is None:
+                raise NotFoundError(f"there is no reservation {code!r:.40}")
+            history = await tx.scalars(
+                select(History).where(History.reservation_code == code).order_by(History.id)
+            )
+            requests = await tx.scalars(
+                select(SupplierRequest)
+                .where(SupplierRequest.reservation_code == code)
+                .order_by(SupplierRequest.id)
+            )
+            event = await tx.scalar(select(OutboxEvent).where(OutboxEvent.reservation_code == code))
+            dead = await tx.scalar(
+                select(OutboxDeadLetter).where(OutboxDeadLetter.reservation_code == code)
+            )
+            case = (reservation, history.all(), requests.all(), event, dead)
+        id = event.id if event is not None else dead.id if dead is not None else None
+        [job] = [None] if id is None else await self._rows.relevo.store.find([id])
+        return Case(*case, job)
+
+    async def retry(self, code: str, by: Person, note: str, *, not_booked: bool = False) -> Case:
+        """Have the supplier asked again.
+
+        An order that is held may have been booked: whoever retries it says that it was not.
+        """
+        case = await self._stuck(code)
+        if case.job is None:
+            raise MisuseError("the order of this reservation is gone; confirm or cancel it")
+        if case.is_held and not not_booked:
+            raise MisuseError(
+                "the supplier may have this booking: look there first, then retry as not booked, "
+                "or confirm it with the supplier's number"
+            )
+        if case.is_held:
+            await self._desk.deny_effect(case.job.id, EFFECT, by, note)
+        else:
+            await self._desk.retry([case.job.id], by, note)
+        return await self._wrote(code, by, "SUPPORT_RETRY", note)
+
+    async def confirm(self, code: str, confirmation: str, by: Person, note: str) -> Case:
+        """The supplier has it, under this number: the reservation is confirmed."""
+        number = confirmation.strip()
+        if not _CONFIRMATION.fullmatch(number):
+            raise DefinitionError("a supplier's number has 1 to 64 letters, digits and . _ : / # -")
+        case = await self._stuck(code)
+        signed = by.acts("confirm_effect", note)
+        at = self._rows.now()
+        async with self._rows.transaction() as tx:
+            if await records.move(
+                tx,
+                code,
+                [Status.PAID],
+                Status.CONFIRMED,
+                at,
+                supplier_reservation_code=number,
+                confirmed_at=at,
+            ):
+                records.note(tx, code, at, "CONFIRMED", f"{number}, by {signed.who}: {note}")
+            event = None if case.job is None else await records.revive(tx, case.job.id)
+            if event is not None:
+                records.close(event, at)
+        if case.job is not None:
+            await self._settle(case.job, number, by, note)
+        return await self.show(code)
+
+    async def _settle(self, job: Job, number: str, by: Person, note: str) -> None:
+        """Let the engine know: the effect happened, and its job has nothing left to do."""
+        try:
+            await self._desk.confirm_effect(job.id, EFFECT, number, by, note)
+        except NotFoundError:  # it was never even tried
+            await self._desk.discard([job.id], by, note or f"confirmed as {number}")
+
+    async def cancel(self, code: str, by: Person, note: str) -> Case:
+        """Give a reservation up; one that was paid is marked for its money to be given back."""
+        case = await self.show(code)
+        signed = by.acts("cancel", note)
+        if case.reservation.status != Status.PENDING and not case.is_stuck:
+            raise MisuseError(f"{code} is {case.reservation.status}, and not stuck")
+        at = self._rows.now()
+        if case.job is not None and case.job.state in (State.DEAD, State.HELD):
+            await self._desk.discard([case.job.id], by, note or "the reservation was cancelled")
+        was = [Status(case.reservation.status)]
+        async with self._rows.transaction() as tx:
+            if await records.move(tx, code, was, Status.CANCELLED, at):
+                records.note(tx, code, at, "CANCELLED", f"by {signed.who}: {note}")
+                if was == [Status.PAID]:
+                    intent = case.reservation.payment_intent or ""
+                    records.note(tx, code, at, "TO_REFUND", intent)
+        return await self.show(code)
+
+    async def _stuck(self, code: str) -> Case:
+        case = await self.show(code)
+        if not case.is_stuck:
+            state = "" if case.job is None else f" and its order is {case.job.state}"
+            raise MisuseError(f"{code} is {case.reservation.status}{state}: nothing to decide")
+        return case
+
+    async def _wrote(self, code: str, by: Person, what: str, note: str) -> Case:
+        async with self._rows.transaction() as tx:
+            records.note(tx, code, self._rows.now(), what, f"by {by.name}: {note}")
+        return await self.show(code)

@@ -1,0 +1,144 @@
+"""relevo cars: reservations as support sees them, and what support may do about one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relevo.cli.terminal import NoteOption, Terminal, Verbs, Yes, clean
+from relevo.engine import Relevo
+
+if TYPE_CHECKING:
+    from relevo.apps.cars.support import Case, Support
+
+group = Verbs("Car rental's reservations: list, show, retry, confirm, cancel.", name="cars")
+
+Code = Annotated[str, typer.Argument(metavar="CODE", help="As in RES-7K2M9QXW4T.")]
+
+
+@asynccontextmanager
+async def _support(terminal: Terminal) -> AsyncGenerator[Support]:
+    from relevo.apps.cars.records import Records
+    from relevo.apps.cars.support import Support
+
+    async with Relevo(terminal.url, database=terminal.database) as relevo:
+        yield Support(Records(relevo), relevo.desk)
+
+
+@group.verb("ls")
+async def ls(
+    terminal: Terminal,
+    status: Annotated[
+        str | None, typer.Option("--status", help="PENDING, PAID, CONFIRMED, CANCELLED or STUCK.")
+    ] = None,
+    text: Annotated[str, typer.Option("--text", help="A code, e-mail or supplier's number.")] = "",
+) -> None:
+    """List reservations, newest first."""
+    async with _support(terminal) as support:
+        found = await support.ls(status=status, text=text)
+    shown = [
+        {
+            "code": each.code,
+            "status": each.status,
+            "supplier_id": each.supplier_id,
+            "supplier_reservation_code": each.supplier_reservation_code,
+            "created_at": each.created_at.isoformat(),
+        }
+        for each in found
+    ]
+
+    def lines() -> str:
+        return "\n".join(
+            f"{each['code']}  {each['status']:<9}  {each['supplier_id']:>4}  "
+            f"{each['supplier_reservation_code'] or '-':<12}  {each['created_at']}"
+            for each in shown
+        )
+
+    terminal.show({"reservations": shown}, lambda: lines() or "nothing here")
+
+
+@group.verb("show")
+async def show(terminal: Terminal, code: Code) -> None:
+    """Show a reservation, its history, and every call of its supplier."""
+    async with _support(terminal) as support:
+        case = await support.show(code)
+    _print(terminal, case)
+
+
+@group.verb("retry")
+async def retry(
+    terminal: Terminal,
+    code: Code,
+    not_booked: Annotated[
+        bool, typer.Option("--not-booked", help="I have looked: the supplier does not have it.")
+    ] = False,
+    note: NoteOption = "",
+) -> None:
+    """Have the supplier asked again."""
+    async with _support(terminal) as support:
+        case = await support.retry(code, terminal.person, note, not_booked=not_booked)
+    _print(terminal, case)
+
+
+@group.verb("confirm")
+async def confirm(
+    terminal: Terminal,
+    code: Code,
+    confirmation: Annotated[
+        str, typer.Option("--confirmation", metavar="NUMBER", help="The supplier's number.")
+    ],
+    note: NoteOption = "",
+) -> None:
+    """The supplier has the booking: confirm the reservation with its number."""
+    async with _support(terminal) as support:
+        case = await support.confirm(code, confirmation, terminal.person, note)
+    _print(terminal, case)
+
+
+@group.verb("cancel")
+async def cancel(terminal: Terminal, code: Code, note: NoteOption = "", yes: Yes = False) -> None:
+    """Give a reservation up; one that was paid is marked for a refund."""
+    terminal.ask(f"Cancel {code}?", yes)
+    async with _support(terminal) as support:
+        case = await support.cancel(code, terminal.person, note)
+    _print(terminal, case)
+
+
+def _print(terminal: Terminal, case: Case) -> None:
+    kept = case.reservation
+    history = [
+        {"at": each.at.isoformat(), "what": each.what, "detail": each.detail}
+        for each in case.history
+    ]
+    requests = [
+        {
+            "at": each.at.isoformat(),
+            "verb": each.verb,
+            "attempt": each.attempt,
+            "outcome": each.outcome,
+            "detail": each.detail,
+            "milliseconds": each.milliseconds,
+        }
+        for each in case.requests
+    ]
+    job = None if case.job is None else {"id": case.job.id, "state": case.job.state}
+    shown: dict[str, Any] = {
+        "code": kept.code,
+        "status": kept.status,
+        "supplier_id": kept.supplier_id,
+        "supplier_reservation_code": kept.supplier_reservation_code,
+        "job": job,
+        "history": history,
+        "requests": requests,
+    }
+
+    def lines() -> str:
+        state = "none" if case.job is None else f"{case.job.state} ({case.job.id})"
+        head = f"{kept.code}  {kept.status}  supplier {kept.supplier_id}  order: {state}"
+        told = [f"{each['at']}  {each['what']:<16}  {each['detail']}" for each in history]
+        return clean("\n".join([head, *told]))
+
+    terminal.show(shown, lines)
