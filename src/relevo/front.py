@@ -186,7 +186,11 @@ def _parts(engine: Relevo) -> list[tuple[str, Any]]:
 def _rooms(engine: Relevo, web: Web) -> list[tuple[str, Any]]:
     """The API and the dashboard."""
     found: list[tuple[str, Any]] = []
-    for prefix, name in (("/api", "relevo.api"), ("", "relevo.dashboard")):
+    for prefix, name in (
+        ("/api", "relevo.api"),
+        ("/metrics", "relevo.web.metrics"),
+        ("", "relevo.dashboard"),
+    ):
         build = getattr(importlib.import_module(name), "build", None)
         if build is not None:
             found.append((prefix, build(engine, web)))

@@ -317,6 +317,7 @@ class Worker:
                 await asyncio.sleep(_RECONNECT.after(failures).total_seconds())
                 continue
             failures = 0
+            self.telemetry.counts["settled"] += len(batch)
             for done, is_ours in zip(batch, settled, strict=True):
                 self.flights.pop(done.lease.id, None)
                 if not is_ours:

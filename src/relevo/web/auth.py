@@ -100,7 +100,7 @@ class Auth:
                 return Found(is_wrong=True)
             return Found(person_of(record), _apps(record.apps), by_token=True)
         if self._settings.admin_password is None:
-            return Found(LOCAL) if _is_local(asked) else Found()
+            return Found(LOCAL) if is_local(asked) else Found()
         cookie = asked.cookies.get(SESSION, "")
         return await self._session(cookie) if cookie else Found()
 
@@ -167,7 +167,8 @@ def _apps(apps: tuple[str, ...]) -> frozenset[str] | None:
     return frozenset(apps) if apps else None
 
 
-def _is_local(asked: HTTPConnection) -> bool:
+def is_local(asked: HTTPConnection) -> bool:
+    """Whether a request comes from this very machine, and from nobody through it."""
     # Behind a proxy on this machine everybody would be local.
     is_forwarded = any(name in asked.headers for name in ("forwarded", "x-forwarded-for"))
     return asked.client is not None and is_loopback(asked.client.host) and not is_forwarded

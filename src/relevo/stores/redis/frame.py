@@ -85,6 +85,11 @@ class Frame:
         return self._address.shown
 
     @property
+    def commands(self) -> int:
+        """What this handle has asked of the server so far, where it bills by the command."""
+        return self._wire.asked
+
+    @property
     def dsn(self) -> str:
         return self._address.url
 

@@ -160,12 +160,14 @@ class Node:
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._failures = 0
         self._not_before = 0.0
+        self.asked = 0  # commands sent so far
 
     async def ask(self, *commands: bytes) -> list[Any]:
         """The answers to commands sent together; an error answer is a value here."""
         async with self._slots:
             line, trust = await self._take(), self._trust
             answers: list[Any] = []
+            self.asked += len(commands)
             try:
                 await line.send_packed_command(b"".join(commands), check_health=False)
                 for _ in commands:
@@ -281,6 +283,11 @@ class Wire:
         nodes = await self._masters()
         random.shuffle(nodes)
         return await nodes[0].line()
+
+    @property
+    def asked(self) -> int:
+        """Commands sent so far, to every node there is."""
+        return sum(node.asked for node in self._nodes.values())
 
     def distrust(self) -> None:
         """Trust no connection, and look again who is the master or has which slots."""

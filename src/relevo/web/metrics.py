@@ -1,0 +1,177 @@
+"""/metrics: what Prometheus asks for. Read from the store when asked, nothing kept in between.
+
+Counts of outcomes and deliveries are this process's own since it began; the rest is the fleet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from relevo.job import State
+from relevo.relay import Relayed
+from relevo.store import QueueMode
+from relevo.web.auth import is_local
+from relevo.web.doors import site, visit_of
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from relevo.engine import Relevo
+    from relevo.web.web import Web
+
+FRESH = 1.0
+"""Seconds for which an answer is good: many who ask at once ask the store once."""
+
+BREAKERS_MAX = 500
+_CIRCUITS: Final = {"closed": 0, "half_open": 1, "open": 2}
+_DELIVERY = "delivery_"
+
+
+def build(relevo: Relevo, web: Web) -> ASGIApp:
+    """An ASGI app for /metrics: for this machine, and for whoever sees every app."""
+    metrics = Metrics(relevo)
+
+    async def answer(request: Request) -> Response:
+        visit = visit_of(request)
+        if visit.person is None and not is_local(request):
+            return PlainTextResponse("send a token: Authorization: Bearer rlv_…\n", 401)
+        if visit.apps is not None:
+            return PlainTextResponse("metrics tell of every app, and you see some\n", 403)
+        try:
+            text, kind = await metrics.text()
+        except ImportError as error:
+            return PlainTextResponse(f"{error}: pip install 'relevo[metrics]'\n", 501)
+        return Response(text, media_type=kind)
+
+    return web.open(site([Route("/metrics", answer)]))
+
+
+class Metrics:
+    """What there is to measure of one engine."""
+
+    def __init__(self, relevo: Relevo) -> None:
+        self._relevo = relevo
+        self._text = b""
+        self._made_at = -FRESH
+        self._making = asyncio.Lock()
+
+    async def text(self) -> tuple[bytes, str]:
+        """Everything in Prometheus' own words, and their content type."""
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        async with self._making:
+            if time.monotonic() - self._made_at >= FRESH:
+                self._text = _written([*await self._fleet(), *self._process()])
+                self._made_at = time.monotonic()
+        return self._text, CONTENT_TYPE_LATEST
+
+    async def _fleet(self) -> list[Metric]:
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        desk = self._relevo.desk
+        jobs = Gauge("relevo_jobs", "Jobs by queue and state.", labels=["queue", "state"])
+        oldest = Gauge(
+            "relevo_queue_oldest_seconds",
+            "How long the oldest ready job is past its due time.",
+            labels=["queue"],
+        )
+        modes = Gauge("relevo_queue_mode", "1 for the mode it is in.", labels=["queue", "mode"])
+        for tally in await desk.queues():
+            for state in State:
+                jobs.add_metric([tally.queue, str(state)], tally.counts.get(state, 0))
+            oldest.add_metric([tally.queue], (tally.oldest or 0) / 1000)
+            for mode in QueueMode:
+                modes.add_metric([tally.queue, str(mode)], float(tally.mode is mode))
+        workers = await desk.workers()
+        alive = [worker for worker in workers if not worker.silent]
+        states = Gauge("relevo_workers", "Workers of the last day.", labels=["state"])
+        states.add_metric(["alive"], len(alive))
+        states.add_metric(["silent"], len(workers) - len(alive))
+        running = Gauge("relevo_worker_running", "Jobs running at the last beat.")
+        running.add_metric([], sum(worker.running for worker in alive))
+        slots = Gauge("relevo_worker_slots", "Jobs that could run at once.")
+        slots.add_metric([], sum(worker.concurrency for worker in alive))
+        circuits = Gauge(
+            "relevo_breaker_state", "0 closed, 1 half open, 2 open.", labels=["breaker"]
+        )
+        parked = Gauge("relevo_breaker_parked", "Jobs it holds back.", labels=["breaker"])
+        for breaker in (await desk.breakers())[:BREAKERS_MAX]:
+            circuits.add_metric([breaker.name], _CIRCUITS[breaker.circuit.state])
+            parked.add_metric([breaker.name], breaker.parked)
+        return [
+            jobs,
+            oldest,
+            modes,
+            states,
+            running,
+            slots,
+            circuits,
+            parked,
+            *await self._outbox(),
+        ]
+
+    async def _outbox(self) -> list[Metric]:
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        lag, waiting = 0, 0
+        store = self._relevo.store
+        if isinstance(store, Relayed):
+            seen = await self._relevo.desk.outbox(store.ledger, await store.ledger.now(), 200)
+            lag, waiting = seen.lag, len(seen.waiting)
+        return [
+            Gauge("relevo_outbox_lag_seconds", "Age of the oldest letter to carry.", lag / 1000),
+            Gauge("relevo_outbox_waiting", "Letters to carry; counting stops at 200.", waiting),
+        ]
+
+    def _process(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily as Counter
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        counts = dict(self._relevo.telemetry.counts)
+        settled = counts.pop("settled", 0)
+        happened = Counter("relevo_events", "What happened in this process.", labels=["what"])
+        refused = Counter(
+            "relevo_deliveries_refused", "Deliveries this process did not take.", labels=["why"]
+        )
+        for name in sorted(counts):
+            if name.startswith(_DELIVERY):
+                refused.add_metric([name.removeprefix(_DELIVERY)], counts[name])
+            else:
+                happened.add_metric([name], counts[name])
+        yield Counter("relevo_jobs_settled", "Runs this process has ended.", settled)
+        yield happened
+        yield refused
+        commands = getattr(self._relevo.store, "commands", None)
+        if isinstance(commands, int):
+            yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
+        info = Gauge("relevo_info", "Which relevo on which store.", labels=["version", "store"])
+        info.add_metric([version("relevo"), self._relevo.store.name], 1)
+        yield info
+
+
+class _Once:
+    """What a registry wants to see."""
+
+    def __init__(self, found: Iterable[Metric]) -> None:
+        self._found = list(found)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def _written(found: Iterable[Metric]) -> bytes:
+    from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(found))
+    registry.register(PROCESS_COLLECTOR)
+    return generate_latest(registry)

@@ -1,0 +1,263 @@
+"""The one way in: who may come, from where, and with what."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from relevo.desk import Role
+from relevo.web.doors import CSP
+from relevo.web.visit import SECRET, SESSION
+from tests.conformance.steps import add
+from tests.edges.site import (
+    ACCEPT,
+    ENDLESS,
+    EVIL,
+    ORIGIN,
+    Site,
+    anyio_backend,
+    filled,
+    token_of,
+    unlocked,
+    web,
+)
+
+__all__ = ["anyio_backend", "unlocked", "web"]
+
+OPEN = re.compile(r"/(login|logout|static|health|ready)\b")
+DOORS = {"/login", "/logout", "/cars", "/api/queues", "/api/jobs/{id}", "/metrics"}
+
+
+async def test_every_route_asks_who_is_there(web: Site) -> None:
+    """C10"""
+    routes = [route for route in web.routes() if not OPEN.match(route[1])]
+    assert {path for _, path in web.routes()} >= DOORS
+    async with web.browser() as stranger:
+        for verb, path in routes:
+            for headers in ({}, ACCEPT):
+                answer = await stranger.request(verb, filled(path), headers=headers)
+                assert answer.status_code in (401, 302), (verb, path, answer.text)
+                if answer.status_code == 302:
+                    assert answer.headers["location"].startswith("/login?next=/")
+
+
+async def test_a_session_that_was_made_up_is_none(web: Site) -> None:
+    async with web.browser(cookies={SESSION: "x" * 43}) as stranger:
+        assert (await stranger.get("/api/queues")).status_code == 401
+
+
+async def test_every_answer_forbids_what_pages_of_ours_never_do(web: Site) -> None:
+    """C11"""
+    async with web.browser(Role.ADMIN) as admin:
+        for path in ("/login", "/api/queues", "/api/docs", "/cars", "/api/nowhere", "/static/x"):
+            answer = await admin.get(path, headers=ACCEPT)
+            assert answer.headers["content-security-policy"] == CSP, path
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert "server" not in answer.headers
+
+
+async def test_no_page_has_script_or_style_within(web: Site) -> None:
+    """C11"""
+    async with web.browser(Role.ADMIN) as admin:
+        for verb, path in web.routes():
+            if verb == "GET" and not ENDLESS.search(path):
+                page = (await admin.get(filled(path), headers=ACCEPT)).text
+                assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", page), path
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"origin": EVIL},
+        {"origin": EVIL, "sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "null"},
+        {"origin": ORIGIN},  # from here, but without the token
+        {},
+    ],
+    ids=["other origin", "marked", "same site", "null", "no token", "bare"],
+)
+async def test_a_forged_form_changes_nothing(web: Site, sent: dict[str, str]) -> None:
+    """C12"""
+    id = await add(web.relevo.store, "cars:suppliers:book")
+    async with web.browser(Role.ADMIN) as admin:
+        right = await token_of(admin)
+        before = web.state()
+        posts = [(verb, path) for verb, path in web.routes() if verb not in ("GET", "HEAD")]
+        assert len(posts) > 20
+        for verb, path in posts:
+            kinds = {"application/json": "{}", "application/x-www-form-urlencoded": "note=x"}
+            for kind, body in kinds.items():
+                headers = {**sent, "content-type": kind}
+                if sent.get("origin") == EVIL:
+                    headers["x-csrf-token"] = right
+                answer = await admin.request(verb, filled(path, id), headers=headers, content=body)
+                assert answer.status_code == 403, (verb, path, answer.text)
+    assert web.state() == before
+
+
+async def test_a_token_of_another_browser_is_none(web: Site) -> None:
+    """C12"""
+    async with web.browser(Role.ADMIN) as mine, web.browser(Role.ADMIN) as theirs:
+        token = await token_of(theirs)
+        await token_of(mine)
+        path = "/api/queues/cars:suppliers:book/pause"
+        headers = {"x-csrf-token": token, "origin": ORIGIN}
+        assert (await mine.post(path, headers=headers)).status_code == 403
+        headers["x-csrf-token"] = await token_of(mine)
+        assert (await mine.post(path, headers=headers)).status_code == 200
+
+
+async def test_looking_changes_nothing(web: Site) -> None:
+    """C12"""
+    id = await add(web.relevo.store, "cars:suppliers:book")
+    async with web.browser(Role.ADMIN) as admin:
+        await token_of(admin)
+        gets = [path for verb, path in web.routes() if verb == "GET" and not ENDLESS.search(path)]
+        before = web.state()
+        for _ in range(2):
+            for path in gets:
+                answer = await admin.get(filled(path, id), headers=ACCEPT)
+                assert answer.status_code < 500, (path, answer.text[:500])
+        assert web.state() == before
+
+
+async def test_a_page_elsewhere_learns_nothing(web: Site) -> None:
+    """C14"""
+    async with web.browser(Role.ADMIN) as admin:
+        answer = await admin.get("/api/queues", headers={"origin": EVIL})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        asked = {"origin": EVIL, "access-control-request-method": "POST"}
+        answer = await admin.options("/api/jobs/retry", headers=asked)
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "evil.example:8700", "", "localhost.evil", "a b"],
+)
+async def test_a_name_that_is_not_ours_is_refused(web: Site, host: str) -> None:
+    """C14"""
+    async with web.browser(Role.ADMIN) as admin:
+        for path in ("/api/queues", "/login", "/cars"):
+            assert (await admin.get(path, headers={"host": host})).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:8700", "192.0.2.9"]
+)
+async def test_a_name_that_is_ours_is_not(web: Site, host: str) -> None:
+    async with web.browser(Role.ADMIN) as admin:
+        assert (await admin.get("/api/queues", headers={"host": host})).status_code == 200
+
+
+async def test_more_names_are_a_setting(web: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELEVO_ALLOWED_HOSTS", "relevo.example.com,.internal")
+    async with web.browser(Role.ADMIN) as admin:
+        for host in ("relevo.example.com", "ops.internal:80"):
+            assert (await admin.get("/api/queues", headers={"host": host})).status_code == 200
+        bad = await admin.get("/api/queues", headers={"host": "example.com"})
+        assert bad.status_code == 400 and "RELEVO_ALLOWED_HOSTS" in bad.json()["message"]
+
+
+async def test_without_a_password_this_machine_is_let_in(unlocked: Site) -> None:
+    """C10"""
+    async with unlocked.browser(address="127.0.0.1") as here:
+        assert (await here.get("/api/me")).json()["name"] == "local"
+        assert (await here.post("/api/queues/cars:suppliers:book/pause")).status_code == 200
+        behind = {"x-forwarded-for": "203.0.113.5"}
+        assert (await here.get("/api/me", headers=behind)).status_code == 401
+    async with unlocked.browser(address="::1") as here:
+        assert (await here.get("/api/me")).status_code == 200
+    for address in ("192.0.2.7", "::ffff:192.0.2.7", "nonsense"):
+        async with unlocked.browser(address=address) as elsewhere:
+            assert (await elsewhere.get("/api/me")).status_code == 401
+
+
+async def test_without_a_password_a_page_elsewhere_cannot_act_for_me(unlocked: Site) -> None:
+    """C12, C14: the browser on this machine would be let in by its address alone."""
+    async with unlocked.browser(address="127.0.0.1") as here:
+        before = unlocked.state()
+        for headers in ({"origin": EVIL}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+            answer = await here.post("/api/queues/cars:suppliers:book/pause", headers=headers)
+            assert answer.status_code == 403
+        rebound = await here.post(
+            "/api/queues/cars:suppliers:book/pause", headers={"host": "evil.example"}
+        )
+        assert rebound.status_code == 400
+        assert unlocked.state() == before
+
+
+async def test_health_tells_strangers_next_to_nothing(web: Site) -> None:
+    """C42"""
+    async with web.browser() as stranger:
+        for path in ("/health", "/ready"):
+            answer = await stranger.get(path)
+            assert answer.status_code == 200 and len(answer.content) <= 64
+        assert (await stranger.get("/metrics")).status_code == 401
+
+
+async def test_a_query_without_end_is_cut_short(web: Site) -> None:
+    """B15"""
+    async with web.browser(Role.ADMIN) as admin:
+        for query, status in (
+            ("&".join("a=1" for _ in range(300)), 400),
+            ("a=" + "x" * 9_000, 414),
+        ):
+            assert (await admin.get(f"/api/jobs?{query}")).status_code == status
+
+
+async def test_a_form_without_end_is_cut_short(web: Site) -> None:
+    """B15"""
+    kind = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN}
+    async with web.browser(Role.ADMIN) as admin:
+        many = "&".join(f"f{n}=" for n in range(1_001))
+        assert (await admin.post("/logout", content=many, headers=kind)).status_code == 400
+        large = "a=" + "x" * 1_048_576
+        assert (await admin.post("/logout", content=large, headers=kind)).status_code == 413
+
+
+async def test_a_program_comes_with_a_token(web: Site) -> None:
+    token, record = await web.people.add_token("ci", Role.OPERATOR, expires="1h", by="ann")
+    assert token not in repr(record)
+    async with web.browser(headers={"authorization": f"Bearer {token}"}) as ci:
+        assert (await ci.get("/api/me")).json()["name"] == "token:ci"
+        # No cookie speaks for it, so there is nothing to forge.
+        paused = await ci.post("/api/queues/cars:suppliers:book/pause", headers={"origin": EVIL})
+        assert paused.json() == {"changed": True}
+        assert SECRET not in ci.cookies
+        web.clock.advance("61m")
+        assert (await ci.get("/api/me")).status_code == 401
+    with_space, _ = await web.people.add_token("other", Role.VIEWER, by="ann")
+    for wrong in ("", "rlv_", f"{with_space}x", "rlv_" + "é" * 10, "x" * 10_000):
+        async with web.browser() as ci:
+            headers = {"authorization": f"Bearer {wrong}".encode()}
+            assert (await ci.get("/api/me", headers=headers)).status_code == 401
+    assert [each.name for each in await web.people.tokens()] == ["other"]
+
+
+async def test_no_token_or_password_is_in_the_store(web: Site) -> None:
+    """C20"""
+    token, _ = await web.people.add_token("ci", Role.OPERATOR, by="ann")
+    await web.people.add("ana", "a-canary-password", Role.VIEWER, by="ann")
+    session = await web.people.begin("ana", "a-canary-password")
+    await web.relevo.store.now()
+    kept = b"".join(
+        path.read_bytes() for path in web.path.parent.glob("relevo.db*") if path.is_file()
+    )
+    assert b"ana" in kept
+    for secret in (token, token[4:], session, "a-canary-password"):
+        assert secret.encode() not in kept
+
+
+async def test_a_panel_is_for_those_who_see_its_app(web: Site) -> None:
+    """C16"""
+    async with web.browser(Role.VIEWER, apps=("cars",)) as cars:
+        assert (await cars.get("/cars")).text == "panel of viewer-1"
+        menu = (await cars.get("/api/docs", headers=ACCEPT)).text
+        assert 'href="/cars"' in menu
+    async with web.browser(Role.ADMIN, apps=("hotel", "x")) as hotel:
+        assert (await hotel.get("/cars", headers=ACCEPT)).status_code == 404
+        assert 'href="/cars"' not in (await hotel.get("/api/docs", headers=ACCEPT)).text
