@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from relevo.api import jobs, standing
+from relevo.api import deliveries, jobs, standing
 from relevo.api.call import Call
 from relevo.api.openapi import document
 from relevo.api.words import SPANISH
@@ -24,7 +24,7 @@ from relevo.web import Room, Web, site
 if TYPE_CHECKING:
     from relevo.engine import Relevo
 
-CALLS: tuple[Call, ...] = (*jobs.CALLS, *standing.CALLS)
+CALLS: tuple[Call, ...] = (*jobs.CALLS, *deliveries.CALLS, *standing.CALLS)
 
 room = Room(Path(__file__).parent / "templates", SPANISH)
 

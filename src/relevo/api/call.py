@@ -7,7 +7,16 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_type_hints,
+)
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -22,6 +31,9 @@ from relevo.job import Job
 from relevo.store import Effect
 from relevo.web import visit_of
 from relevo.web.forms import kind_of, read_body
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
 
 T = TypeVar("T")
 
@@ -49,6 +61,7 @@ class Caller(NamedTuple):
 
     desk: Desk
     person: Person
+    relevo: Relevo
 
     def job(self, job: Job) -> Job:
         """The job as this person may see it."""
@@ -117,7 +130,7 @@ class Call:
             )
             raise NotAllowed(f"{name} may not do this: it needs the role {self.role}")
         ask = await self._read(request)
-        answer = await self.function(Caller(visit.desk, visit.person), ask)
+        answer = await self.function(Caller(visit.desk, visit.person, visit.web.relevo), ask)
         return Response(_encoded(answer), media_type="application/json")
 
     async def _read(self, request: Request) -> Asked:
