@@ -18,7 +18,7 @@ from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds, stamp
-from relevo.context import current
+from relevo.context import Context, current
 from relevo.desk import Desk
 from relevo.errors import DefinitionError, MisuseError, QueueClosed, StoreUnavailable
 from relevo.flow import Flow, Node, node_id
@@ -235,7 +235,34 @@ class Relevo:
 
         Inside `ctx.transaction()` the order joins that transaction by itself.
         """
-        job = self._job(command, command.__relevo__)
+        job = self.order(
+            command,
+            delay=delay,
+            at=at,
+            key=key,
+            priority=priority,
+            attempts=attempts,
+            backoff=backoff,
+            timeout=timeout,
+        )
+        [receipt] = await self._insert([job], tx)
+        return receipt
+
+    def order(
+        self,
+        command: Command,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        priority: Priority | None = None,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+        cause: Intake | None = None,
+    ) -> NewJob:
+        """The job that enqueue() would store; for who stores it with something else."""
+        job = self._job(command, command.__relevo__, cause=cause)
         if key is not None and not 0 < len(key) <= KEY_MAX:
             raise DefinitionError(f"a key has 1 to {KEY_MAX} characters, not {len(key)}")
         changes: dict[str, Any] = {}
@@ -255,10 +282,7 @@ class Relevo:
             changes["attempts"] = attempts_of(attempts, type(command).__name__)
         if backoff is not None or timeout is not None:
             changes["meta"] = msgspec.json.encode(_meta(backoff, timeout))
-        if changes:
-            job = msgspec.structs.replace(job, **changes)
-        [receipt] = await self._insert([job], tx)
-        return receipt
+        return msgspec.structs.replace(job, **changes) if changes else job
 
     async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
         """Order something under an id of the caller's: the same id again is the same job."""
@@ -327,8 +351,14 @@ class Relevo:
         is_new = any(receipt.is_new for receipt in receipts)
         return Started(id, ids, Verdict.NEW if is_new else Verdict.IN_PROGRESS)
 
-    def _job(self, message: Message, spec: Spec, bundle: str | None = None) -> NewJob:
-        cause = current.get()
+    def _job(
+        self,
+        message: Message,
+        spec: Spec,
+        bundle: str | None = None,
+        cause: Context | Intake | None = None,
+    ) -> NewJob:
+        cause = cause or current.get()
         # A delivery's jobs have ids of their own making, and are stored with it or not at all.
         intake = cause if isinstance(cause, Intake) else None
         return NewJob(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.gate import Gate
-from relevo.ingress.reply import Receive, Reply, Scope, Send, error, send_reply
+from relevo.ingress.reply import Receive, Reply, Scope, Send, error, reply, send_reply
 from relevo.ingress.spool import Spool, spool_path
 from relevo.settings import Settings
 from relevo.telemetry import log
@@ -27,9 +27,8 @@ NOT_READY = error(503, "not_ready", retry_after="1")
 
 
 def _small(status: int, body: bytes) -> Reply:
-    length = b"%d" % len(body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-    return Reply(status, [*headers, (b"cache-control", b"no-store")], body)
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    return reply(status, headers, body)
 
 
 class Front:
@@ -67,6 +66,10 @@ class Front:
             await self.gate.stop()
 
     # ASGI
+
+    def is_door(self, scope: Scope) -> bool:
+        """Whether a call is a provider's, which needs nothing around it."""
+        return self._is_started and self.gate.find(scope.get("path", "")) is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -113,11 +116,11 @@ class Front:
     async def _state(self, path: str) -> Reply:
         if path == "/ready":
             return _small(200, b'{"ok":true}')
-        asked_at, reply = self._health
+        asked_at, told = self._health
         if time.monotonic() - asked_at > HEALTH_SECONDS:
-            reply = await self._ask()
-            self._health = (time.monotonic(), reply)
-        return reply
+            told = await self._ask()
+            self._health = (time.monotonic(), told)
+        return told
 
     async def _ask(self) -> Reply:
         try:

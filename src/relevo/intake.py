@@ -8,7 +8,6 @@ a commit. The same path serves live calls, those that waited in a spool, and rep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -27,8 +26,6 @@ from relevo.store import Arrival, Keeping, Kept, Reception
 from relevo.webhook import KEPT, Answer, BodyError, Delivery, Headers
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from relevo.engine import Relevo
@@ -86,19 +83,38 @@ class Door:
             raise Reject(422, "invalid_key", f"the key is not a text of 1 to {KEY_MAX} characters")
         return key
 
-    def keep(self, delivery: Delivery, **more: Any) -> Kept:
+    def keep(
+        self,
+        delivery: Delivery,
+        key: str | None,
+        *,
+        generation: int = 0,
+        received_at: int = 0,
+        state: Keeping = Keeping.ACCEPTED,
+        reason: str = "",
+        answer: bytes = b"",
+        status: int = 200,
+        jobs: tuple[str, ...] = (),
+    ) -> Kept:
         """The delivery as it may be stored: listed headers, no secret in the query, the body."""
         pairs = [pair for pair in delivery.headers.pairs if pair[0] in self._listed]
         return Kept(
             id=delivery.id,
             source=self.source,
+            key=key,
+            generation=generation,
+            state=state,
+            reason=reason,
             method=delivery.method,
             path=delivery.path,
             query=delivery.shown_query(self.scheme.hides) if delivery.query else "",
             headers=msgspec.json.encode(pairs),
             body=delivery.body,
+            answer=answer,
+            status=status,
+            jobs=jobs,
             thread=delivery.id,
-            **more,
+            received_at=received_at,
         )
 
     def encoded(self, answer: Answer) -> bytes:
@@ -127,11 +143,34 @@ def answer_of(kept: Kept) -> Answer:
 class Intake:
     """One delivery, as the function behind its door sees it. What it orders is kept with it."""
 
-    __slots__ = ("_began", "_engine", "_origin", "delivery", "jobs", "tx")
+    __slots__ = (
+        "_began",
+        "_engine",
+        "_origin",
+        "delivery",
+        "generation",
+        "id",
+        "jobs",
+        "key",
+        "received_at",
+        "tx",
+    )
 
-    def __init__(self, engine: Relevo, door: Door, delivery: Delivery, key: str, generation: int):
+    def __init__(
+        self,
+        engine: Relevo,
+        door: Door,
+        delivery: Delivery,
+        generation: int = 0,
+        received_at: int = 0,
+    ) -> None:
+        key = door.key(delivery)
         self._engine = engine
         self.delivery = delivery
+        self.id = delivery.id
+        self.key = key
+        self.generation = generation
+        self.received_at = received_at
         self.jobs: list[NewJob] = []
         self.tx: AsyncSession | None = None
         self._origin = f"{door.source}\n{key if key.isascii() else ascii(key)}\n{generation}\n"
@@ -139,11 +178,6 @@ class Intake:
         # and must give its jobs the same ids; elsewhere ids that rise with time are kinder.
         is_atomic = engine.store.name in ("sqlite", "postgres")
         self._began = stamp(delivery.received_at) if is_atomic else 0
-
-    @property
-    def id(self) -> str:
-        """The delivery's id."""
-        return self.delivery.id
 
     @property
     def thread(self) -> str:
@@ -163,8 +197,9 @@ class Intake:
         priority: Priority | None = None,
     ) -> str:
         """Order something; it is stored with the delivery, or not at all. Gives the job's id."""
-        receipt = await self._engine.enqueue(command, delay=delay, key=key, priority=priority)
-        return receipt.id
+        job = self._engine.order(command, delay=delay, key=key, priority=priority, cause=self)
+        self.jobs.append(job)
+        return job.id
 
     async def publish(self, event: Event) -> list[str]:
         """Tell a fact to its listeners; their jobs are stored with the delivery."""
@@ -236,26 +271,23 @@ class Receiver:
         Reject: it is not acceptable. StoreUnavailable: nothing is promised. Anything else that is
         raised is a mistake in the function. A delivery that was here before answers as then.
         """
-        key = door.key(delivery)
-        more = {"key": key, "generation": generation, "received_at": received_at}
-        intake = Intake(self._engine, door, delivery, key, generation)
+        intake = Intake(self._engine, door, delivery, generation, received_at)
         if door.is_transactional:
-            return await self._take_within(door, intake, more)
+            return await self._take_within(door, intake)
         try:
             answer = await self._run(door, intake)
         except Exception:
             # Today's code, or today's rows, may refuse what was taken the first time.
-            if (known := await self._known(door, intake, more)) is not None:
+            if (known := await self._known(door, intake)) is not None:
                 return known
             raise
-        arrival = self._arrival(door, intake, answer, more)
+        arrival = _arrival(door, intake, answer)
         [reception] = await self._arrivals.add([arrival])
         return _taken(reception, answer, intake.jobs)
 
     async def rehearse(self, door: Door, delivery: Delivery, generation: int) -> Taken:
         """What take() would do, with nothing kept."""
-        key = door.key(delivery)
-        intake = Intake(self._engine, door, delivery, key, generation)
+        intake = Intake(self._engine, door, delivery, generation)
         answer = door.route.answer
         if door.is_transactional:
             try:
@@ -266,7 +298,7 @@ class Receiver:
                 pass
         else:
             answer = await self._run(door, intake)
-        kept = self._arrival(door, intake, answer, {"key": key, "generation": generation}).kept
+        kept = _arrival(door, intake, answer).kept
         return Taken(answer, kept, intake.jobs, is_new=True)
 
     async def keep_rejected(self, rejected: Sequence[Kept]) -> None:
@@ -275,35 +307,32 @@ class Receiver:
 
     async def _run(self, door: Door, intake: Intake) -> Answer:
         route = door.route
-        with _about(intake):
-            try:
-                match len(route.takes):
-                    case 0:
-                        answer = await route.function(intake.delivery)
-                    case 1:
-                        answer = await route.function(intake.delivery, intake)
-                    case _:
-                        answer = await route.function(intake.delivery, intake, intake.tx)
-            except BodyError as error:
-                raise Reject(400, error.code, str(error)) from error
-            except PayloadError as error:
-                raise Reject(422, "payload_refused", str(error)) from error
-            except msgspec.ValidationError as error:
-                raise Reject(422, "invalid_body", str(error)) from error
+        given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]
+        token = current.set(intake)
+        try:
+            answer = await route.function(*given)
+        except BodyError as error:
+            raise Reject(400, error.code, str(error)) from error
+        except PayloadError as error:
+            raise Reject(422, "payload_refused", str(error)) from error
+        except msgspec.ValidationError as error:
+            raise Reject(422, "invalid_body", str(error)) from error
+        finally:
+            current.reset(token)
         if answer is None:
             return route.answer
         if answer.status >= 400:
             raise Reject.giving(answer)
         return cast("Answer", answer)
 
-    async def _take_within(self, door: Door, intake: Intake, more: dict[str, Any]) -> Taken:
-        if (known := await self._known(door, intake, more)) is not None:
+    async def _take_within(self, door: Door, intake: Intake) -> Taken:
+        if (known := await self._known(door, intake)) is not None:
             return known
         try:
             async with self._engine.transaction() as intake.tx:
                 answer = await self._run(door, intake)
                 await intake.tx.flush()
-                reception = await self._receive_within(door, intake, answer, more)
+                reception = await self._receive_within(door, intake, answer)
                 if reception.verdict is not Verdict.NEW:
                     raise _Known(reception)
         except _Known as known:
@@ -314,44 +343,35 @@ class Receiver:
             raise
         return _taken(reception, answer, intake.jobs)
 
-    async def _receive_within(
-        self, door: Door, intake: Intake, answer: Answer, more: dict[str, Any]
-    ) -> Reception:
+    async def _receive_within(self, door: Door, intake: Intake, answer: Answer) -> Reception:
         store = self._engine.store
         queues = sorted({job.queue for job in intake.jobs})
         connection = await driver(intake.tx, lambda: store.committed(queues))
-        return await store.receive_within(connection, self._arrival(door, intake, answer, more))
+        return await store.receive_within(connection, _arrival(door, intake, answer))
 
-    async def _known(self, door: Door, intake: Intake, more: dict[str, Any]) -> Taken | None:
+    async def _known(self, door: Door, intake: Intake) -> Taken | None:
         """The delivery as it was taken before, its repetition counted; None: it is new."""
-        if more["generation"]:
+        if intake.generation:
             return None
-        [kept] = await self._engine.store.delivered(door.source, [more["key"]])
+        [kept] = await self._engine.store.delivered(door.source, [intake.key])
         if kept is None:
             return None
-        bare = Arrival(door.keep(intake.delivery, **more))
+        bare = Arrival(door.keep(intake.delivery, intake.key))
         [reception] = await self._arrivals.add([bare])
         return _taken(reception, door.route.answer, ())
 
-    def _arrival(self, door: Door, intake: Intake, answer: Answer, more: dict[str, Any]) -> Arrival:
-        kept = door.keep(
-            intake.delivery,
-            answer=door.encoded(answer),
-            status=answer.status,
-            jobs=tuple([job.id for job in intake.jobs]),
-            state=Keeping.ACCEPTED,
-            **more,
-        )
-        return Arrival(kept, tuple(intake.jobs))
 
-
-@contextmanager
-def _about(intake: Intake) -> Generator[None]:
-    token = current.set(intake)
-    try:
-        yield
-    finally:
-        current.reset(token)
+def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
+    kept = door.keep(
+        intake.delivery,
+        intake.key,
+        generation=intake.generation,
+        received_at=intake.received_at,
+        answer=door.encoded(answer),
+        status=answer.status,
+        jobs=tuple([job.id for job in intake.jobs]),
+    )
+    return Arrival(kept, tuple(intake.jobs))
 
 
 def _taken(reception: Reception, answer: Answer, jobs: Sequence[NewJob]) -> Taken:

@@ -135,6 +135,15 @@ class Headers(Pairs):
             ]
         )
 
+    @classmethod
+    def from_asgi(cls, pairs: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """Those of an ASGI scope, whose names are in lower case already."""
+        made = cls.__new__(cls)
+        made._pairs = tuple(
+            [(str(name, "latin-1"), str(value, "latin-1")) for name, value in pairs]
+        )
+        return made
+
     def _one(self, name: str, values: list[str]) -> str:
         return ", ".join(values)
 

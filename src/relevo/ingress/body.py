@@ -17,8 +17,8 @@ class Gone(Exception):
     """The caller hung up; nobody waits for an answer."""
 
 
-def check_head(route: Webhook, scope: Scope) -> tuple[int | None, bool]:
-    """Refuse what need not be read: size, type, encoding. Gives the length told and is-gzip."""
+def check_head(route: Webhook, scope: Scope) -> bool:
+    """Refuse what need not be read: size, type, encoding. Answers whether it is gzipped."""
     length: int | None = None
     is_chunked = is_gzip = False
     media: bytes | None = None
@@ -38,13 +38,13 @@ def check_head(route: Webhook, scope: Scope) -> tuple[int | None, bool]:
     if scope["method"] == "GET":
         if length or is_chunked:
             raise Refused(error(400, "unexpected_body", close=True))
-        return 0, False
+        return False
     if length is None and not is_chunked and scope.get("http_version", "1.1") < "2":
         raise Refused(error(411, "length_required", close=True))
     if length is not None and length > route.limit:
         raise Refused(error(413, "too_large", close=True))
     check_type(route.content_types, media or b"")
-    return length, is_gzip
+    return is_gzip
 
 
 def _length(value: bytes) -> int:

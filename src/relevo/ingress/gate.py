@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from typing import TYPE_CHECKING
 
 from relevo.clock import stamp
 from relevo.errors import QueueClosed, StoreUnavailable
 from relevo.ingress.body import BODY_SECONDS, Gone, check_head, read_body, unpacked
 from relevo.ingress.refusals import Refusals
-from relevo.ingress.reply import Receive, Refused, Reply, Scope, Send, error, reply_of, send_reply
+from relevo.ingress.reply import (
+    DIRECT,
+    Receive,
+    Refused,
+    Reply,
+    Scope,
+    Send,
+    error,
+    reply_of,
+    send_refusal,
+    send_reply,
+)
 from relevo.ingress.spool import Spool
 from relevo.intake import Door, Reject, Taken
-from relevo.signatures import InvalidSignature
+from relevo.signatures import InvalidSignature, Nonce
 from relevo.store import Note
 from relevo.telemetry import log
 from relevo.webhook import FIELDS, BodyError, Delivery, Headers
@@ -33,6 +45,7 @@ FLIGHT_BYTES = 64 * 1_048_576
 """Bytes of bodies held at once."""
 
 FUNCTION_SECONDS = 30.0
+LOOK_SECONDS = 1.0
 AWAY = 5.0  # seconds for which a store that did not answer is not asked again
 
 BUSY = error(503, "busy", retry_after="1")
@@ -42,6 +55,30 @@ INTERNAL = error(500, "internal")
 LATE = error(408, "too_slow", close=True)
 
 
+class Flight:
+    """One call under way."""
+
+    __slots__ = ("_task", "deadline", "held", "is_late", "is_read")
+
+    def __init__(self, task: asyncio.Task[None] | None, deadline: float) -> None:
+        self._task = task
+        self.deadline = deadline
+        self.held = 0
+        self.is_read = False
+        self.is_late = False
+
+    def stop(self) -> None:
+        """It took too long."""
+        if self._task is not None and not self.is_late:
+            self.is_late = True
+            self._task.cancel()
+
+    def calm(self) -> None:
+        """The stop was ours, and is over."""
+        if self._task is not None:
+            self._task.uncancel()
+
+
 class Gate:
     """The doors of an engine's apps."""
 
@@ -49,7 +86,8 @@ class Gate:
         self._engine = engine
         self._receiver = engine.receiver
         self._replies: dict[str, Reply] = {}
-        self._flying = 0
+        self._flights: set[Flight] = set()
+        self._looking: asyncio.TimerHandle | None = None
         self._held = 0
         self._away_until = 0.0
         self.spool = spool
@@ -77,22 +115,57 @@ class Gate:
         self, door: Door, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Take one call."""
-        if self._flying >= FLIGHTS or self._held > FLIGHT_BYTES:
+        if len(self._flights) >= FLIGHTS or self._held > FLIGHT_BYTES:
             self._engine.telemetry.counts["delivery_busy"] += 1
             await send_reply(send, BUSY)
             return
-        self._flying += 1
+        flight = Flight(asyncio.current_task(), time.monotonic() + BODY_SECONDS)
+        self._begin(flight)
         try:
-            reply = await self._reply(door, path, scope, receive)
+            reply = await self._reply(door, path, scope, receive, flight)
         except Refused as refused:
             reply = refused.reply
         except Gone:
             return
+        except asyncio.CancelledError:
+            if not flight.is_late:
+                raise
+            flight.calm()
+            reply = self._too_late(door, flight)
         finally:
-            self._flying -= 1
-        await send_reply(send, reply)
+            self._flights.discard(flight)
+            self._held -= flight.held
+        direct = scope.get(DIRECT)
+        if not flight.is_read and (b"connection", b"close") in reply.headers:
+            await send_refusal(receive, send, reply)
+        elif direct is None or not direct[0].answer(direct[1], reply):
+            await send_reply(send, reply)
 
-    async def _reply(self, door: Door, path: str, scope: Scope, receive: Receive) -> Reply:
+    def _begin(self, flight: Flight) -> None:
+        self._flights.add(flight)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """One look a second for all calls costs less than a timer for each."""
+        self._looking = None
+        now = time.monotonic()
+        for flight in self._flights:
+            if now > flight.deadline:
+                flight.stop()
+        if self._flights:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(LOOK_SECONDS, self._look)
+
+    def _too_late(self, door: Door, flight: Flight) -> Reply:
+        if not flight.is_read:
+            return LATE
+        log.error("a webhook's function took too long", extra={"door": door.source})
+        return AWAY_REPLY
+
+    async def _reply(
+        self, door: Door, path: str, scope: Scope, receive: Receive, flight: Flight
+    ) -> Reply:
         route = door.route
         method: str = scope["method"]
         if method not in route.methods:
@@ -100,26 +173,15 @@ class Gate:
                 return self._challenge(door, path, scope)
             allowed = [*route.methods, *(["GET"] if route.challenge else [])]
             raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
-        _, is_gzip = check_head(route, scope)
-        is_read = False
-        held = 0
-        try:
-            async with asyncio.timeout(BODY_SECONDS) as limit:
-                body = await read_body(receive, route.limit)
-                is_read = True
-                held = len(body)
-                self._held += held
-                limit.reschedule(asyncio.get_running_loop().time() + FUNCTION_SECONDS)
-                if is_gzip:
-                    body = unpacked(body, route.limit)
-                return await self._take(door, self._delivery(path, scope, body), scope)
-        except TimeoutError as late:
-            if not is_read:
-                return LATE
-            log.error("a webhook's function took too long", extra={"door": door.source})
-            raise Refused(AWAY_REPLY) from late
-        finally:
-            self._held -= held
+        is_gzip = check_head(route, scope)
+        body = await read_body(receive, route.limit)
+        flight.is_read = True
+        flight.held = len(body)
+        self._held += flight.held
+        flight.deadline = time.monotonic() + FUNCTION_SECONDS
+        if is_gzip:
+            body = unpacked(body, route.limit)
+        return await self._take(door, self._delivery(path, scope, body), scope)
 
     def _delivery(self, path: str, scope: Scope, body: bytes) -> Delivery:
         query: bytes = scope["query_string"]
@@ -129,7 +191,7 @@ class Gate:
             path=path,
             method=scope["method"],
             query=query.decode("latin-1"),
-            headers=Headers(scope["headers"]),
+            headers=Headers.from_asgi(scope["headers"]),
             body=body,
             received_at=self._engine.clock.now(),
         )
@@ -152,11 +214,11 @@ class Gate:
             door.scheme.check(delivery, delivery.received_at)
         except InvalidSignature as failure:
             return self.refusals.forged(door, delivery, failure, scope.get("client"))
-        loop = asyncio.get_running_loop()
         try:
-            if self.spool is not None and loop.time() < self._away_until:
+            if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
                 return await self._spool(door, delivery)
-            if not await self._is_first(door, delivery):
+            nonce = door.scheme.nonce(delivery)
+            if nonce is not None and not await self._is_first(door, delivery, nonce):
                 return error(401, door.scheme.code)
             taken = await self._receiver.take(door, delivery)
         except Reject as rejected:
@@ -165,7 +227,7 @@ class Gate:
         except QueueClosed:
             return CLOSED
         except StoreUnavailable as trouble:
-            self._away_until = loop.time() + AWAY
+            self._away_until = time.monotonic() + AWAY
             self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
             return await self._spool(door, delivery)
         except Exception as mistake:  # noqa: BLE001 - a function may raise anything; nothing is kept
@@ -184,11 +246,8 @@ class Gate:
             return self._replies[door.source]
         return reply_of(taken.answer)
 
-    async def _is_first(self, door: Door, delivery: Delivery) -> bool:
-        """Whether the scheme's nonce is new, where it has one; or else the delivery is known."""
-        nonce = door.scheme.nonce(delivery)
-        if nonce is None:
-            return True
+    async def _is_first(self, door: Door, delivery: Delivery, nonce: Nonce) -> bool:
+        """Whether the scheme's nonce is new; if not, the delivery must be one we know."""
         store = self._engine.store
         name = hashlib.blake2b(f"{door.source}\n{nonce.value}".encode(), digest_size=16).hexdigest()
         ttl = max(1, stamp(nonce.until) - stamp(delivery.received_at))
@@ -203,10 +262,8 @@ class Gate:
         if self.spool is None:
             return AWAY_REPLY
         try:
-            kept = door.keep(
-                delivery, key=door.key(delivery), received_at=stamp(delivery.received_at)
-            )
-            await self.spool.keep(kept)
+            now = stamp(delivery.received_at)
+            await self.spool.keep(door.keep(delivery, door.key(delivery), received_at=now))
         except Reject as rejected:
             return reply_of(rejected.answer)
         except StoreUnavailable as trouble:

@@ -114,7 +114,7 @@ class Refusals:
 
     async def _store(self, door: Door, delivery: Delivery, why: str, status: int) -> None:
         kept: Kept = door.keep(
-            delivery, key=None, state=Keeping.REJECTED, reason=why[:REASON_MAX], status=status
+            delivery, None, state=Keeping.REJECTED, reason=why[:REASON_MAX], status=status
         )
         kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
         await self._engine.receiver.keep_rejected([kept])

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from relevo.errors import SettingsError
-from relevo.ingress.reply import Reply, error
+from relevo.ingress.reply import DIRECT, Receive, Reply, Scope, Send, error
 from relevo.telemetry import log
 
 HEAD_BYTES = 65_536
@@ -90,11 +96,13 @@ class Guarded(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        version = self.parser.get_http_version()
+        parser: Any = self.parser
+        version = parser.get_http_version()
         if version != "1.1" and (version != "1.0" or self._is_chunked()):
             raise _Excess
         super().on_headers_complete()
         self._is_heading = False
+        cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
 
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.headers)
@@ -109,11 +117,22 @@ class Guarded(HttpToolsProtocol):
         self.refuse(NO_METHOD if is_method and not self.url else self._refusal)
 
     def refuse(self, reply: Reply) -> None:
-        head = [STATUS_LINE[reply.status]]
-        for name, value in (*self.server_state.default_headers, *reply.headers):
-            head += [name, b": ", value, b"\r\n"]
-        self.transport.write(b"".join([*head, b"\r\n", reply.body]))
+        self._write(reply)
         self.transport.close()
+
+    def answer(self, cycle: RequestResponseCycle, reply: Reply) -> bool:
+        """Send a whole reply at once; False if it must go the long way, message by message."""
+        if cycle.disconnected or cycle.more_body or not cycle.keep_alive or self.flow.write_paused:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        self._write(reply)
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
+
+    def _write(self, reply: Reply) -> None:
+        date = [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
+        self.transport.write(b"".join([STATUS_LINE[reply.status], *date, reply.wire]))
 
     def look(self, now: float) -> None:
         """Hang up on whoever takes too long to say what they want."""
@@ -161,6 +180,18 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
+def _entered(app: Any) -> Any:
+    """The application behind a proxy that we trust; providers' calls need no such look."""
+    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    proxied: Any = ProxyHeadersMiddleware(app, trusted_hosts=trusted)
+    is_door: Any = getattr(app, "is_door", None)
+
+    def entered(scope: Scope, receive: Receive, send: Send) -> Any:
+        return (app if is_door and is_door(scope) else proxied)(scope, receive, send)
+
+    return entered
+
+
 @asynccontextmanager
 async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> AsyncGenerator[str]:
     """Serve an ASGI application while the block runs; gives its address.
@@ -171,7 +202,9 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
     errors.handlers, errors.propagate = log.handlers, not log.handlers
     errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
     config = uvicorn.Config(
-        app,
+        _entered(app),
+        interface="asgi3",
+        proxy_headers=False,
         http=Guarded,
         loop="none",
         ws="none",
