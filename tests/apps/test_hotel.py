@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from relevo import Relevo
-from relevo.apps.hotel import app, names, webhooks
+from relevo import Poll, Relevo, State
+from relevo.apps.hotel import app, webhooks
+from relevo.apps.hotel.bot import ChannelBot
 from relevo.apps.hotel.hotel import Hotel
 from relevo.simulators import World
-from relevo.simulators.beds24 import beds24, query_of, secret_of, version2
+from relevo.simulators.beds24 import query_of
 from relevo.simulators.channel import channel
-from relevo.testing import ManualClock, deliver, drain, until
+from relevo.testing import ManualClock, deliver, drain
 
 DOOR = webhooks.PATH
+QUEUES = sorted(
+    {binding.spec.queue for binding in (*app.workers, *app.listeners)}
+)  # all but the bots themselves, whose turns a test takes by hand
 
 
 @pytest.fixture
@@ -58,6 +60,27 @@ def entry(number: int | str, **payload: Any) -> bytes:
             "receivedAt": "2026-01-01T10:00:01Z",
         }
     ).encode()
+
+
+async def rest(relevo: Relevo) -> None:
+    """Work on everything but the bots, whose turns a test takes by hand, until it is done."""
+
+    async def is_done() -> bool:
+        tallies = [each for each in await relevo.store.tally() if each.queue in QUEUES]
+        states = (State.READY, State.RUNNING)
+        return not any(each.counts.get(state) for each in tallies for state in states)
+
+    await drain(relevo, until=is_done, queues=QUEUES)
+
+
+async def turn(relevo: Relevo, hotel: str = "hotel999", failures: int = 0) -> Poll:
+    """One turn of a hotel's bot, and all that comes of it."""
+    poll = Poll(f"hotel:{hotel}", {"hotel_id": hotel}, failures=failures)
+    try:
+        await ChannelBot(relevo.use(Hotel), hotel).poll(poll)
+    finally:
+        await rest(relevo)
+    return poll
 
 
 async def get(

@@ -1,10 +1,231 @@
-"""The panel: what a receptionist and an operator see."""
+"""The panel: conversations with a box to answer in, reservations, events, bots, dead lists."""
 
 from __future__ import annotations
 
-from relevo import Relevo
-from relevo.web import site
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from relevo import NotFoundError, PayloadError, Relevo, StoreError
+from relevo.apps.hotel.board import Pulse
+from relevo.apps.hotel.hotel import Hotel
+from relevo.apps.hotel.queues import ReplyToGuest
+from relevo.apps.hotel.reading import CONTENT_MAX
+from relevo.apps.hotel.words import SPANISH
+from relevo.bridges.redis_list import NotAList
+from relevo.ids import new_id, parse_id
+from relevo.store import Audit
+from relevo.web import Room, form, go, needs, site
+
+room = Room(Path(__file__).parent / "templates", SPANISH)
+
+DEAD = 50
+SHOWN = 2_000  # characters of a dead entry
 
 
-def build(relevo: Relevo):  # placeholder until the pages below exist
-    return site([])
+class Bot(NamedTuple):
+    """One hotel's bot as people see it."""
+
+    hotel: str
+    pulse: Pulse
+    is_enabled: bool
+    waiting: int
+    processing: int
+    dead: int
+    problem: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.problem:
+            return "failed"
+        if self.pulse.value is None:
+            return "silent"
+        return "alive" if self.is_enabled else "paused"
+
+
+async def bots(hotel: Hotel) -> list[Bot]:
+    """Every bot: alive or silent, and what waits for it."""
+    found: list[Bot] = []
+    for id in hotel.settings.hotels:
+        try:
+            pulse = await hotel.board.pulse(id)
+            is_on = await hotel.board.is_enabled(id, hotel.settings.is_enabled)
+            found.append(Bot(id, pulse, is_on, *await hotel.board.queue(id).lengths()))
+        except (StoreError, NotAList) as error:
+            found.append(Bot(id, Pulse(None, None), True, 0, 0, 0, str(error)))
+    return found
+
+
+class Panel:
+    """The pages; one for each question."""
+
+    def __init__(self, relevo: Relevo) -> None:
+        self._relevo = relevo
+
+    @property
+    def hotel(self) -> Hotel:
+        return self._relevo.use(Hotel)
+
+    def routes(self) -> list[Route]:
+        talk = "/hotel/conversations/{hotel}/{id:path}"
+        return [
+            Route("/hotel", self.overview),
+            Route("/hotel/reservations", self.reservations),
+            Route("/hotel/events", self.events),
+            Route("/hotel/conversations", self.conversations),
+            Route(talk, self.conversation),
+            Route("/hotel/dead/{hotel}", self.dead),
+            Route("/hotel/reply", needs("operator")(self.reply), methods=["POST"]),
+            Route("/hotel/mode", needs("operator")(self.mode), methods=["POST"]),
+            Route("/hotel/bots", needs("operator")(self.enable), methods=["POST"]),
+            Route("/hotel/dead", needs("operator")(self.resolve), methods=["POST"]),
+        ]
+
+    # looking
+
+    async def overview(self, request: Request) -> Response:
+        records = self.hotel.records
+        kinds = ("reservations", "cm_events", "conversations", "messages", "guests")
+        return self._page(
+            request,
+            "overview.html",
+            bots=await bots(self.hotel),
+            counts={kind: await records.count(kind) for kind in kinds},
+            conversations=await records.conversations(self._wanted(request), 10),
+        )
+
+    async def reservations(self, request: Request) -> Response:
+        rows = await self.hotel.records.reservations(self._wanted(request), 100)
+        return self._page(request, "reservations.html", rows=rows)
+
+    async def events(self, request: Request) -> Response:
+        rows = await self.hotel.records.events(self._wanted(request), 100)
+        return self._page(request, "events.html", rows=rows)
+
+    async def conversations(self, request: Request) -> Response:
+        rows = await self.hotel.records.conversations(self._wanted(request), 100)
+        return self._page(request, "conversations.html", rows=rows)
+
+    async def conversation(self, request: Request) -> Response:
+        hotel, id = self._ours(request.path_params["hotel"]), request.path_params["id"]
+        talk = await self.hotel.records.conversation(hotel, id)
+        if talk is None:
+            raise NotFoundError("There is no such conversation.")
+        messages = await self.hotel.records.messages(hotel, id)
+        can_answer = self.hotel.way(hotel, talk.via) is not None
+        return self._page(
+            request,
+            "conversation.html",
+            talk=talk,
+            messages=messages,
+            can_answer=can_answer,
+            token=new_id(),
+            is_list=False,
+        )
+
+    async def dead(self, request: Request) -> Response:
+        hotel = self._ours(request.path_params["hotel"])
+        buried = await self.hotel.board.queue(hotel).buried(DEAD)
+        shown = [(each, each.entry[:SHOWN].decode("utf-8", "replace")) for each in buried]
+        return self._page(request, "dead.html", buried=shown, dead_of=hotel, is_list=False)
+
+    # doing
+
+    async def reply(self, request: Request) -> Response:
+        """Answer a guest by hand; the form's token makes a double click one answer."""
+        filled = await form(request)
+        hotel, id = self._ours(filled["hotel"]), filled["conversation"]
+        text, token = filled["text"].strip(), parse_id(filled["token"])
+        talk = await self.hotel.records.conversation(hotel, id)
+        via = None if talk is None else self.hotel.way(hotel, talk.via)
+        if talk is None or via is None:
+            raise NotFoundError("There is no such conversation, or no way to answer in it.")
+        if not 0 < len(text) <= CONTENT_MAX or token is None:
+            raise PayloadError(f"An answer has 1 to {CONTENT_MAX:,} characters.")
+        person = request.state.person.name
+        order = ReplyToGuest(
+            hotel_id=hotel,
+            conversation_id=id,
+            reference=f"panel:{hotel}:{token}",
+            content=text,
+            via=via,
+            booking_id=talk.booking_id,
+            author=person,
+            asked_at=talk.last_at,
+        )
+        receipt = await self._relevo.enqueue(order)
+        if receipt.is_new:
+            await self._write_down(request, "guest answered", receipt.id, f"{hotel}:{id}")
+        return self._back(request, self._place(hotel, id), "The answer is on its way.")
+
+    async def mode(self, request: Request) -> Response:
+        filled = await form(request)
+        hotel, id, mode = self._ours(filled["hotel"]), filled["conversation"], filled["mode"]
+        if mode not in ("manual", "automatic"):
+            raise PayloadError("A conversation is answered in manual or automatic mode.")
+        if not await self.hotel.records.set_mode(hotel, id, mode):
+            raise NotFoundError("There is no such conversation.")
+        await self._write_down(request, "mode set", f"{hotel}:{id}", mode)
+        return self._back(request, self._place(hotel, id), "Saved.")
+
+    async def enable(self, request: Request) -> Response:
+        filled = await form(request)
+        hotel, is_on = self._ours(filled["hotel"]), filled["enabled"] == "1"
+        if filled["enabled"] not in ("0", "1"):
+            raise PayloadError("A bot is enabled (1) or paused (0).")
+        await self.hotel.board.enable(hotel, is_on)
+        verb = "bot enabled" if is_on else "bot paused"
+        await self._write_down(request, verb, hotel, "")
+        return self._back(request, "/hotel", "Saved.")
+
+    async def resolve(self, request: Request) -> Response:
+        """Send a dead entry back, or throw it away."""
+        filled = await form(request)
+        hotel, id, what = self._ours(filled["hotel"]), filled["id"], filled["what"]
+        queue = self.hotel.board.queue(hotel)
+        is_done = await (queue.revive(id) if what == "retry" else queue.discard(id))
+        if not is_done:
+            raise NotFoundError("There is no such entry any more.")
+        verb = "entry sent back" if what == "retry" else "entry discarded"
+        await self._write_down(request, verb, id, hotel)
+        return self._back(request, f"/hotel/dead/{hotel}", "Done.")
+
+    # what they share
+
+    def _page(self, request: Request, template: str, **more: Any) -> Response:
+        hotels = self.hotel.settings.hotels
+        wanted = self._wanted(request)
+        values: dict[str, Any] = {"is_list": True, "place": self._place, **more}
+        return room.page(request, template, hotels=hotels, wanted=wanted, **values)
+
+    def _wanted(self, request: Request) -> str | None:
+        """The one hotel that is asked for, if it is one of ours."""
+        asked = request.query_params.get("hotel", "")
+        return asked if asked in self.hotel.settings.hotels else None
+
+    def _ours(self, hotel: str) -> str:
+        if hotel not in self.hotel.settings.hotels:
+            raise NotFoundError("There is no such hotel.")
+        return hotel
+
+    @staticmethod
+    def _place(hotel: str, id: str) -> str:
+        return f"/hotel/conversations/{hotel}/{quote(id, safe='')}"
+
+    async def _write_down(self, request: Request, verb: str, target: str, note: str) -> None:
+        who = request.state.person.name
+        await self._relevo.store.audit([Audit(who=who, verb=verb, target=target, note=note)])
+
+    @staticmethod
+    def _back(request: Request, path: str, said: str) -> Response:
+        return go(request, path, said=room.words(request)(said))
+
+
+def build(relevo: Relevo) -> ASGIApp:
+    """An ASGI app for /hotel."""
+    return site(Panel(relevo).routes())
