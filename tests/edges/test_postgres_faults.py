@@ -371,6 +371,29 @@ async def test_a_forgotten_transaction_blocks_only_its_own_key(server: PostgresS
         await other.close()
 
 
+async def test_who_waits_for_a_retry_does_not_retry_again(server: PostgresServer) -> None:
+    """F38: the time is read under the lock, or what was made ready meanwhile would seem future."""
+    async with opened(server.url) as store:
+        id = await add(store)
+        await end(store, await take_one(store), State.DEAD)
+        first = await asyncpg.connect(server.url)
+        async with first.transaction():
+            await first.execute(store._sql("select from relevo.ended for update"))
+            second = asyncio.create_task(store.retry([id], By("ann")))
+            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+
+            async def is_waiting() -> bool:
+                return await first.fetchval(waiting) > 0
+
+            await eventually(is_waiting, 5)
+            call = store._sql("select relevo.retry_jobs(0, array[$1::uuid], 'bob', '', 0)")
+            assert len(await first.fetchval(call, id)) == 1
+        await first.close()
+
+        assert await second == [False]
+        assert [row.who for row in (await store.audits(target=id))[0]] == ["bob"]
+
+
 async def test_too_many_connections_are_waited_for_and_none_leaks(server: PostgresServer) -> None:
     """F16"""
     async with opened(server.url) as store:

@@ -28,7 +28,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-    _now constant bigint := relevo.moment(_skew);
+    _now bigint;
     _dues bigint[];
     _live uuid[];
     _back uuid[];
@@ -36,6 +36,11 @@ declare
     _ends text[];
     _parents uuid[];
 begin
+    perform from relevo.ended where id = any (_ids) order by id for update;
+    perform from relevo.jobs where id = any (_ids) order by id for update;
+    -- Who waited for the lock reads the time anew, or what another has just made ready would seem
+    -- to lie in the future, and be retried twice.
+    _now := floor(extract(epoch from clock_timestamp()) * 1000)::bigint + _skew;
     select array_agg(id), array_agg(_now + _spread * (place - 1) / cardinality(_ids))
     into _ids, _dues
     from (
@@ -44,8 +49,6 @@ begin
         group by id
         order by id
     ) as named;
-    perform from relevo.ended where id = any (_ids) order by id for update;
-    perform from relevo.jobs where id = any (_ids) order by id for update;
 
     with again as (
         update relevo.jobs as j
