@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: setup check test bench demo soak lock format clean
+.PHONY: setup check test bench demo soak docs lock format clean
 
 setup: .venv/ready
 
@@ -37,6 +37,9 @@ bench: setup
 
 demo: setup
 	$(BIN)/relevo demo
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev \

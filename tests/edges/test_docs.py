@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.edges.reference import pages
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     page
@@ -55,3 +57,8 @@ def test_the_quickstart_is_short() -> None:
     quickstart = next(body for kind, body in _FENCE.findall((ROOT / "README.md").read_text()))
     code = [line for line in quickstart.splitlines() if line.strip()]
     assert len(code) <= 20
+
+
+@pytest.mark.parametrize("path", sorted(pages()), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_written_from_the_source_is_up_to_date(path: Path) -> None:
+    assert path.read_text() == pages()[path], "run `python -m tests.edges.reference`"

@@ -1,0 +1,103 @@
+"""Pages that are written from the source: `python -m tests.edges.reference` writes them anew."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import relevo
+from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
+from relevo.settings import describe
+
+ROOT = Path(__file__).parents[2]
+
+
+def pages() -> dict[Path, str]:
+    """Every page, by its path."""
+    return {
+        ROOT / "docs/reference/settings.md": _settings(),
+        ROOT / "docs/reference/cli.md": _cli(),
+        ROOT / "docs/reference/api.md": _api(),
+        ROOT / "deploy/env.example": _env(),
+    }
+
+
+def _settings() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "Read from the environment once, at the start; a name that is none, or a value that cannot",
+        "be, stops it with every problem named at once.",
+        "",
+        "| variable | default | is |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{row.variable}` | {f'`{row.default}`' if row.default else '–'} | {row.meaning} |"
+        for row in describe()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _env() -> str:
+    lines = ["# Settings of relevo; the apps' own are on their pages under docs/systems.", ""]
+    for row in describe():
+        lines += [f"# {row.meaning}", f"#{row.variable}={row.default}", ""]
+    return "\n".join(lines)
+
+
+def _cli() -> str:
+    lines = [
+        "# Command line",
+        "",
+        "Every verb takes `--store`, `--database` and `--json`, before or after its name. Exit",
+        "codes: 0 it worked, 1 a problem was found or nothing matched, 2 the call is wrong, 3 the",
+        "store does not answer, 130 interrupted.",
+        "",
+        "| command | does |",
+        "| --- | --- |",
+    ]
+    return "\n".join([*lines, *_verbs(_program(), "relevo")]) + "\n"
+
+
+def _verbs(command: Any, path: str) -> list[str]:
+    lines: list[str] = []
+    for name, each in sorted(command.commands.items()):
+        if getattr(each, "commands", None):
+            lines += _verbs(each, f"{path} {name}")
+            continue
+        arguments = [
+            each_.human_readable_name if hasattr(each_, "human_readable_name") else each_.name
+            for each_ in each.params
+            if each_.param_type_name == "argument"
+        ]
+        first = (each.help or "").strip().split("\n\n")[0].replace("\n", " ").strip()
+        call = " ".join([path, name, *map(str, arguments)]).replace("|", r"\|")
+        lines.append(f"| `{call}` | {first} |")
+    return lines
+
+
+def _api() -> str:
+    lines = [
+        "# Python API",
+        "",
+        "What `from relevo import …` gives. Signature schemes are in `relevo.signatures`, the",
+        "friends of a test in `relevo.testing`.",
+        "",
+        "| name | is |",
+        "| --- | --- |",
+    ]
+    for name in relevo.__all__:
+        found: Any = getattr(relevo, name)
+        is_ours = inspect.isclass(found) or inspect.isfunction(found)
+        doc = inspect.getdoc(found) if is_ours else None
+        first = (doc or "").split("\n\n")[0].replace("\n", " ")
+        lines.append(f"| `{name}` | {first.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
