@@ -383,7 +383,7 @@ async def test_who_waits_for_a_retry_does_not_retry_again(server: PostgresServer
             waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
 
             async def is_waiting() -> bool:
-                return await first.fetchval(waiting) > 0
+                return int(server.sql(waiting)) > 0
 
             await eventually(is_waiting, 5)
             call = store._sql("select relevo.retry_jobs(0, array[$1::uuid], 'bob', '', 0)")
