@@ -35,6 +35,7 @@ def environment(base: str) -> dict[str, str]:
         "CM_SOAP_USERNAME": USERNAME,
         "CM_SOAP_PASSWORD": PASSWORD,
         "CM_DEFAULT_MODE": "automatic",
+        "CM_POLLING_INTERVAL": "1s",
     }
 
 

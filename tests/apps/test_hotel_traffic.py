@@ -1,0 +1,97 @@
+"""Three hotels, three ways in, all at once: each message kept once, each guest answered once."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from relevo import Relevo
+from relevo.apps.hotel import app
+from relevo.apps.hotel.hotel import Hotel
+from relevo.apps.hotel.records.sql import messages
+from relevo.ingress.server import serving
+from relevo.simulators import World
+from relevo.simulators.channel import channel
+from relevo.simulators.traffic.hotel import Sent, run
+from relevo.testing import until, working
+from tests.servers.redis import RedisServer
+
+
+@asynccontextmanager
+async def door(relevo: Relevo) -> AsyncGenerator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        async with serving(relevo.asgi(), listener) as address:
+            yield address
+
+
+def answers(world: World) -> int:
+    return world.ledger.count("channel", "reply") + world.ledger.count("beds24", "send")
+
+
+async def check(relevo: Relevo, world: World, sent: Sent) -> None:
+    """Nothing lost, nothing doubled, nothing left."""
+    hotel = relevo.use(Hotel)
+    async with relevo.transaction() as tx:
+        kept = (await tx.execute(select(messages.c.id, messages.c.direction))).all()
+    assert {id for id, direction in kept if direction == "guest"} == sent.messages
+    assert sum(direction == "host" for _, direction in kept) == sent.expected
+    assert answers(world) == sent.expected
+    assert world.ledger.doubled("channel", "reply") == {}
+    assert world.ledger.doubled("beds24", "send") == {}
+    rows = {
+        f"{row.hotel_id}:{row.booking_id}": row.status
+        for row in await hotel.records.reservations(None, 10_000)
+    }
+    assert rows == sent.bookings
+    assert channel(world).left() == 0
+    for id in hotel.settings.hotels:
+        assert await hotel.board.queue(id).lengths() == (0, 0, 0)
+
+
+async def drive(relevo: Relevo, world: World, count: int, seed: int, timeout: str) -> None:
+    hotel = relevo.use(Hotel)
+
+    async def push(id: str, entries: list[bytes]) -> None:
+        await hotel.board.queue(id).push(entries)
+
+    async with door(relevo) as address, working(relevo, concurrency=20):
+        sent = await run(world, address, count, seed, push)
+
+        async def is_done() -> bool:
+            host = sent.expected
+            return (
+                answers(world) >= host
+                and channel(world).left() == 0
+                and await hotel.records.count("messages") >= 2 * host
+            )
+
+        await until(is_done, timeout=timeout)
+    assert sent.forged == max(1, count // 20)
+    assert sent.duplicates > count // 10
+    await check(relevo, world, sent)
+
+
+async def test_messages_by_three_ways_are_kept_once_and_answered_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the embedded store, without Redis; one reply in ten is lost, one in ten fails."""
+    world.faults.add("channel", "reply", "lost", rate=0.1)
+    world.faults.add("channel", "ack", "error", rate=0.1)
+    world.faults.add("beds24", "send", "lost", rate=0.1)
+    async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as relevo:
+        await drive(relevo, world, 60, 7, "60s")
+
+
+async def test_the_same_with_a_redis_that_others_push_to(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisServer() as server:
+        monkeypatch.setenv("REDIS_URL", server.url)
+        async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as relevo:
+            await drive(relevo, world, 600, 8, "60s")
