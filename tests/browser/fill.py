@@ -96,16 +96,12 @@ class Filling:
     def said(self, text: str) -> str:
         return f"{text}{self.script}"
 
+    def new(self, queue: str, kind: str, payload: Any, **fields: Any) -> NewJob:
+        data = json.dumps(payload).encode()
+        return NewJob(id=new_id(), queue=queue, kind=kind, payload=data, **fields)
+
     async def job(self, queue: str, kind: str, payload: Any, **fields: Any) -> str:
-        job = NewJob(
-            **{
-                "id": new_id(),
-                "queue": queue,
-                "kind": kind,
-                "payload": json.dumps(payload).encode(),
-                **fields,
-            }
-        )
+        job = self.new(queue, kind, payload, **fields)
         await self.store.insert([job])
         return job.id
 
@@ -250,19 +246,23 @@ class Filling:
     async def dead_letters(self) -> tuple[str, str]:
         refused = self.failure("ProviderRefused", "card_declined: insufficient funds for invoice")
         broken = self.failure("ValueError", "no amount on receipt page 2")
-        last = ""
-        for number in range(7):
-            last = await self.job(
+        charges = [
+            self.new(
                 CHARGE,
                 "ChargeSubscription",
                 {"subscription": f"sub_{number}", "phone": "+52 55 1234 5678"},
                 key=self.said(f"charge:{number}"),
             )
-            lease = await self.take(CHARGE, last)
-            await self.end(lease, State.DEAD, failure=refused)
-        for number in range(3):
-            id = await self.job(READ, "ReadReceipt", {"receipt": number})
-            await self.end(await self.take(READ, id), State.DEAD, failure=broken)
+            for number in range(7)
+        ]
+        receipts = [self.new(READ, "ReadReceipt", {"receipt": number}) for number in range(3)]
+        await self.store.insert([*charges, *receipts])
+        for queue, failure in ((CHARGE, refused), (READ, broken)):
+            claim = await self.store.claim([Want(queue=queue)], 10, self.said("web-1"), 60_000)
+            await self.store.settle(
+                [Ending(lease=lease, state=State.DEAD, failure=failure) for lease in claim.leases]
+            )
+        last = charges[-1].id
         return refused.fingerprint, last
 
     async def held(self) -> str:
@@ -364,13 +364,14 @@ class Filling:
         await self.end(lease, State.SCHEDULED, delay=5 * 3_600_000, spend=False, result=kept)
 
     async def others(self) -> tuple[str, str]:
-        for number in range(30):
-            id = await self.job(SAVE, "SaveMessage", {"message": number, "hotel": "hotel999"})
-            await self.end(await self.take(SAVE, id), State.DONE)
-        for number in range(4):
-            await self.job(SAVE, "SaveMessage", {"message": 100 + number})
-        for number in range(3):
-            await self.job(WELCOME, "SendWelcome", {"user": number})
+        done = [self.new(SAVE, "SaveMessage", {"message": number}) for number in range(30)]
+        await self.store.insert(done)
+        claim = await self.store.claim([Want(queue=SAVE)], 30, "worker-1-4180", 60_000)
+        endings = [Ending(lease=lease, state=State.DONE) for lease in claim.leases]
+        assert await self.store.settle(endings) == [True] * 30
+        more = [self.new(SAVE, "SaveMessage", {"message": 100 + number}) for number in range(4)]
+        more += [self.new(WELCOME, "SendWelcome", {"user": number}) for number in range(3)]
+        await self.store.insert(more)
         running = await self.job(REPLY, "Reply", {"message": self.said("hello")}, key="reply:1")
         await self.take(REPLY, running, "worker-1-4180")
         scheduled = await self.job(REPLY, "Reply", {"message": "later"}, delay=45 * MINUTE)

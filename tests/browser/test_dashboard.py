@@ -1,0 +1,250 @@
+"""The dashboard as a person uses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from relevo.job import State
+from relevo.store import EffectState, QueueMode
+from tests.browser.conftest import PASSWORD, Program, Reader, program, reading
+from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled
+from tests.conformance.steps import add, state
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+def places(some: Filled) -> list[str]:
+    return [
+        "/",
+        "/search",
+        f"/threads/{some.thread}",
+        "/deliveries",
+        f"/deliveries/{some.delivery}",
+        "/queues",
+        f"/queues/{BOOK}",
+        "/jobs",
+        "/jobs/bulk?state=dead",
+        f"/jobs/{some.dead}",
+        f"/jobs/{some.held}",
+        f"/jobs/{some.running}",
+        "/dead",
+        f"/dead/{some.group}",
+        "/flows",
+        f"/flows/{some.flow}",
+        "/breakers",
+        "/recurring",
+        "/workers",
+        "/effects",
+        "/usage",
+        "/audit",
+    ]
+
+
+def choose(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def test_every_page_opens_without_a_complaint(reader: Reader, shop: Program) -> None:
+    for path in places(shop.some):
+        page = reader.go(path)
+        expect(page.locator("h1")).not_to_be_empty()
+        expect(page.locator("#freeze")).to_be_visible()
+    reader.go("/")
+    expect(page.locator(".plot canvas")).to_have_count(2)
+
+
+def test_no_page_is_wider_than_a_telephone(browser: Browser, shop: Program) -> None:
+    with reading(browser, shop.url, viewport={"width": 390, "height": 800}) as reader:
+        for path in places(shop.some):
+            page = reader.go(path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_no_text_of_others_is_ever_run(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """C11"""
+    folder = tmp_path_factory.mktemp("hostile")
+    with program(folder, hostile=True) as shop, reading(browser, shop.url) as reader:
+        seen: set[str] = set()
+        for path in [*places(shop.some), "/breakers/one?name=reader"]:
+            text = reader.go(path).locator("body").inner_text()
+            seen |= {path} if "onerror=alert(1)" in text else set()
+        assert reader.dialogs == []
+        assert reader.complaints == []
+        shown = {re.sub(r"[0-9a-f]{12,}", "*", path) for path in seen}
+        assert shown >= {
+            "/",
+            "/threads/*",
+            "/deliveries",
+            "/deliveries/*",
+            "/jobs",
+            "/jobs/*",
+            "/dead",
+            "/dead/*",
+            "/flows/*",
+            "/breakers",
+            "/recurring",
+            "/workers",
+            "/effects",
+            "/audit",
+        }
+        page = reader.go(f"/jobs/{shop.some.dead}")
+        expect(page.locator(".error")).to_contain_text(SCRIPT)
+        expect(page.locator(".facts")).to_contain_text(SCRIPT)
+
+
+def test_a_dead_job_is_edited_and_retried(reader: Reader, shop: Program) -> None:
+    page = reader.go(f"/jobs/{shop.some.dead}")
+    page.locator("#edit summary").click()
+    page.locator("textarea").fill('{"subscription": "sub_99"}')
+    choose(page, "Save")
+    expect(page.locator(".said")).to_have_text("The job is changed and ready again.")
+    expect(page.locator(".payload").first).to_contain_text("sub_99")
+    assert shop.do(state(shop.relevo.store, shop.some.dead)) is State.READY
+    page.locator(".acts input[name=note]").fill("never mind")
+    choose(page, "Cancel")
+    expect(page.locator(".said")).to_have_text("The job is cancelled.")
+    assert reader.dialogs == ["End this job for good?"]
+
+
+def test_a_group_of_dead_letters_is_retried(reader: Reader, shop: Program) -> None:
+    page = reader.go("/dead")
+    row = page.get_by_role("row").filter(has_text="card_declined")
+    many = int(row.locator("td").first.inner_text())
+    row.get_by_role("link", name="Retry…").click()
+    expect(page.locator(".bignumber")).to_contain_text(f"{many} jobs would be retried")
+    page.locator("input[name=rate]").fill("200/s")
+    choose(page, f"Retry {many} jobs")
+    expect(page.locator(".bignumber")).to_contain_text(f"{many} of {many} jobs")
+    expect(page.locator(".badge", has_text="over")).to_be_visible()
+    assert State.DEAD not in shop.do(shop.relevo.desk.queue(CHARGE)).counts
+
+
+def test_a_queue_is_paused_and_resumed(reader: Reader, shop: Program) -> None:
+    page = reader.go("/queues")
+    row = page.get_by_role("row").filter(has_text=WELCOME)
+    row.get_by_role("button", name="Resume").click()
+    expect(page.locator(".said")).to_contain_text(f"{WELCOME} is open.")
+    expect(row.get_by_role("button", name="Pause")).to_be_visible()
+    row.get_by_role("link", name=WELCOME).click()
+    choose(page, "Pause")
+    expect(page.locator(".said")).to_contain_text("is paused")
+    assert shop.do(shop.relevo.desk.queue(WELCOME)).mode is QueueMode.PAUSED
+
+
+def test_ticked_jobs_are_cancelled(reader: Reader, shop: Program) -> None:
+    page = reader.go(f"/jobs?queue={WELCOME}&state=ready")
+    page.locator("th input[type=checkbox]").check()
+    expect(page.locator("td input:checked")).to_have_count(3)
+    choose(page, "Cancel")
+    expect(page.locator(".said")).to_have_text("3 of 3 jobs were changed.")
+
+
+def test_an_effect_is_decided(reader: Reader, shop: Program) -> None:
+    page = reader.go("/")
+    page.get_by_role("link", name=re.compile("One job is held")).click()
+    page.get_by_role("link", name="Decide").first.click()
+    page.locator("input[name=code]").fill("MX-1")
+    choose(page, "It happened")
+    expect(page.locator(".said")).to_have_text("It is written down, and the job goes on.")
+    effect = shop.do(shop.relevo.desk.effect(shop.some.held, "book"))
+    assert effect.state is EffectState.CONFIRMED
+
+
+def test_a_delivery_is_rehearsed_and_let_in_again(reader: Reader, shop: Program) -> None:
+    page = reader.go(f"/deliveries/{shop.some.delivery}")
+    choose(page, "See what a replay would do…")
+    expect(page.locator(".panel", has_text="Nothing is stored yet")).to_contain_text("BookAgain")
+    choose(page, "Replay it")
+    expect(page.locator(".said")).to_have_text("It was let in again, and 1 jobs came of it.")
+    expect(page.locator(".scroll").last).to_contain_text("BookAgain")
+
+
+def test_a_breaker_is_closed(reader: Reader, shop: Program) -> None:
+    page = reader.go("/breakers/one?name=reader")
+    choose(page, "Close it")
+    expect(page.locator("h1")).to_contain_text("closed")
+    assert shop.do(shop.relevo.desk.breaker("reader")).circuit.state == "closed"
+
+
+def test_anything_is_found_with_the_keyboard_alone(reader: Reader, shop: Program) -> None:
+    page = reader.go("/")
+    page.keyboard.press("/")
+    page.keyboard.type("MX-774120")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/threads/{shop.some.thread}")
+    expect(page.locator(".timeline")).to_contain_text("supplier 28 answered 503")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queues")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("f")
+    expect(page.locator("#freeze")).to_have_attribute("aria-pressed", "true")
+
+
+def test_pages_follow_what_happens_until_they_are_frozen(reader: Reader, shop: Program) -> None:
+    page = reader.go(f"/queues/{SAVE}")
+    ready = page.locator(".card", has_text="ready").locator("strong")
+    before = int(ready.inner_text())
+    shop.do(add(shop.relevo.store, SAVE))
+    expect(ready).to_have_text(str(before + 1), timeout=8_000)
+    choose(page, "live")
+    expect(page.locator("#freeze")).to_have_text("frozen")
+    with page.expect_response(re.compile("/live"), timeout=8_000):
+        choose(page, "frozen")
+
+
+def test_language_and_theme_are_remembered(reader: Reader) -> None:
+    page = reader.go("/queues")
+    page.get_by_role("link", name="es", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Colas")
+    reader.go("/dead")
+    expect(page.locator("h1")).to_have_text("Cartas muertas")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("[data-theme-toggle]").click()
+    reader.go("/")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_nothing_yet_teaches(browser: Browser, tmp_path: Path) -> None:
+    with program(tmp_path, is_filled=False) as shop, reading(browser, shop.url) as reader:
+        for path in ("/", "/queues", "/jobs", "/dead", "/flows", "/workers", "/recurring"):
+            expect(reader.go(path).locator("code").first).to_be_visible()
+        assert reader.complaints == []
+
+
+def test_nobody_acts_without_a_login_or_from_elsewhere(browser: Browser, tmp_path: Path) -> None:
+    """C10, C12, C13"""
+    with program(tmp_path, password=PASSWORD) as shop, reading(browser, shop.url) as reader:
+        page = reader.go("/dead")
+        page.wait_for_url("**/login?next=/dead")
+        page.get_by_label("Name").fill("admin")
+        page.get_by_label("Password").fill(PASSWORD)
+        choose(page, "Log in")
+        page.wait_for_url("**/dead")
+        place = f"{shop.url}/jobs/{shop.some.dead}/retry"
+        for headers in ({"origin": "https://evil.example"}, {"origin": shop.url}):
+            answer = page.request.post(place, form={"note": "x"}, headers=headers)
+            assert answer.status == 403
+        # A page of someone else cannot even send the cookie.
+        page.route("https://evil.example/", lambda route: route.fulfill(body="<p>hi"))
+        page.goto("https://evil.example/")
+        page.evaluate(
+            "place => { const f = document.createElement('form'); f.method = 'post';"
+            " f.action = place; document.body.append(f); f.submit(); }",
+            place,
+        )
+        page.wait_for_url(f"{shop.url}/**")
+        assert shop.do(state(shop.relevo.store, shop.some.dead)) is State.DEAD
+        reader.go("/dead")
+        choose(page, "Log out")
+        page.wait_for_url("**/login")
+        assert "/login" in reader.go("/dead").url
