@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
+from relevo.apps.cars.queues import BookSupplier
 from relevo.apps.subscriptions.queues import AddToList, SaveRow, SendEmail
 from relevo.demo.proof import Row
 from relevo.demo.stage import Stage
@@ -17,9 +19,10 @@ from relevo.ids import derived_id
 from relevo.job import State
 from relevo.message import Command
 from relevo.simulators import World
-from relevo.simulators.traffic import razworks, subscriptions
+from relevo.simulators.traffic import cars, razworks, subscriptions
 from relevo.store import Filter
 
+BOOK = BookSupplier.__relevo__.queue
 SEEN = frozenset({State.DEAD, State.HELD})
 """Where a job waits for a person: not done, and not lost."""
 
@@ -49,6 +52,52 @@ class System(ABC):
     @abstractmethod
     def so_far(self, world: World) -> int:
         """Effects up to now, for whoever watches."""
+
+
+@dataclass(slots=True)
+class Calls:
+    """What was sent to a system whose traffic does not count by itself."""
+
+    delivered: int = 0
+    duplicates: int = 0
+    forged: int = 0
+
+
+class Cars(System):
+    name = "cars"
+    count = 40
+    effects = 80
+    suppliers = ("mexgroup", "niza", "infinity", "noleggiare", "hertz")
+
+    def faults(self, world: World) -> None:
+        world.faults.add("stripe", "create", "lost", times=2, rate=0.1)
+        world.faults.add("stripe", "webhook", "duplicate", rate=0.2)
+        world.faults.add("noleggiare", "book", "lost", times=2, rate=0.5)
+        world.faults.add("mexgroup", "book", "refuse", times=1, rate=0.2)
+        world.faults.add("hertz", "book", "limit", times=2, seconds=2)
+        # A supplier that is away: its breaker opens, and its bookings wait unspent.
+        world.faults.add("infinity", "book", "limit", times=1, seconds=2)
+
+    async def send(self, stage: Stage, seed: int) -> None:
+        self.codes = await cars.run(stage.world, stage.url, self.count, seed)
+        forged = await _forge(stage.url, "/hooks/stripe", 3)
+        await stage.world.courier.rest()
+        told = stage.world.courier.delivered["/hooks/stripe"]
+        calls = len(self.codes)
+        self.sent = Calls(calls + told, max(0, told - calls), forged)
+
+    def so_far(self, world: World) -> int:
+        booked = sum(world.ledger.count(supplier, "book") for supplier in self.suppliers)
+        return booked + world.ledger.count("stripe", "charge")
+
+    async def judge(self, stage: Stage, relevo: Relevo, row: Row) -> None:
+        for code in self.codes:
+            charged = stage.world.ledger.count("stripe", "charge", code)
+            await tally(row, charged, relevo, Filter(key=f"finish:{code}"))
+            booked = sum(
+                stage.world.ledger.count(supplier, "book", code) for supplier in self.suppliers
+            )
+            await tally(row, booked, relevo, Filter(queue=BOOK, key=f"book:{code}"))
 
 
 class Subscriptions(System):
@@ -116,6 +165,18 @@ class Razworks(System):
                 await tally(row, int(found["status"] == "understood"), relevo, where)
 
 
+async def _forge(url: str, path: str, times: int) -> int:
+    """Knock with a signature that is none; how often the door stayed closed."""
+    body = b'{"id":"evt_forged","object":"event","type":"payment_intent.succeeded"}'
+    headers = {
+        "content-type": "application/json",
+        "stripe-signature": f"t=1767225600,v1={'0' * 64}",
+    }
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=10) as client:
+        answers = [await client.post(path, content=body, headers=headers) for _ in range(times)]
+    return sum(answer.status_code == 401 for answer in answers)
+
+
 async def tally(row: Row, happened: int, relevo: Relevo, where: Filter) -> None:
     """Count one effect that was expected, and look for its job where it is missing."""
     row.expected += 1
@@ -147,5 +208,5 @@ async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:
 
 def systems(names: Iterable[str]) -> list[System]:
     """Those of the given names, in their order."""
-    every: dict[str, type[System]] = {each.name: each for each in (Subscriptions, Razworks)}
+    every: dict[str, type[System]] = {each.name: each for each in (Cars, Subscriptions, Razworks)}
     return [every[name]() for name in names if name in every]
