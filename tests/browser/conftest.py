@@ -136,8 +136,9 @@ def program(
             os.environ["RELEVO_ADMIN_PASSWORD"] = before
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Closed with its module: while it is open, no other loop can run in this thread."""
     path = chromium.find()
     assert path
     with sync_playwright() as playwright:
