@@ -16,15 +16,18 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from relevo import App, Command
+from relevo import App, Command, Context, Poll
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.front import _parts  # pyright: ignore[reportPrivateUsage] - every door there is
-from relevo.route import site
+from relevo.intake import Intake
+from relevo.route import site, webhook
+from relevo.signatures import shared_secret
 from relevo.testing import ManualClock
 from relevo.web import site as pages
 from relevo.web.people import People, PersonRecord
 from relevo.web.visit import SECRET, SESSION
+from relevo.webhook import Delivery
 
 PASSWORD = "correct horse battery"
 ORIGIN = "http://127.0.0.1:8700"
@@ -40,18 +43,38 @@ class Save(Command, queue="hotel:messages:save"):
     text: str
 
 
+async def _hook(delivery: Delivery, ctx: Intake) -> None:
+    await ctx.enqueue(Book(delivery.json["code"]))
+
+
 async def _panel(request: Request) -> Response:
     return PlainTextResponse(f"panel of {request.state.person.name}")
 
 
 def apps() -> list[App]:
     cars = App(
-        "cars", sites=[site("/cars", lambda _: pages([Route("/cars", _panel)]), title="Cars")]
+        "cars",
+        sites=[site("/cars", lambda _: pages([Route("/cars", _panel)]), title="Cars")],
+        webhooks=[
+            webhook(
+                "/hooks/cars",
+                _hook,
+                verify=shared_secret("a-secret-of-the-hook", header="x-secret"),
+                key=lambda delivery: delivery.json["id"],
+            )
+        ],
     )
     hotel = App("hotel")
 
     @cars.worker
     async def book(order: Book) -> None: ...
+
+    @cars.poller("rates:{place}", over=lambda: [{"place": "cun"}], every="1h")
+    async def poll_rates(turn: Poll, ctx: Context) -> None: ...
+
+    @cars.schedule("0 6 * * *")
+    def remind() -> Book:
+        return Book("remind")
 
     @hotel.worker
     async def save(order: Save) -> None: ...

@@ -207,6 +207,8 @@ class Standing(Looking):
             await self.store.forget(RUN, [view.name])
             await self.store.remember([Note(kind=RUN, name=view.name, value=at, ttl=3_600_000)])
         if view.state is State.READY:
+            if what == "schedule":
+                await self._wrote(signed, "run", view.name, "", "")
             return True
         [is_due] = await self.store.retry([view.job], signed)
         return is_due
