@@ -302,7 +302,8 @@ class Relevo:
     async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
         """Tell a fact: one job for each listener, all or none. No listener, no job."""
         listeners = self._listeners.get(event.__relevo__.kind, [])
-        bundle = new_id() if len(listeners) > 1 else None
+        is_alone = len(listeners) < 2 or isinstance(current.get(), Intake)
+        bundle = None if is_alone else new_id()  # a delivery is a bundle itself
         jobs = [self._job(event, listener.spec, bundle) for listener in listeners]
         return await self._insert(jobs, tx) if jobs else []
 

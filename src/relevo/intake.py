@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -21,7 +22,8 @@ from relevo.job import NewJob, Verdict
 from relevo.message import KEY_MAX, Command, Event, Priority
 from relevo.outbox import driver
 from relevo.route import Use, Webhook
-from relevo.signatures import Scheme
+from relevo.sensitive import HIDDEN
+from relevo.signatures import Scheme, SharedSecret
 from relevo.store import Arrival, Keeping, Kept, Reception
 from relevo.webhook import KEPT, Answer, BodyError, Delivery, Headers
 
@@ -58,7 +60,16 @@ class Reject(RelevoError):
 class Door:
     """A webhook of an app, its secrets read."""
 
-    __slots__ = ("_encoded", "_listed", "app", "is_transactional", "route", "scheme", "source")
+    __slots__ = (
+        "_encoded",
+        "_listed",
+        "_told",
+        "app",
+        "is_transactional",
+        "route",
+        "scheme",
+        "source",
+    )
 
     def __init__(self, app: str, route: Webhook, use: Use) -> None:
         self.app = app
@@ -70,6 +81,7 @@ class Door:
         hidden = {name.lower() for name in self.scheme.hides}
         self._listed = frozenset(names.kept(route.keep_headers)) - hidden
         self._encoded = msgspec.msgpack.encode(route.answer)
+        self._told = _told(self.scheme)
 
     def key(self, delivery: Delivery) -> str:
         """What makes two deliveries the same one; Reject if it has none."""
@@ -98,6 +110,9 @@ class Door:
     ) -> Kept:
         """The delivery as it may be stored: listed headers, no secret in the query, the body."""
         pairs = [pair for pair in delivery.headers.pairs if pair[0] in self._listed]
+        body = delivery.body
+        for secret in self._told:
+            body = body.replace(secret, HIDDEN.encode())
         return Kept(
             id=delivery.id,
             source=self.source,
@@ -109,7 +124,7 @@ class Door:
             path=delivery.path,
             query=delivery.shown_query(self.scheme.hides) if delivery.query else "",
             headers=msgspec.json.encode(pairs),
-            body=delivery.body,
+            body=body,
             answer=answer,
             status=status,
             jobs=jobs,
@@ -119,6 +134,15 @@ class Door:
 
     def encoded(self, answer: Answer) -> bytes:
         return self._encoded if answer is self.route.answer else msgspec.msgpack.encode(answer)
+
+
+def _told(scheme: Scheme) -> list[bytes]:
+    """The secrets that come inside the body itself, in every spelling, so as not to keep them."""
+    if not isinstance(scheme, SharedSecret) or not (scheme.form or scheme.json):
+        return []
+    texts = [key.value for key in scheme.keys.given]
+    every = {spelled(text) for text in texts for spelled in (str, quote, quote_plus)}
+    return [text.encode() for text in sorted(every, key=len, reverse=True)]
 
 
 def delivery_of(kept: Kept, received_at: Any) -> Delivery:
@@ -146,6 +170,7 @@ class Intake:
     __slots__ = (
         "_began",
         "_engine",
+        "_made",
         "_origin",
         "delivery",
         "generation",
@@ -173,6 +198,7 @@ class Intake:
         self.received_at = received_at
         self.jobs: list[NewJob] = []
         self.tx: AsyncSession | None = None
+        self._made = 0
         self._origin = f"{door.source}\n{key if key.isascii() else ascii(key)}\n{generation}\n"
         # Without transactions a half-done receive is finished by the next one, which comes later
         # and must give its jobs the same ids; elsewhere ids that rise with time are kinder.
@@ -207,9 +233,10 @@ class Intake:
 
     def next_id(self) -> str:
         """The id of the next job: the same whenever the same delivery is taken again."""
-        if len(self.jobs) >= ORDERS:
+        if self._made >= ORDERS:
             raise Reject(413, "too_many_orders", f"more than {ORDERS:,} jobs of one delivery")
-        return derived_id(self._began, f"{self._origin}{len(self.jobs)}")
+        self._made += 1
+        return derived_id(self._began, f"{self._origin}{self._made}")
 
 
 class Taken(NamedTuple):

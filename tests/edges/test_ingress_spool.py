@@ -1,0 +1,183 @@
+"""While the store is away deliveries wait in a file, and go the usual way when it is back."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import relevo.ingress.spool as spool_module
+from relevo import App, Relevo, StoreUnavailable
+from relevo.store import Keeping, Letterbox
+from relevo.testing import ManualClock, deliver, drain, until
+from tests.edges import doors
+from tests.edges.doors import ODD, SECRET, SIGNED, STRIPE, TX, jobs, kept
+from tests.edges.test_ingress import OK, code
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def relevo_apps() -> list[App]:
+    return [doors.app()]
+
+
+class Away:
+    """Takes the store away, and brings it back."""
+
+    VERBS = ("receive", "delivered", "receive_within")
+
+    def __init__(self, relevo: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._relevo = relevo
+        self._patch = monkeypatch
+        self.calls = 0
+        self._real = {verb: getattr(relevo.store, verb) for verb in self.VERBS}
+
+    def go(self) -> None:
+        async def gone(*_: Any) -> Any:
+            self.calls += 1
+            raise StoreUnavailable("the store is away")
+
+        for verb in self.VERBS:
+            self._patch.setattr(self._relevo.store, verb, gone)
+        self._patch.setattr(self._relevo.receiver._arrivals, "_flush", gone)
+
+    def come_back(self) -> None:
+        for verb, real in self._real.items():
+            self._patch.setattr(self._relevo.store, verb, real)
+        self._patch.setattr(self._relevo.receiver._arrivals, "_flush", self._real["receive"])
+
+
+@pytest.fixture
+def away(relevo: Relevo, monkeypatch: pytest.MonkeyPatch) -> Away:
+    monkeypatch.setattr(spool_module, "AGAIN", 0.02)
+    monkeypatch.setattr(spool_module, "STUCK", 0.05)
+    return Away(relevo, monkeypatch)
+
+
+@pytest.fixture
+async def waiting(relevo: Relevo) -> AsyncGenerator[Any]:
+    yield relevo.asgi().gate.spool.waiting
+
+
+async def is_empty(relevo: Relevo) -> bool:
+    return await relevo.asgi().gate.spool.waiting() == 0
+
+
+@pytest.mark.parametrize("path", [SIGNED, TX])
+async def test_a_delivery_waits_out_the_store_and_happens_once(
+    relevo: Relevo, away: Away, path: str, tmp_path: Path
+) -> None:
+    away.go()
+    assert await deliver(relevo, path, json={"id": "e1"}) == OK
+    assert await deliver(relevo, path, json={"id": "e1"}) == OK  # the provider sends it again
+    assert await deliver(relevo, path, json={"id": "e2"}) == OK
+    assert away.calls <= 4, "whoever comes next need not wait for the same deadline"
+    assert await relevo.asgi().gate.spool.waiting() == 3
+    assert stat.S_IMODE((tmp_path / "relevo-spool.db").stat().st_mode) == 0o600
+    health = await deliver(relevo, "/health", method="GET", sign=False)
+    assert health.body == b'{"ok":true,"spool":3}'
+
+    away.come_back()
+    await until(lambda: is_empty(relevo))
+    assert await deliver(relevo, path, json={"id": "e1"}) == OK
+    await drain(relevo)
+
+    assert await jobs(relevo) == ["e1", "e2"]
+    found, _ = await relevo.store.deliveries(Letterbox())
+    assert sorted((one.key, one.repeats) for one in found) == [("e1", 2), ("e2", 0)]
+
+
+async def test_what_waits_outlives_the_process(
+    relevo: Relevo, away: Away, tmp_path: Path, clock: ManualClock
+) -> None:
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "e1"}) == OK
+    await relevo.close()
+
+    url = f"sqlite:///{tmp_path / 'relevo.db'}"
+    again = Relevo(url, apps=[doors.app()], clock=clock)
+    again.asgi()
+    async with again:
+        await until(lambda: is_empty(again))
+        assert await jobs(again) == ["e1"]
+
+
+async def test_forgeries_are_refused_while_the_store_is_away(relevo: Relevo, away: Away) -> None:
+    away.go()
+
+    assert code(await deliver(relevo, SIGNED, json={"id": "e1"}, sign=False))[0] == 401
+    assert code(await deliver(relevo, SIGNED, json={"id": 7}))[0] == 422
+    assert await relevo.asgi().gate.spool.waiting() == 0
+
+
+async def test_the_signature_is_not_looked_at_again_when_it_has_grown_old(
+    relevo: Relevo, away: Away, clock: ManualClock
+) -> None:
+    away.go()
+    assert await deliver(relevo, STRIPE, json={"id": "e1"}) == OK
+    clock.advance("2h")
+    away.come_back()
+
+    await until(lambda: is_empty(relevo))
+    assert await jobs(relevo) == ["e1"]
+
+
+async def test_what_is_refused_after_its_answer_waits_where_people_see_it(
+    relevo: Relevo, away: Away
+) -> None:
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "e0"}) == OK
+    assert await deliver(relevo, ODD, json={"id": "e1", "do": "reject"}) == OK
+    assert await deliver(relevo, ODD, json={"id": "e2", "do": "raise"}) == OK
+    assert await deliver(relevo, SIGNED, json={"id": "e3"}) == OK
+    away.come_back()
+
+    async def is_settled() -> bool:
+        return await kept(relevo) == 2 and await kept(relevo, Keeping.REJECTED) == 1
+
+    await until(is_settled)
+    [refused], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    assert "room 99" in refused.reason
+    assert await relevo.asgi().gate.spool.waiting() == 1  # the mistake stays, others pass it by
+
+
+async def test_without_a_spool_it_is_503_and_nothing_is_promised(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'relevo.db'}"
+    async with Relevo(url, apps=[doors.app()], clock=clock, spool="off") as engine:
+        Away(engine, monkeypatch).go()
+        answer = await deliver(engine, SIGNED, json={"id": "e1"})
+
+    assert code(answer) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "5"
+    assert not (tmp_path / "relevo-spool.db").exists()
+
+
+async def test_f20_a_spool_that_cannot_be_written_is_503(
+    relevo: Relevo, away: Away, tmp_path: Path
+) -> None:
+    (tmp_path / "relevo-spool.db").mkdir()
+    away.go()
+
+    assert code(await deliver(relevo, SIGNED, json={"id": "e1"})) == (503, "unavailable")
+
+
+async def test_c21_the_spool_holds_no_secret(relevo: Relevo, away: Away, tmp_path: Path) -> None:
+    away.go()
+    await deliver(relevo, SIGNED, json={"id": "e1"}, headers={"authorization": SECRET})
+    await relevo.close()
+
+    data = b"".join(path.read_bytes() for path in tmp_path.glob("relevo-spool.db*"))
+    assert b"e1" in data
+    assert SECRET.encode() not in data
+    with sqlite3.connect(tmp_path / "relevo-spool.db") as db:
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,244 @@
+"""The server on a real socket: what is no HTTP, too long, too slow, or two requests in one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any, NamedTuple
+
+import pytest
+
+import relevo.ingress.server as server_module
+from relevo import App, Relevo
+from relevo.ingress.server import listen, serving
+from relevo.web.auth import check_binding
+from tests.edges import doors
+from tests.edges.doors import SIGNED, jobs
+from tests.edges.test_ingress import seal
+
+HEAD = f"POST {SIGNED} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+GET = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+SECOND = b"GET /health HTTP/1.1\r\nHost: smuggled\r\n\r\n"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def relevo_apps() -> list[App]:
+    return [doors.app()]
+
+
+@pytest.fixture
+async def port(relevo: Relevo) -> AsyncGenerator[int]:
+    with listen("127.0.0.1", 0) as listener:
+        async with serving(relevo.asgi(), listener, grace=1):
+            yield listener.getsockname()[1]
+
+
+class Heard(NamedTuple):
+    statuses: list[int]
+    is_closed: bool
+    text: bytes
+
+
+async def say(port: int, *parts: bytes, patience: float = 5.0) -> Heard:
+    """Send some bytes; what comes back until the other side hangs up or has answered enough."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    heard, is_closed = b"", False
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        async with asyncio.timeout(patience):
+            while not (heard.endswith(b"}") and b"connection: close" not in heard):
+                data = await reader.read(65_536)
+                if not data:
+                    is_closed = True
+                    break
+                heard += data
+    except ConnectionError:
+        is_closed = True
+    except TimeoutError:
+        pass
+    finally:
+        writer.close()
+    lines = [line for line in heard.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+    return Heard([int(line.split()[1]) for line in lines], is_closed, heard)
+
+
+def good(id: str) -> bytes:
+    body = json.dumps({"id": id}).encode()
+    return (
+        HEAD + f"X-Signature: {seal(body)}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    )
+
+
+async def test_a_connection_is_kept_for_the_next_call(port: int, relevo: Relevo) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(good("e1") + good("e2"))  # pipelined
+    heard = await asyncio.wait_for(reader.readuntil(b'{"ok":true}'), 5)
+    heard += await asyncio.wait_for(reader.readuntil(b'{"ok":true}'), 5)
+    writer.close()
+
+    assert heard.count(b"HTTP/1.1 200 OK") == 2
+    assert b"\r\nserver:" not in heard.lower()
+    assert await jobs(relevo) == ["e1", "e2"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello" + SECOND,
+        HEAD + b"Content-Length: +5\r\n\r\nhello" + SECOND,
+        HEAD + b"Content-Length : 5\r\n\r\nhello" + SECOND,
+        HEAD + b"Content-Length: 99999999999999999999\r\n\r\nhello" + SECOND,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n" + SECOND,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n" + SECOND,
+        HEAD + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + SECOND,
+        HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        HEAD.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        HEAD.replace(b"\r\n", b"\n") + b"Content-Length: 2\n\n{}" + SECOND,
+    ],
+    ids=[
+        "length and chunked",
+        "two lengths",
+        "+5",
+        "space",
+        "huge",
+        "0x5",
+        "chunk end",
+        "xchunked",
+        "gzip",
+        "1.0",
+        "bare LF",
+    ],
+)
+async def test_b12_a_second_request_cannot_be_smuggled(
+    port: int, said: bytes, relevo: Relevo
+) -> None:
+    heard = await say(port, said)
+
+    assert heard.statuses == [400]
+    assert heard.is_closed
+    assert b'{"ok":false,"error":"bad_request"}' in heard.text
+    assert await jobs(relevo) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (GET + b"A: b\0c\r\n\r\n", 400),
+        (GET + b"A: b\rc\r\n\r\n", 400),
+        (GET + b"A: b\r\n c\r\n\r\n", 400),
+        (GET + b"".join(b"A%d: b\r\n" % n for n in range(100)) + b"\r\n", 431),
+        (GET + b"A: " + b"x" * 66_000 + b"\r\n\r\n", 431),
+        (GET + b"".join(b"A%d: %b\r\n" % (n, b"x" * 900) for n in range(80)) + b"\r\n", 431),
+        (b"GET /health?" + b"x" * 9_216 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (bytes.fromhex("16030100a5010000a10303") + b"\0" * 64, 400),
+        (b"GET /health HTTP/0.9\r\n\r\n", 400),
+        (b"BREW /hooks/signed HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    ],
+    ids=[
+        "NUL",
+        "CR",
+        "fold",
+        "101 headers",
+        "65 KiB",
+        "72 KiB in all",
+        "9 KiB URL",
+        "high bytes",
+        "HTTP/2",
+        "TLS",
+        "HTTP/0.9",
+        "BREW",
+        "CONNECT",
+    ],
+)
+async def test_b13_what_is_not_to_be_heard_is_told_so_and_hung_up_on(
+    port: int, said: bytes, expected: int
+) -> None:
+    heard = await say(port, said)
+
+    assert heard.statuses == [expected]
+    assert heard.is_closed
+    assert (await say(port, GET + b"\r\n")).statuses == [200]
+
+
+async def test_b08_a_told_length_is_refused_before_the_body_comes(port: int) -> None:
+    heard = await say(port, HEAD + b"Content-Length: 10000000000\r\nExpect: 100-continue\r\n\r\n")
+
+    assert heard.statuses == [413]
+    assert b"100 Continue" not in heard.text
+    assert heard.is_closed
+
+
+async def test_b09_an_endless_body_is_cut_off_and_its_caller_told(port: int) -> None:
+    chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+
+    heard = await say(port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 40)
+
+    assert heard.statuses == [413]
+    assert heard.is_closed
+
+
+async def test_b10_slow_heads_are_hung_up_on_and_others_are_not(
+    port: int, monkeypatch: pytest.MonkeyPatch, relevo: Relevo
+) -> None:
+    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.2)
+
+    slow, silent, fine = await asyncio.gather(
+        say(port, GET), say(port, b""), say(port, good("e1"), patience=0.5)
+    )
+
+    assert slow.statuses == [408]
+    assert slow.is_closed
+    assert silent == Heard([], True, b"")
+    assert fine.statuses == [200]
+
+
+async def test_what_a_caller_left_half_said_harms_nobody(port: int, relevo: Relevo) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HEAD + b"Content-Length: 500\r\n\r\n{")
+    await writer.drain()
+    writer.transport.abort()
+    del reader
+
+    assert (await say(port, good("e1"))).statuses == [200]
+    assert await jobs(relevo) == ["e1"]
+
+
+async def test_c10_without_a_password_only_this_machine_may_come_in() -> None:
+    from relevo.errors import SettingsError
+    from relevo.settings import Settings
+
+    bare = Settings.read({})
+    guarded = Settings.read({"RELEVO_ADMIN_PASSWORD": "correct horse battery"})
+    check_binding("127.0.0.1", bare)
+    check_binding(EVERYWHERE, guarded)
+    for host in (EVERYWHERE, "::", "192.0.2.1", "relevo.internal"):
+        with pytest.raises(SettingsError, match="RELEVO_ADMIN_PASSWORD"):
+            check_binding(host, bare)
+
+
+async def test_a_port_that_is_taken_is_said_in_a_line(port: int) -> None:
+    from relevo.errors import SettingsError
+
+    with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
+        listen("127.0.0.1", port)
+
+
+def test_every_header_line_of_a_reply_is_its_own() -> None:
+    from relevo.ingress.reply import error
+
+    made: Any = error(503, "busy", retry_after="1", close=True)
+    assert b"retry-after: 1\r\n" in made.wire
+    assert made.wire.endswith(b'\r\n\r\n{"ok":false,"error":"busy"}')
