@@ -11,6 +11,10 @@ class MessageSaved(Event, name="hotel.message-saved", key="{id}"):
     id: str
     hotel_id: str
     conversation_id: str
+    message_id: str
+    via: str
+    booking_id: str = ""
+    sent_at: int = 0
 
 
 class ReservationChanged(Event, name="hotel.reservation-changed", key="{event_id}"):

@@ -150,7 +150,9 @@ class Panel:
         person = request.state.person.name
         order = ReplyToGuest(
             hotel_id=hotel,
+            channel=talk.channel,
             conversation_id=id,
+            guest_id=talk.guest_id,
             reference=f"panel:{hotel}:{token}",
             content=text,
             via=via,

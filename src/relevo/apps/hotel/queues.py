@@ -66,7 +66,9 @@ class ReplyToGuest(
     """An answer to a guest; the same reference is the same answer, for good."""
 
     hotel_id: str
+    channel: str
     conversation_id: str
+    guest_id: str
     reference: str
     content: str
     via: str

@@ -38,7 +38,19 @@ async def save_message(order: SaveMessage, ctx: Context) -> None:
     message = message_of(order, ctx.id, now)
     async with hotel.records.saving(ctx) as write:
         if await write.message(message, order.guest_name) and order.direction == "guest":
-            await ctx.publish(MessageSaved(id, order.hotel_id, order.conversation_id))
+            await ctx.publish(_saved(message))
+
+
+def _saved(message: Message) -> MessageSaved:
+    return MessageSaved(
+        id=message.id,
+        hotel_id=message.hotel_id,
+        conversation_id=message.conversation_id,
+        message_id=message.message_id,
+        via=message.via,
+        booking_id=message.booking_id,
+        sent_at=message.sent_at,
+    )
 
 
 async def _claim(hotel: Hotel, order: SaveMessage) -> bool:
@@ -52,9 +64,6 @@ async def _claim(hotel: Hotel, order: SaveMessage) -> bool:
 async def reply_to_guest(order: ReplyToGuest, ctx: Context) -> Dead | Retry | None:
     """Say something to a guest, once, and keep what was said."""
     hotel = ctx.use(Hotel)
-    conversation = await hotel.records.conversation(order.hotel_id, order.conversation_id)
-    if conversation is None:
-        return Dead("there is no such conversation")
     if order.via == "beds24":
         try:
             sent = await ctx.once(
@@ -70,18 +79,18 @@ async def reply_to_guest(order: ReplyToGuest, ctx: Context) -> Dead | Retry | No
         return Dead("CM_SOAP_URL is not set: there is no way to answer")
     now = await hotel.relevo.time.now()
     message = Message(
-        id=names.strong_id(order.hotel_id, conversation.channel, sent),
+        id=names.strong_id(order.hotel_id, order.channel, sent),
         hotel_id=order.hotel_id,
-        channel=conversation.channel,
+        channel=order.channel,
         message_id=sent,
         conversation_id=order.conversation_id,
-        guest_id=conversation.guest_id,
+        guest_id=order.guest_id,
         direction="host",
         content=order.content,
         sent_at=now,
         received_at=now,
         via=order.via,
-        booking_id=conversation.booking_id,
+        booking_id=order.booking_id,
         author=order.author,
         job=ctx.id,
     )
