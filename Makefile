@@ -30,7 +30,7 @@ test: setup
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 
 soak: setup
-	$(BIN)/pytest -v tests/faults -m soak --timeout 1800
+	$(BIN)/pytest tests --matrix docs/reliability-matrix.md --timeout 3000
 
 bench: setup
 	$(BIN)/python -m bench

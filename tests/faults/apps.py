@@ -7,6 +7,7 @@ import os
 import random
 
 from relevo import App, Breaker, Command, Context, Dead, ProviderUnavailable, constant
+from relevo.testing import until
 from tests.faults.ledger import Ledger
 
 
@@ -110,10 +111,9 @@ def app(ledger: Ledger) -> App:
                 ledger.write("failed", order.number)
                 raise ProviderUnavailable("503")
             case "hangs":
-                ledger.write("probe", order.number)
-                await asyncio.sleep(15)
-            case _:
-                await effect(ctx, order.number, 1)
+                ledger.write("probe", order.number, ctx.id)
+                await until(lambda: ledger.facts("provider")[-1].word != "hangs", timeout="15s")
+        await effect(ctx, order.number, 1)
 
     async def piece(order: Piece, ctx: Context) -> Dead | None:
         await asyncio.sleep(random.uniform(0, order.ms) / 1_000)

@@ -11,8 +11,7 @@ from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES, fresh
 from tests.faults.ledger import Ledger
-
-UNMADE = "not tested"
+from tests.matrix import UNMADE, Recorder
 
 
 @pytest.fixture
@@ -29,10 +28,13 @@ async def store(
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
+def ledger(tmp_path: Path, matrix: Recorder) -> Iterator[Ledger]:
     kept = Ledger(tmp_path / "ledger")
     yield kept
     kept.close()
+    if kept.verdict is not None:
+        lost, doubled = kept.verdict
+        matrix.record(lost=lost, doubled=doubled)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ class Ledger:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.verdict: tuple[int, int] | None = None  # lost and doubled, once they were counted
         self._handle = -1
 
     def write(self, what: str, number: int, word: str = "-") -> None:

@@ -55,6 +55,7 @@ async def judged(
     lost = wanted - set(effects)
     doubled = {number: count for number, count in effects.items() if count > 1}
     unasked = set(effects) - wanted - set(unsure)
+    ledger.verdict = (len(lost), len(doubled))
     assert not lost, f"lost {len(lost)} of {len(wanted)}: {sorted(lost)[:20]}, seen: {seen.jobs}"
     assert not seen.jobs, f"some wait for a person: {seen.jobs}"
     assert not doubled, f"doubled: {doubled}"
