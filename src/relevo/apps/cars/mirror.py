@@ -6,7 +6,10 @@ order waits, is parked behind a breaker, is held, or is dead.
 
 from __future__ import annotations
 
-from sqlalchemy import Select, select
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from relevo import State
 from relevo.apps.cars import records
@@ -27,38 +30,37 @@ _WORDS = {
 
 
 async def mirror(rows: Records, code: str) -> bool:
-    """Bring one reservation's rows up to date; False while its order is being carried out."""
+    """Bring one reservation's rows up to date; False while its order is being carried out.
+
+    The rows are locked before the job is read: whoever changes both does it in one transaction,
+    so what is written here is never older than what stands there.
+    """
     async with rows.transaction() as tx:
-        ids = [
-            *(await tx.scalars(_open(code))),
-            *(await tx.scalars(_dead(code))),
-        ]
-    jobs = [job for job in await rows.relevo.store.find(ids) if job is not None]
-    async with rows.transaction() as tx:
+        events = {
+            event.id: event
+            for event in await tx.scalars(
+                select(OutboxEvent)
+                .where(OutboxEvent.reservation_code == code, OutboxEvent.status != "DONE")
+                .with_for_update()
+            )
+        }
+        dead = await tx.scalars(
+            select(OutboxDeadLetter.id)
+            .where(OutboxDeadLetter.reservation_code == code)
+            .with_for_update()
+        )
+        ids = [*events, *dead]
+        jobs = [job for job in await rows.relevo.store.find(ids) if job is not None] if ids else []
         for job in jobs:
-            event = await tx.get(OutboxEvent, job.id)
+            event = events.get(job.id)
             if event is None and job.state is not State.DEAD:
                 event = await records.revive(tx, job.id)
-            if event is None:
-                continue
-            _copy(event, job, rows)
-            if job.state is State.DEAD:
-                why = job.failure.message if job.failure else "given up"
-                await records.bury(tx, event, why, rows.now())
+            if event is not None:
+                await _copy(tx, event, job, rows.now())
     return all(job.state is not State.RUNNING for job in jobs)
 
 
-def _open(code: str) -> Select[str]:
-    return select(OutboxEvent.id).where(
-        OutboxEvent.reservation_code == code, OutboxEvent.status != "DONE"
-    )
-
-
-def _dead(code: str) -> Select[str]:
-    return select(OutboxDeadLetter.id).where(OutboxDeadLetter.reservation_code == code)
-
-
-def _copy(event: OutboxEvent, job: Job, rows: Records) -> None:
+async def _copy(tx: AsyncSession, event: OutboxEvent, job: Job, at: datetime) -> None:
     event.status = _WORDS.get(job.state, event.status)
     event.attempts = job.attempt
     event.next_attempt_at = moment(job.run_at) if event.status == "PENDING" else None
@@ -67,4 +69,6 @@ def _copy(event: OutboxEvent, job: Job, rows: Records) -> None:
         event.locked_by = job.worker
     else:
         event.locked_by = event.locked_at = None
-    event.updated_at = rows.now()
+    event.updated_at = at
+    if job.state is State.DEAD:
+        await records.bury(tx, event, job.failure.message if job.failure else "given up", at)
