@@ -1,0 +1,190 @@
+"""relevo up, serve and deliveries: a door in a process of its own, and what people see of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.edges.box import Box, ended, is_one_line, until
+
+DOOR = """
+from relevo import App, Command, Delivery, Intake, github, site
+
+app = App("shop")
+
+class Save(Command, queue="shop:events:save"):
+    id: str
+    email: str = ""
+
+@app.worker
+async def save(order: Save) -> str:
+    return order.id
+
+@app.webhook("/hooks/shop", verify=github("a secret of the tests"), key=lambda d: d.json["id"])
+async def hook(delivery: Delivery, ctx: Intake) -> None:
+    await ctx.enqueue(Save(delivery.json["id"], delivery.json.get("email", "")))
+"""
+
+
+@pytest.fixture
+def door(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
+    (box.folder / "door.py").write_text(DOOR)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for name, value in {"RELEVO_APPS": "door:app", "RELEVO_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+        box.environment[name] = value
+    return box
+
+
+@pytest.fixture
+def up(door: Box) -> Iterator[subprocess.Popen[bytes]]:
+    process = door.start("up")
+    try:
+        until(lambda: _answers(door), process)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(door: Box) -> bool:
+    url = f"http://127.0.0.1:{door.environment['RELEVO_PORT']}/ready"
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def body(door: Box, text: str) -> str:
+    path = door.folder / "body.json"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_delivery_is_sent_seen_and_let_in_again(door: Box, up: subprocess.Popen[bytes]) -> None:
+    """The whole round of verbs, and one audit row for the one that changed something (C06, C37)."""
+    file = body(door, '{"id":"evt_1","email":"ana@example.com"}')
+    sent = door("deliveries", "send", "/hooks/shop", "--body", file, "--json")
+    assert (sent.code, sent.json["status"], sent.json["answer"]) == (0, 200, {"ok": True})
+    assert door("deliveries", "send", "/hooks/shop", "--body", file).code == 0
+    unsigned = urllib.request.Request(
+        f"http://127.0.0.1:{door.environment['RELEVO_PORT']}/hooks/shop",
+        b"{}",
+        {"content-type": "application/json"},
+    )
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(unsigned)  # noqa: S310 - our own address
+
+    def listed() -> list[dict[str, object]]:
+        return door("deliveries", "ls", "--json").json["deliveries"]
+
+    until(lambda: len(listed()) == 2, up)
+    refused, came = sorted(listed(), key=lambda one: str(one["state"]), reverse=True)
+    assert (came["key"], came["repeats"], came["source"]) == ("evt_1", 1, "shop:/hooks/shop")
+    assert refused["state"] == "rejected"
+    id, bad = str(came["id"]), str(refused["id"])
+
+    assert "ana@example.com" not in door("deliveries", "show", id).out
+    assert "ana@example.com" in door("deliveries", "show", id, "--reveal").out
+    dry = door("deliveries", "replay", id, "--dry-run", "--json").json
+    assert (dry["is_dry"], dry["generation"]) == (True, 1)
+    assert [order["queue"] for order in dry["orders"]] == ["shop:events:save"]
+    assert "ana@example.com" not in json.dumps(dry)
+    assert len(listed()) == 2
+    assert door("deliveries", "replay", id).code != 0  # nobody to ask
+    again = door("deliveries", "replay", id, "--yes", "--note", "lost mail", "--json").json
+    assert again["generation"] == 1
+    assert door("deliveries", "replay", bad, "--yes").code == 1
+    audits = door("audit", "ls", "--json").json["audits"]
+    assert [(row["verb"], row["target"], row["note"]) for row in audits] == [
+        ("replay", id, "lost mail")
+    ]
+
+    for anything in ("evt_1", id):
+        story = door("trace", anything, "--json").json
+        assert story["deliveries"][0]["id"] == id
+        assert story["jobs"][0]["cause"] == id
+    assert "POST shop:/hooks/shop" in door("trace", id).out
+    why = door("deliveries", "verify", bad)
+    assert why.code == 1
+    assert "X-Hub-Signature-256" in why.out
+    assert door("deliveries", "verify", id).code == 0
+    wrong = door(
+        "deliveries", "verify", "--path", "/hooks/shop", "--body", file, "-H",
+        "X-Hub-Signature-256: sha256=" + "0" * 64,
+    )  # fmt: skip
+    assert wrong.code == 1
+    assert "wrong secret" in wrong.out
+
+    job = str(again["orders"][0]["id"])
+    until(lambda: "done" in door("jobs", "show", job, "--json").out, up)
+    up.send_signal(signal.SIGTERM)
+    assert ended(up).code == 0
+
+
+def test_serve_takes_deliveries_and_leaves_the_jobs_to_others(door: Box) -> None:
+    process = door.start("serve")
+    try:
+        until(lambda: _answers(door), process)
+        file = body(door, '{"id":"evt_1"}')
+        assert door("deliveries", "send", "/hooks/shop", "--body", file).code == 0
+        [queue] = door("queues", "ls", "--json").json
+        assert queue["counts"]["ready"] == 1
+        process.send_signal(signal.SIGINT)
+        assert ended(process).code == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("deliveries", "send", "/hooks/nowhere"),
+        ("deliveries", "send", "/hooks/shop", "--to", "ftp://x"),
+        ("deliveries", "send", "/hooks/shop", "--body", "nowhere.json"),
+        ("deliveries", "show", "0" * 32),
+        ("deliveries", "replay", "0" * 32, "--yes"),
+        ("deliveries", "verify"),
+        ("deliveries", "ls", "--cursor", "abc"),
+        ("up", "nowhere:app"),
+        ("serve", "--host", "192.0.2.1"),
+    ],
+    ids=" ".join,
+)
+def test_b63_a_mistake_is_one_line(door: Box, args: tuple[str, ...]) -> None:
+    answer = door(*args)
+
+    assert answer.code in (1, 2, 3)
+    assert is_one_line(answer)
+
+
+def test_the_map_begins_with_the_doors(door: Box) -> None:
+    rows = door("map", "--json").json
+
+    assert (rows[0]["role"], rows[0]["takes"]) == ("webhook", "POST /hooks/shop")
+    assert rows[0]["function"] == "door.hook"
+    assert "POST /hooks/shop" in door("map").out
+
+
+def test_what_waits_in_the_spool_is_said(door: Box, tmp_path: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "relevo-spool.db") as db:
+        db.execute("create table spool (id integer primary key autoincrement, data blob)")
+        db.execute("insert into spool (data) values (x'00')")
+    db.close()
+
+    assert door("deliveries", "ls", "--json").json["spooled"] == 1
+    assert "1 deliveries wait in the spool" in re.sub(r"\s+", " ", door("doctor").out)
