@@ -12,7 +12,7 @@ to start.
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from relevo.app import Resource
 from relevo.engine import Relevo
@@ -66,6 +67,14 @@ async def migrate(database: str, package: str) -> list[str]:
             return await connection.run_sync(_upgrade, package)
     finally:
         await engine.dispose()
+
+
+async def add_row(tx: AsyncSession, table: Any, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless it, or what it may be only once, is there; whether it was new."""
+    is_sqlite = tx.get_bind().dialect.name == "sqlite"
+    insert = sqlite.insert if is_sqlite else postgresql.insert
+    made: Any = await tx.execute(insert(table).values(dict(row)).on_conflict_do_nothing())
+    return made.rowcount == 1
 
 
 def _upgrade(connection: Connection, package: str) -> list[str]:

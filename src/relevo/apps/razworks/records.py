@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import JSON, DateTime, ForeignKey, Integer, String, Text, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from relevo import Relevo
+from relevo.apps.tables import add_row
 from relevo.ids import new_id
 
 
@@ -152,22 +152,22 @@ async def add_user(tx: AsyncSession, email: str, name: str, password: str) -> st
         "password": scrypt(password),
         "created_at": datetime.now(UTC),
     }
-    return id if await _add(tx, User, user) else None
+    return id if await add_row(tx, User, user) else None
 
 
 async def add_profile(tx: AsyncSession, user_id: str, points: int) -> None:
-    await _add(tx, Profile, {"user_id": user_id, "points": points})
+    await add_row(tx, Profile, {"user_id": user_id, "points": points})
 
 
 async def add_wallet(tx: AsyncSession, user_id: str, coins: int) -> None:
-    await _add(tx, Wallet, {"user_id": user_id, "coins": coins})
+    await add_row(tx, Wallet, {"user_id": user_id, "coins": coins})
 
 
 async def add_points(tx: AsyncSession, user_id: str, points: int, project_id: str) -> None:
     """Once for each project, whoever asks how often."""
     reward = {"project_id": project_id, "user_id": user_id, "points": points}
-    if await _add(tx, Reward, reward):
-        await _add(tx, Profile, {"user_id": user_id, "points": 0})
+    if await add_row(tx, Reward, reward):
+        await add_row(tx, Profile, {"user_id": user_id, "points": 0})
         await tx.execute(
             update(Profile).where(Profile.user_id == user_id).values(points=Profile.points + points)
         )
@@ -230,14 +230,6 @@ async def understood(
 
 async def welcomed(tx: AsyncSession, user_id: str, message: str) -> None:
     await tx.execute(update(User).where(User.id == user_id).values(welcomed=message))
-
-
-async def _add(tx: AsyncSession, table: type[Base], row: dict[str, Any]) -> bool:
-    """Insert unless it is there; whether it was new."""
-    is_sqlite = tx.get_bind().dialect.name == "sqlite"
-    insert = sqlite.insert if is_sqlite else postgresql.insert
-    result: Any = await tx.execute(insert(table).values(row).on_conflict_do_nothing())
-    return result.rowcount == 1
 
 
 def scrypt(password: str) -> str:

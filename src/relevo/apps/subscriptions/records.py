@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, DateTime, Integer, String, Text, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from relevo import Relevo
+from relevo.apps.tables import add_row
 
 
 class Base(DeclarativeBase):
@@ -82,7 +82,7 @@ class Records:
             "failed_at": datetime.now(UTC),
         }
         async with self._relevo.transaction() as tx:
-            await _add(tx, StripeFailure, row)
+            await add_row(tx, StripeFailure, row)
 
     async def mark(self, job_id: str, flag: str) -> None:
         async with self._relevo.transaction() as tx:
@@ -96,16 +96,9 @@ async def open_records(relevo: Relevo) -> AsyncGenerator[Records]:
 
 async def add_job(tx: AsyncSession, job: dict[str, Any]) -> bool:
     """Keep a job; False when its event has one already."""
-    return await _add(tx, StripeJob, {**job, "created_at": datetime.now(UTC)})
+    return await add_row(tx, StripeJob, {**job, "created_at": datetime.now(UTC)})
 
 
 async def mark(tx: AsyncSession, job_id: str, flag: str) -> None:
     """Set one of the flags."""
     await tx.execute(update(StripeJob).where(StripeJob.id == job_id).values({flag: True}))
-
-
-async def _add(tx: AsyncSession, table: type[Base], row: dict[str, Any]) -> bool:
-    is_sqlite = tx.get_bind().dialect.name == "sqlite"
-    insert = sqlite.insert if is_sqlite else postgresql.insert
-    result: Any = await tx.execute(insert(table).values(row).on_conflict_do_nothing())
-    return result.rowcount == 1
