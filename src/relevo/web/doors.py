@@ -150,7 +150,9 @@ def go(request: Request, path: str, said: str = "") -> Response:
 
 def site(routes: Sequence[BaseRoute], **options: Any) -> Starlette:
     """Pages, with our way of telling errors; for guard()."""
-    return Starlette(routes=list(routes), exception_handlers=ERRORS, **options)
+    made = Starlette(routes=list(routes), exception_handlers=ERRORS, **options)
+    made.router.redirect_slashes = False  # it would lead to wherever the Host header says
+    return made
 
 
 # What is checked
@@ -204,7 +206,8 @@ def wants_json(asked: HTTPConnection) -> bool:
     base = asked.scope.get("root_path", "")
     known = Visit.known(asked.scope)
     path = asked.scope["path"].removeprefix(base if known is None else known.base)
-    return path.startswith("/api/") or "text/html" not in asked.headers.get("accept", "text/html")
+    is_api = path.startswith("/api/") and path != "/api/docs"
+    return is_api or "text/html" not in asked.headers.get("accept", "text/html")
 
 
 def _log_in_first(visit: Visit, asked: Request) -> Response:

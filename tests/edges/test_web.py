@@ -1,0 +1,448 @@
+"""What all pages share: logging in and out, two languages, files, and the numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import httpx2
+import pytest
+
+import relevo.api
+import relevo.web
+from relevo.api.words import SPANISH as API_SPANISH
+from relevo.desk import Role
+from relevo.errors import DefinitionError, SettingsError
+from relevo.settings import Settings
+from relevo.web.auth import Throttle, check_binding
+from relevo.web.people import IDLE, hashed, is_password
+from relevo.web.room import span
+from relevo.web.translate import language_of, untranslated
+from relevo.web.visit import SESSION
+from relevo.web.words import SPANISH
+from tests.conformance.steps import add
+from tests.edges.box import Box
+from tests.edges.site import ACCEPT, ORIGIN, PASSWORD, Site, anyio_backend, token_of, unlocked, web
+
+__all__ = ["anyio_backend", "unlocked", "web"]
+
+FOLDER = Path(relevo.web.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a password costs in earnest is measured once."""
+    monkeypatch.setattr("relevo.web.people._N", 2**10)
+
+
+async def log_in(
+    browser: httpx2.AsyncClient, name: str = "admin", password: str = PASSWORD, **fields: str
+) -> httpx2.Response:
+    page = await browser.get("/login", headers=ACCEPT)
+    found = re.search(r'name="csrf" value="([0-9a-f]{40})"', page.text)
+    token = found[1] if found else ""
+    filled = {"csrf": token, "name": name, "password": password, **fields}
+    return await browser.post("/login", data=filled, headers={"origin": ORIGIN, **ACCEPT})
+
+
+# coming in
+
+
+async def test_the_admin_comes_in_with_the_password_of_the_settings(web: Site) -> None:
+    """C13"""
+    async with web.browser() as browser:
+        answer = await log_in(browser, next="/api/docs")
+        assert answer.status_code == 303 and answer.headers["location"] == "/api/docs"
+        cookie = next(c for c in answer.headers.get_list("set-cookie") if c.startswith(SESSION))
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Secure" not in cookie
+        assert (await browser.get("/api/me")).json()["name"] == "admin"
+        assert (await browser.get("/login", headers=ACCEPT)).status_code == 303
+
+
+async def test_over_https_the_cookies_stay_there(web: Site) -> None:
+    """C13"""
+    async with web.browser(base_url="https://127.0.0.1") as browser:
+        page = await browser.get("/login", headers=ACCEPT)
+        token = re.search(r'name="csrf" value="([0-9a-f]{40})"', page.text)
+        assert token
+        filled = {"csrf": token[1], "name": "admin", "password": PASSWORD}
+        answer = await browser.post("/login", data=filled)
+        for line in (*page.headers.get_list("set-cookie"), *answer.headers.get_list("set-cookie")):
+            assert "Secure" in line
+
+
+async def test_what_is_not_right_stays_out(web: Site) -> None:
+    """C13"""
+    await web.people.add("ana", "a password of ana", Role.OPERATOR, by="ann")
+    async with web.browser() as browser:
+        for name, password in (
+            ("admin", PASSWORD + "x"),
+            ("admin", ""),
+            ("ana", PASSWORD),
+            ("nobody", "a password of ana"),
+            ("local", PASSWORD),
+            ("ana\x00", "a password of ana"),
+            ("x" * 10_000, "x" * 10_000),
+        ):
+            answer = await log_in(browser, name, password)
+            assert answer.status_code == 401 and SESSION not in browser.cookies
+            assert "role" in answer.text and "is not right" in answer.text
+        assert (await log_in(browser, "ana", "a password of ana")).status_code == 303
+        assert (await browser.get("/api/me")).json()["role"] == "operator"
+
+
+@pytest.mark.parametrize(
+    "there",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "/a//b", "javascript:x", "/x\n"],
+)
+async def test_after_the_login_nobody_is_sent_elsewhere(web: Site, there: str) -> None:
+    async with web.browser() as browser:
+        assert (await log_in(browser, next=there)).headers["location"] == "/"
+
+
+async def test_a_login_begins_a_new_session_and_ends_the_old(web: Site) -> None:
+    """C13"""
+    async with web.browser() as browser:
+        await log_in(browser)
+        first = browser.cookies[SESSION]
+        token = await token_of(browser)
+        again = {"csrf": token, "name": "admin", "password": PASSWORD}
+        answer = await browser.post("/login", data=again, headers={"origin": ORIGIN})
+        assert answer.status_code == 303 and browser.cookies[SESSION] != first
+        async with web.browser(cookies={SESSION: first}) as thief:
+            assert (await thief.get("/api/me")).status_code == 401
+
+
+async def test_a_session_fixed_by_someone_else_is_not_taken_over(web: Site) -> None:
+    """C13"""
+    async with web.browser(cookies={SESSION: "f" * 43}) as browser:
+        assert (await log_in(browser)).status_code == 303
+    async with web.browser(cookies={SESSION: "f" * 43}) as whoever_fixed_it:
+        assert (await whoever_fixed_it.get("/api/me")).status_code == 401
+
+
+async def test_logging_out_ends_it_for_whoever_has_the_cookie(web: Site) -> None:
+    """C13"""
+    async with web.browser() as browser:
+        await log_in(browser)
+        cookie = browser.cookies[SESSION]
+        filled = {"csrf": await token_of(browser)}
+        answer = await browser.post("/logout", data=filled, headers={"origin": ORIGIN})
+        assert answer.headers["location"] == "/login" and SESSION not in browser.cookies
+        said = await browser.get("/login", headers=ACCEPT)
+        assert "You are out." in said.text
+        assert "You are out." not in (await browser.get("/login", headers=ACCEPT)).text
+        async with web.browser(cookies={SESSION: cookie}) as thief:
+            assert (await thief.get("/api/me")).status_code == 401
+
+
+async def test_an_idle_session_ends_and_a_used_one_goes_on(web: Site) -> None:
+    """C13"""
+    async with web.browser(Role.VIEWER) as used, web.browser(Role.OPERATOR) as idle:
+        for _ in range(3):
+            web.clock.advance("5h")
+            assert (await used.get("/api/me")).status_code == 200
+        assert (await idle.get("/api/me")).status_code == 401
+    assert IDLE == 12 * 3_600_000
+
+
+async def test_who_was_sent_away_or_got_another_password_is_out(web: Site) -> None:
+    await web.people.add("ana", "a password of ana", Role.OPERATOR, by="ann")
+    async with web.browser() as browser:
+        await log_in(browser, "ana", "a password of ana")
+        assert (await browser.get("/api/me")).status_code == 200
+        await web.people.remove("ana", by="ann")
+        assert (await browser.get("/api/me")).status_code == 401
+        await web.people.add("ana", "another one of ana", Role.ADMIN, by="ann")
+        assert (await browser.get("/api/me")).status_code == 401
+
+
+async def test_too_many_attempts_are_held_back_for_a_minute(web: Site) -> None:
+    """C13"""
+    async with web.browser() as browser, web.browser(address="192.0.2.8") as elsewhere:
+        for _ in range(5):
+            assert (await log_in(browser, "admin", "wrong")).status_code == 401
+        held = await log_in(browser)
+        assert held.status_code == 429 and "Too many attempts" in held.text
+        assert (await log_in(elsewhere)).status_code == 303
+        web.clock.advance("61s")
+        assert (await log_in(browser)).status_code == 303
+
+
+def test_what_is_remembered_of_attempts_is_bounded() -> None:
+    """C38"""
+    throttle = Throttle(5)
+    for number in range(100_000):
+        assert throttle.admit(f"name\n{number}", 0.0)
+    assert len(throttle) <= 10_000
+
+
+async def test_passwords_are_kept_by_scrypt(web: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C13"""
+    monkeypatch.undo()
+    record = await hashed("a password of ana")
+    assert record.startswith("scrypt$32768$8$1$") and "ana" not in record
+    assert record != await hashed("a password of ana")
+    assert await is_password("a password of ana", record)
+    assert not await is_password("a password of anb", record)
+    for weak in ("short", "aaaaaaaaaaaa", "x" * 11, "x" * 300):
+        with pytest.raises(DefinitionError, match="12 to 256"):
+            await web.people.add("ana", weak, Role.VIEWER, by="ann")
+    for name in ("admin", "local", "", "A", "a b", "../x", "a\n", "x" * 65):
+        with pytest.raises(DefinitionError):
+            await web.people.add(name, "a password of ana", Role.VIEWER, by="ann")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "relevo.internal", ""])  # noqa: S104 - refused
+def test_without_a_password_only_this_machine_is_listened_to(host: str) -> None:
+    """C10"""
+    with pytest.raises(SettingsError, match="RELEVO_ADMIN_PASSWORD"):
+        check_binding(host, Settings.read({}))
+    check_binding(host, Settings.read({"RELEVO_ADMIN_PASSWORD": PASSWORD}))
+    for own in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        check_binding(own, Settings.read({}))
+
+
+# pages
+
+
+def test_everything_that_is_said_is_said_in_spanish() -> None:
+    assert untranslated(FOLDER, SPANISH) == []
+    assert untranslated(Path(relevo.api.__file__).parent, API_SPANISH, SPANISH) == []
+    for table in (SPANISH, API_SPANISH):
+        for english, spanish in table.items():
+            assert re.findall(r"\{\w+", english) == re.findall(r"\{\w+", spanish)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "accepted", "language"),
+    [
+        (None, "", "en"),
+        (None, "es-MX,es;q=0.9,en;q=0.8", "es"),
+        (None, "fr,es;q=0.5", "es"),
+        ("en", "es", "en"),
+        ("xx", "es", "es"),
+        ("../es", "," * 100_000, "en"),
+    ],
+)
+def test_a_person_is_spoken_to_in_their_language(chosen: str, accepted: str, language: str) -> None:
+    assert language_of(chosen, accepted) == language
+
+
+async def test_language_and_theme_are_remembered(web: Site) -> None:
+    async with web.browser() as browser:
+        page = (await browser.get("/login?lang=es&theme=dark", headers=ACCEPT)).text
+        assert '<html lang="es" data-theme="dark">' in page and "Contraseña" in page
+        assert "Contraseña" in (await browser.get("/login", headers=ACCEPT)).text
+        assert 'lang="en"' in (await browser.get("/login?lang=en", headers=ACCEPT)).text
+        odd = (await browser.get('/login?lang="><script>&theme=x"y', headers=ACCEPT)).text
+        assert "<script>" not in odd and 'data-theme="dark"' not in odd
+
+
+async def test_what_others_wrote_is_shown_and_not_obeyed(web: Site) -> None:
+    """C11"""
+    nasty = '"><script>alert(1)</script>'
+    async with web.browser() as browser:
+        answer = await log_in(browser, nasty, "x" * 20)
+        assert "<script>alert" not in answer.text and "&lt;script&gt;" in answer.text
+    async with web.browser(Role.ADMIN) as admin:
+        page = await admin.get(f"/api/nowhere/{nasty}", headers=ACCEPT)
+        assert "<script>alert" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (950, "950 ms"),
+        (42_000, "42 s"),
+        (3_900_000, "1 h 5 min"),
+        (90_061_000, "1 d 1 h"),
+    ],
+)
+def test_a_length_of_time_is_said_shortly(ms: int, text: str) -> None:
+    assert span(ms) == text
+
+
+async def test_a_page_under_a_prefix_leads_to_pages_there(web: Site) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    app = Starlette(routes=[Mount("/ops", app=web.app)])
+    transport = httpx2.ASGITransport(app, client=("192.0.2.7", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as browser:
+        away = await browser.get("/ops/api/docs", headers=ACCEPT)
+        assert away.headers["location"] == "/ops/login?next=/api/docs"
+        page = await browser.get("/ops/login", headers=ACCEPT)
+        assert 'action="/ops/login"' in page.text
+        sheet = re.search(r'href="(/ops/static/relevo.css\?v=\w+)"', page.text)
+        assert sheet and (await browser.get(sheet[1])).status_code == 200
+        token = re.search(r'name="csrf" value="([0-9a-f]{40})"', page.text)
+        assert token
+        filled = {"csrf": token[1], "name": "admin", "password": PASSWORD, "next": "/api/docs"}
+        inside = await browser.post("/ops/login", data=filled, headers={"origin": ORIGIN})
+        assert inside.headers["location"] == "/ops/api/docs"
+        assert "Path=/ops/" in inside.headers["set-cookie"]
+        assert (await browser.get("/ops/api/me")).json()["name"] == "admin"
+
+
+# files
+
+
+async def test_files_are_served_with_their_type_and_may_be_kept(web: Site) -> None:
+    async with web.browser() as browser:
+        page = (await browser.get("/login", headers=ACCEPT)).text
+        found = re.findall(r'"(/static/[^"]+)"', page)
+        assert len(found) >= 5
+        for path in found:
+            answer = await browser.get(path)
+            assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
+        plain = await browser.get("/static/relevo.css")
+        assert plain.headers["content-type"] == "text/css; charset=utf-8"
+        mark = {"if-none-match": plain.headers["etag"]}
+        assert (await browser.get("/static/relevo.css", headers=mark)).status_code == 304
+
+
+CLIMBING = (
+    "/static/../web.py",
+    "/static/%2e%2e/web.py",
+    "/static/..%2fweb.py",
+    "/static/%2e%2e%2f%2e%2e%2fengine.py",
+    "/static//etc/passwd",
+    "/static/relevo.css%00.js",
+    "/static/relevo.css/",
+    "/static/relevo.css;x",
+    "/static/%c0%ae%c0%ae/web.py",
+    "/static/",
+    "/static",
+    "/static/..",
+)
+
+
+async def test_nothing_but_the_files_is_ever_served(web: Site) -> None:
+    """B14, C36"""
+    for path in CLIMBING:
+        # As it is: a browser would tidy the path up before it is sent.
+        assert await _status(web, path.encode()) == 404, path
+
+
+async def _status(web: Site, raw: bytes) -> int:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": unquote_to_bytes(raw).decode(errors="replace"),
+        "raw_path": raw,
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8700")],
+        "client": ("192.0.2.7", 1),
+        "server": ("127.0.0.1", 8700),
+    }
+    await web.app(scope, receive, send)
+    return sent[0]["status"]
+
+
+def test_files_of_others_are_as_they_were_published() -> None:
+    """C39"""
+    lines = (FOLDER / "static" / "VENDORED.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line][2:]
+    assert {row[0] for row in rows} == {path.name for path in (FOLDER / "static").glob("*.min.*")}
+    for name, _, licence, digest in rows:
+        assert hashlib.sha256((FOLDER / "static" / name).read_bytes()).hexdigest() == digest
+        assert (FOLDER / "static" / licence.split(", ")[1]).is_file()
+
+
+# numbers
+
+
+async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None:
+    """C42"""
+    await add(web.relevo.store, "cars:suppliers:book", payload=b'{"email":"ana@example.com"}')
+    token, _ = await web.people.add_token("prometheus", Role.VIEWER, by="ann")
+    async with web.browser(headers={"authorization": f"Bearer {token}"}) as scraper:
+        answer = await scraper.get("/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 1.0' in answer.text
+        for name in (
+            "relevo_queue_oldest_seconds",
+            "relevo_queue_mode",
+            "relevo_workers",
+            "relevo_outbox_lag_seconds",
+            "relevo_jobs_settled_total",
+            "relevo_deliveries_refused",
+            "relevo_info",
+        ):
+            assert f"# TYPE {name}" in answer.text
+        assert "ana@" not in answer.text
+    some, _ = await web.people.add_token("some", Role.ADMIN, apps=("cars",), by="ann")
+    async with web.browser(headers={"authorization": f"Bearer {some}"}) as tenant:
+        assert (await tenant.get("/metrics")).status_code == 403
+    async with web.browser(address="127.0.0.1") as here:
+        assert (await here.get("/metrics")).status_code == 200
+        behind = {"x-forwarded-for": "203.0.113.5"}
+        assert (await here.get("/metrics", headers=behind)).status_code == 401
+
+
+async def test_many_who_ask_at_once_ask_the_store_once(
+    web: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    tally = web.relevo.store.tally
+
+    async def counted() -> Any:
+        nonlocal asked
+        asked += 1
+        return await tally()
+
+    monkeypatch.setattr(web.relevo.store, "tally", counted)
+    began = time.monotonic()
+    async with web.browser(address="127.0.0.1") as here:
+        while asked < 1 or time.monotonic() - began < 0.3:
+            assert (await here.get("/metrics")).status_code == 200
+    assert asked == 1 + int(time.monotonic() - began)
+
+
+# the command line
+
+
+def test_people_and_tokens_are_made_by_the_program(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def typed(text: str) -> None:
+        monkeypatch.setattr("relevo.cli.people.read_stdin", lambda most: text)
+        monkeypatch.setattr("relevo.cli.people.sys.stdin.isatty", lambda: False)
+
+    typed("a password of ana\n")
+    assert box("people", "add", "ana", "--role", "operator", "--app", "cars").code == 0
+    [ana] = box("people", "ls", "--json").json
+    assert (ana["name"], ana["role"], ana["apps"]) == ("ana", "operator", ["cars"])
+    assert "password" not in ana
+    again = box("people", "add", "ana")
+    assert again.code == 2 and "known already" in again.err
+    typed("short\n")
+    assert box("people", "add", "olli").code == 2
+    typed("two\nlines\n")
+    assert box("people", "add", "olli").code == 2
+    assert box("people", "rm", "ana").code == 0
+    assert box("people", "rm", "ana").code == 1
+    made = box("tokens", "add", "ci", "--role", "viewer", "--expires", "1h")
+    assert re.fullmatch(r"rlv_[\w-]{43}\n", made.out)
+    listed = box("tokens", "ls", "--json")
+    assert [each["name"] for each in listed.json] == ["ci"] and "rlv_" not in listed.out
+    assert box("tokens", "add", "ci").code == 2
+    assert box("tokens", "rm", "ci").code == 0
+    assert box("tokens", "rm", "ci").code == 1
