@@ -35,19 +35,21 @@ class HotelSecret(Scheme):
             raise InvalidSignature(f"the place of the hotel cannot be read: {error}") from None
         known = self.keys.get(hotel)
         if known is not None:
-            _shared(known).check(delivery, now)
+            _shared(known, delivery).check(delivery, now)
         elif names.is_part(hotel):
-            _shared(_nobodys(self.keys)).check(delivery, now)
+            _shared(_nobodys(self.keys), delivery).check(delivery, now)
             raise InvalidSignature("there is no such hotel", "mismatch")
         else:
-            _shared(_everybodys(self.keys)).check(delivery, now)
+            _shared(_everybodys(self.keys), delivery).check(delivery, now)
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
-        return _shared(self.keys[hotel_of(delivery)]).sign(delivery, now)
+        return _shared(self.keys[hotel_of(delivery)], delivery).sign(delivery, now)
 
 
-def _shared(keys: Keys) -> SharedSecret:
-    return SharedSecret(keys, HEADER, SECRET, SECRET, SECRET)
+def _shared(keys: Keys, delivery: Delivery) -> SharedSecret:
+    """The scheme for one call; only where the secret is nowhere else is JSON looked into for it."""
+    is_outside = HEADER in delivery.headers or SECRET in delivery.params
+    return SharedSecret(keys, HEADER, SECRET, SECRET, None if is_outside else SECRET)
 
 
 def _everybodys(keys: Mapping[str, Keys]) -> Keys:
