@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from relevo.dashboard import actions, deliveries, flows, jobs, pages, standing, threads
 from relevo.dashboard.board import FILES, Board, Page
+from relevo.dashboard.words import SPANISH
 from relevo.engine import Relevo
 from relevo.web import Entry, Web, site
 
@@ -71,7 +72,7 @@ MENU = (
     Entry("Jobs", "/jobs", "Work"),
     Entry("Dead letters", "/dead", "Work"),
     Entry("Flows", "/flows", "Work"),
-    Entry("Effects outside", "/effects", "Outside"),
+    Entry("Effects", "/effects", "Outside"),
     Entry("Breakers", "/breakers", "Outside"),
     Entry("Pollers and schedules", "/recurring", "Outside"),
     Entry("Workers", "/workers", "Operation"),
@@ -85,6 +86,7 @@ def build(relevo: Relevo, web: Web) -> ASGIApp:
     board = Board(relevo, web)
     web.menu[:0] = [entry for entry in MENU if entry not in web.menu]
     web.search = "/search"
+    web.spanish |= SPANISH
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncGenerator[None]:

@@ -48,7 +48,8 @@ class Room:
 
     def words(self, request: Request) -> Words:
         """What `_` is on this room's pages, for text that is made in Python."""
-        return Words(_language(request), self.spanish, SPANISH)
+        shared = Visit.of(request.scope).web.spanish
+        return Words(_language(request), self.spanish, shared, SPANISH)
 
     def page(
         self,

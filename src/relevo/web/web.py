@@ -37,7 +37,8 @@ class Entry:
 class Web:
     """People, menu and static files of one program.
 
-    The dashboard adds its lines with `web.menu.insert`, and says where one searches: `web.search`.
+    The dashboard adds its lines to `menu` and their Spanish to `spanish`, and says where one
+    searches: `search`.
     """
 
     def __init__(self, relevo: Relevo, settings: Settings) -> None:
@@ -47,6 +48,7 @@ class Web:
         self.auth = Auth(self.people, settings, relevo.clock)
         self.files = Files(STATIC, "/static")
         self.search: str | None = None
+        self.spanish: dict[str, str] = {}  # of the menu, which stands on everyone's pages
         self.menu = [
             Entry(site.title, site.prefix, "Apps", app.name)
             for app in relevo.apps
