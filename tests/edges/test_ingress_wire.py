@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import relevo.ingress.gate as gate_module
 import relevo.ingress.server as server_module
 from relevo import App, Relevo
 from relevo.ingress.server import listen, serving
@@ -242,3 +243,39 @@ def test_every_header_line_of_a_reply_is_its_own() -> None:
     made: Any = error(503, "busy", retry_after="1", close=True)
     assert b"retry-after: 1\r\n" in made.wire
     assert made.wire.endswith(b'\r\n\r\n{"ok":false,"error":"busy"}')
+
+
+async def test_f33_in_a_burst_every_2xx_is_stored_and_the_rest_come_back(
+    port: int, relevo: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F33, in short: two thousand calls at once on a gate with room for twenty."""
+    monkeypatch.setattr(gate_module, "FLIGHTS", 20)
+    each = 20
+
+    async def caller(number: int) -> tuple[list[str], int]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        names = [f"e{number}-{turn}" for turn in range(each)]
+        writer.write(b"".join(map(good, names)))
+        taken: list[str] = []
+        waits = 0
+        for name in names:
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b"}")
+            if head.startswith(b"HTTP/1.1 200"):
+                taken.append(name)
+            else:
+                assert head.startswith(b"HTTP/1.1 503")
+                assert b"retry-after: 1\r\n" in head
+                waits += 1
+        writer.close()
+        return taken, waits
+
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*map(caller, range(100)))
+
+    taken = sorted(name for names, _ in answers for name in names)
+    assert len(taken) + sum(waits for _, waits in answers) == 100 * each
+    assert taken
+    assert await jobs(relevo) == taken
+    assert relevo.telemetry.counts["delivery_busy"] == 100 * each - len(taken)
+    assert (await say(port, good("after"))).statuses == [200]
