@@ -6,7 +6,7 @@ Its table of contents.
 from __future__ import annotations
 
 from relevo import App, site, webhook
-from relevo.apps.cars import api, payments, records, settings, webhooks, workers
+from relevo.apps.cars import api, panel, payments, records, settings, webhooks, workers
 from relevo.apps.tables import tables
 
 MIGRATIONS = "relevo.apps.cars.migrations"
@@ -26,6 +26,6 @@ app = App(
             "/hooks/stripe", webhooks.stripe_hook, verify=webhooks.scheme, key=webhooks.event_id
         )
     ],
-    sites=[site("/reservations", api.build)],
+    sites=[site("/reservations", api.build), site("/cars", panel.build, title="Cars")],
     workers=[workers.book_supplier, workers.finish_payment, workers.mirror_outbox],
 )
