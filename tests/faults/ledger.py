@@ -54,6 +54,10 @@ class Ledger:
         """How often each number had it happen."""
         return Counter(fact.number for fact in self.facts(what))
 
+    def keys(self, what: str) -> Counter[int]:
+        """The same, but what came again with the same word counts once."""
+        return Counter(number for number, _ in {(f.number, f.word) for f in self.facts(what)})
+
     def has(self, word: str) -> bool:
         """Whether a line ends in this word: a provider's look-up by idempotency key."""
         return self.path.exists() and f" {word}\n".encode() in self.path.read_bytes()

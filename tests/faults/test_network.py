@@ -5,133 +5,91 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from relevo import Relevo
-from relevo.store import Store
 from relevo.testing import ManualClock, until
 from tests.conformance.fresh import STORES, fresh
 from tests.faults import apps
 from tests.faults.apps import Nap, Print
-from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
-from tests.faults.producer import Producer
+from tests.faults.load import LEASE, SLACK, Place, load
 from tests.faults.proxy import Proxy
 from tests.faults.verdict import drained, judged
-
-LEASE = 2.0
-SLACK = 2.0
+from tests.matrix import Recorder
 
 pytestmark = pytest.mark.soak
 
 
-@dataclass
-class Place:
-    """A store seen directly, and the same through a proxy that a test can hurt."""
+@dataclass(kw_only=True)
+class Through(Place):
+    """A store seen directly, and through a proxy that a test can hurt."""
 
-    store: Store
     proxy: Proxy
-    url: str
-    database: str | None
-    ledger: Ledger
-    folder: Path
-
-    def fleet(self) -> Fleet:
-        return Fleet(self.url, self.ledger, self.folder, lease=f"{LEASE}s", database=self.database)
-
-    def engine(self) -> Relevo:
-        return Relevo(self.url, apps=[apps.app(self.ledger)], database=self.database)
 
 
 @pytest.fixture(params=[store for store in STORES if store.id in ("postgres", "redis")])
 async def place(
-    request: pytest.FixtureRequest, clock: ManualClock, ledger: Ledger, tmp_path: Path
-) -> AsyncIterator[Place]:
+    request: pytest.FixtureRequest,
+    clock: ManualClock,
+    ledger: Ledger,
+    tmp_path: Path,
+    matrix: Recorder,
+) -> AsyncIterator[Through]:
     async with fresh(request.param, clock, tmp_path) as store:
         proxy, url = Proxy.before(store.dsn)
-        database = None if store.name == "postgres" else f"sqlite:///{tmp_path / 'outbox.db'}"
         try:
-            yield Place(store, proxy, url, database, ledger, tmp_path)
+            yield Through(
+                store=store, proxy=proxy, url=url, ledger=ledger, folder=tmp_path, matrix=matrix
+            )
         finally:
             proxy.stop()
 
 
-@asynccontextmanager
-async def load(place: Place, rate: float = 100) -> AsyncIterator[tuple[Producer, Fleet]]:
-    """Orders and workers, all through the proxy; when the block ends, everything is counted."""
-    with place.fleet() as fleet:
-        fleet.hire(2)
-        fleet.wait_for(2)
-        async with place.engine() as relevo:
-            async with Producer(relevo, rate=rate) as producer:
-                await producer.until_acked(50)
-                yield producer, fleet
-                await producer.until_acked(len(producer.acked) + 50, timeout=20)
-            await drained(place.store, 40, fleet.check)
-            if place.database is not None:  # what is in the outbox too
-                await until(
-                    lambda: producer.acked <= set(place.ledger.counts("effect")), timeout="30s"
-                )
-        fleet.check()
-    await judged(place.store, place.ledger, producer.acked, unsure=producer.unsure, lease=LEASE)
-
-
-async def goes_on(ledger: Ledger, within: float) -> None:
-    """Something is done within so many seconds."""
-    began, done = time.monotonic(), len(ledger.counts("effect"))
-    await until(
-        lambda: len(ledger.counts("effect")) > done, timeout=f"{within + SLACK}s", what="work"
-    )
-    assert time.monotonic() - began < within + SLACK
-
-
-async def resets(place: Place, seconds: int) -> None:
+async def resets(place: Through, seconds: int) -> None:
     async with load(place) as (producer, fleet):
         began = time.monotonic()
         before = [len(member.lines()) for member in fleet.members]
         for _ in range(seconds):
             await asyncio.sleep(1)
             assert place.proxy.cut() > 0
-        await goes_on(place.ledger, 5)
+        await place.goes_on(5)
         lasted = time.monotonic() - began
         for member, lines in zip(fleet.members, before, strict=True):
             assert len(member.lines()) - lines <= 10 + 2 * lasted
         assert producer.slowest < 5.5
 
 
-async def test_f09_resets_every_second_lose_nothing(place: Place) -> None:
+async def test_f09_resets_every_second_lose_nothing(place: Through) -> None:
     await resets(place, 4)
 
 
-@pytest.mark.soak
-async def test_f09_resets_for_a_minute(place: Place) -> None:
+async def test_f09_resets_for_a_minute(place: Through) -> None:
     await resets(place, 60)
 
 
-async def hole(place: Place, seconds: float) -> None:
+async def hole(place: Through, seconds: float) -> None:
     async with load(place) as (producer, _):
         place.proxy.open_hole()
         await asyncio.sleep(seconds)
         place.proxy.close_hole()
-        await goes_on(place.ledger, 10)
+        await place.goes_on(10)
         assert producer.slowest < 5.5
         assert place.database is None or not producer.unsure  # the outbox took them
 
 
-async def test_f10_a_black_hole_is_given_up_in_time_and_left_behind(place: Place) -> None:
+async def test_f10_a_black_hole_is_given_up_in_time_and_left_behind(place: Through) -> None:
     await hole(place, 7)
 
 
-@pytest.mark.soak
-async def test_f10_a_black_hole_of_half_a_minute(place: Place) -> None:
+async def test_f10_a_black_hole_of_half_a_minute(place: Through) -> None:
     await hole(place, 30)
 
 
-async def slow(place: Place, seconds: float) -> None:
+async def slow(place: Through, seconds: float) -> None:
     async with load(place) as (producer, fleet):
         relevo = Relevo(place.store)
         nap = await relevo.enqueue(Nap(9_999, round(2.5 * LEASE * 1_000)))
@@ -148,18 +106,16 @@ async def slow(place: Place, seconds: float) -> None:
         assert not producer.unsure
 
 
-@pytest.mark.soak
-async def test_f11_a_slow_store_lapses_no_lease(place: Place) -> None:
+async def test_f11_a_slow_store_lapses_no_lease(place: Through) -> None:
     await slow(place, 4)
 
 
-@pytest.mark.soak
-async def test_f11_a_slow_minute(place: Place) -> None:
+async def test_f11_a_slow_minute(place: Through) -> None:
     await slow(place, 60)
 
 
 async def test_f12_a_server_that_left_without_a_word_is_missed(
-    place: Place, unmade: Callable[[str], None]
+    place: Through, unmade: Callable[[str], None]
 ) -> None:
     """Workers listen on connections whose other end is gone; nobody told them."""
     relevo = Relevo(place.store, apps=[apps.app(place.ledger)])
@@ -177,25 +133,26 @@ async def test_f12_a_server_that_left_without_a_word_is_missed(
         gone = time.monotonic()
         await relevo.enqueue(Print(1))
         await until(lambda: place.ledger.counts("effect")[1], timeout="20s", what="it is missed")
-        assert time.monotonic() - gone < 15 + SLACK
+        missed = time.monotonic() - gone
+        place.matrix.record(recovery=missed)
+        assert missed < 15 + SLACK
         await drained(place.store, 10, fleet.check)
     await relevo.rest()
     await judged(place.store, place.ledger, range(2), lease=LEASE)
 
 
-async def lossy(place: Place, seconds: float) -> None:
+async def lossy(place: Through, seconds: float) -> None:
     async with load(place) as (producer, _):
         place.proxy.loss = 0.2
         await asyncio.sleep(seconds)
         place.proxy.loss = 0.0
-        await goes_on(place.ledger, 5)
+        await place.goes_on(5)
         assert producer.slowest < 5.5
 
 
-async def test_f13_a_fifth_of_the_packets_lost(place: Place) -> None:
+async def test_f13_a_fifth_of_the_packets_lost(place: Through) -> None:
     await lossy(place, 4)
 
 
-@pytest.mark.soak
-async def test_f13_a_lossy_minute(place: Place) -> None:
+async def test_f13_a_lossy_minute(place: Through) -> None:
     await lossy(place, 60)

@@ -47,9 +47,13 @@ async def judged(
     lease: float,
     unsure: Iterable[int] = (),
     ghosts: Iterable[int] = (),
+    keyed: bool = False,
 ) -> None:
-    """Every number that was acknowledged has its one effect, and nothing else has any."""
-    effects = ledger.counts("effect")
+    """Every number that was acknowledged has its one effect, and nothing else has any.
+
+    With `keyed` the other side knows idempotency keys: the same one again is no effect.
+    """
+    effects = ledger.keys("effect") if keyed else ledger.counts("effect")
     wanted = set(acked)
     seen = await store.page(Filter(states=SEEN), limit=20)
     lost = wanted - set(effects)
