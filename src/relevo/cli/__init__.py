@@ -80,6 +80,7 @@ def _program() -> Any:
         doctor,
         effects,
         flows,
+        hotel,
         jobs,
         look,
         map,
@@ -105,7 +106,7 @@ def _program() -> Any:
         root.add(group)
     for group in (outbox, look, database):
         root.add(group.group)
-    for group in (cars, subscriptions):
+    for group in (cars, hotel, subscriptions):
         root.add(group.group)
     for module in (check, new, demo):
         module.register(root.typer)

@@ -1,0 +1,202 @@
+"""relevo hotel: the bots, their lists, and a message pushed by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relevo.cli.tables import ago, short, table
+from relevo.cli.terminal import PROBLEM, Reveal, Terminal, Verbs
+from relevo.engine import Relevo
+from relevo.errors import DefinitionError, NotFoundError
+from relevo.ids import new_id
+from relevo.store import Audit
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from relevo.apps.hotel.hotel import Hotel
+
+group = Verbs(
+    "Hotel: bots alive or silent, on and off, their lists, a message by hand.", name="hotel"
+)
+
+HotelId = Annotated[str, typer.Argument(metavar="HOTEL", help="The hotel's id, such as hotel999.")]
+EntryId = Annotated[str, typer.Argument(metavar="ID", help="The entry's id, from `dead`.")]
+
+
+@asynccontextmanager
+async def opened(terminal: Terminal) -> AsyncGenerator[Hotel]:
+    """The hotels of this environment."""
+    from relevo.apps.hotel import app
+    from relevo.apps.hotel.hotel import Hotel
+
+    async with Relevo(terminal.url, apps=[app], database=terminal.database) as relevo:
+        yield relevo.use(Hotel)
+
+
+def ours(hotel: Hotel, id: str) -> str:
+    if id not in hotel.settings.hotels:
+        raise NotFoundError(
+            f"no hotel {id!r:.60} here: HOTEL_IDS lists {list(hotel.settings.hotels)}"
+        )
+    return id
+
+
+@group.verb("bots")
+async def bots(terminal: Terminal) -> int:
+    """List the bots: alive or silent, for how long still, and what waits for them.
+
+    Answers 1 when one of them is silent.
+    """
+    from relevo.apps.hotel.panel import bots as all_bots
+
+    async with opened(terminal) as hotel:
+        found = await all_bots(hotel)
+    rows: list[dict[str, Any]] = [
+        {
+            "hotel": bot.hotel,
+            "state": bot.state,
+            "heartbeat": bot.pulse.value,
+            "ttl": bot.pulse.ttl,
+            "enabled": bot.is_enabled,
+            "waiting": bot.waiting,
+            "processing": bot.processing,
+            "dead": bot.dead,
+            "problem": bot.problem,
+        }
+        for bot in found
+    ]
+    terminal.show(rows, lambda: _table(rows))
+    return PROBLEM if any(row["state"] in ("silent", "failed") for row in rows) else 0
+
+
+def _table(rows: list[dict[str, Any]]) -> RenderableType:
+    names = ("hotel", "state", "heartbeat", "ttl", "waiting", "processing", "dead", "problem")
+    return table(
+        names, ([row[name] if row[name] is not None else "" for name in names] for row in rows)
+    )
+
+
+@group.verb("on")
+async def on(terminal: Terminal, hotel: HotelId) -> None:
+    """Let a hotel's bot work again."""
+    await _switch(terminal, hotel, is_on=True)
+
+
+@group.verb("off")
+async def off(terminal: Terminal, hotel: HotelId) -> None:
+    """Pause a hotel's bot: it goes on beating and touches nothing."""
+    await _switch(terminal, hotel, is_on=False)
+
+
+async def _switch(terminal: Terminal, id: str, *, is_on: bool) -> None:
+    async with opened(terminal) as hotel:
+        await hotel.board.enable(ours(hotel, id), is_on)
+        verb = "bot enabled" if is_on else "bot paused"
+        act = Audit(who=terminal.person.name, verb=verb, target=id)
+        await hotel.relevo.store.audit([act])
+    word = "on" if is_on else "off"
+    terminal.show({"hotel": id, "enabled": is_on}, lambda: f"the bot of {id} is {word}")
+
+
+@group.verb("push")
+async def push(
+    terminal: Terminal,
+    hotel: HotelId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the guest writes.")] = "Hola!",
+    guest: Annotated[str, typer.Option("--guest", help="The guest's id.")] = "guest-X",
+    message: Annotated[str, typer.Option("--message", help="The message's id.")] = "",
+    channel: Annotated[str, typer.Option("--channel", help="The channel.")] = "channelManager",
+    raw: Annotated[bool, typer.Option("--raw", help="TEXT is the whole entry, as it is.")] = False,
+) -> None:
+    """Push a guest's message to a hotel's list, as a foreign producer would."""
+    id = message or f"cm-msg-{new_id()}"
+    entry = text.encode() if raw else _entry(hotel, text, guest, id, channel)
+    async with opened(terminal) as open_hotel:
+        await open_hotel.board.queue(ours(open_hotel, hotel)).push([entry])
+    told = {"hotel": hotel, "messageId": None if raw else id}
+    terminal.show(told, lambda: "pushed" if raw else f"pushed {id}")
+
+
+def _entry(hotel: str, text: str, guest: str, id: str, channel: str) -> bytes:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    payload = {
+        "messageId": id,
+        "conversationId": f"{hotel}-{channel}-{guest}",
+        "guestId": guest,
+        "channel": channel,
+        "timestamp": now,
+        "content": text,
+    }
+    told = {
+        "eventId": f"evt-{id}",
+        "eventType": "guest_message",
+        "channel": "channelManager",
+        "payload": payload,
+        "receivedAt": now,
+    }
+    return json.dumps(told, ensure_ascii=False).encode()
+
+
+@group.verb("dead")
+async def dead(terminal: Terminal, hotel: HotelId, reveal: Reveal = False) -> None:
+    """List what a bot could not read, as it came, and why."""
+    async with opened(terminal) as open_hotel:
+        found = await open_hotel.board.queue(ours(open_hotel, hotel)).buried(200)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": each.id,
+            "reason": each.reason,
+            "at": round(each.at * 1000),
+            "bytes": len(each.entry),
+            "entry": each.entry.decode("utf-8", "replace") if reveal else None,
+        }
+        for each in found
+    ]
+    terminal.show(
+        rows,
+        lambda: table(
+            ("id", "reason", "since", "bytes", "entry"),
+            (
+                (
+                    row["id"],
+                    row["reason"],
+                    ago(row["at"]) if row["at"] else "",
+                    row["bytes"],
+                    short(row["entry"] or "", 200),
+                )
+                for row in rows
+            ),
+        ),
+    )
+
+
+@group.verb("retry")
+async def retry(terminal: Terminal, hotel: HotelId, id: EntryId) -> None:
+    """Put a dead entry back at the end of the line."""
+    await _resolve(terminal, hotel, id, "entry sent back")
+
+
+@group.verb("discard")
+async def discard(terminal: Terminal, hotel: HotelId, id: EntryId) -> None:
+    """Throw a dead entry away."""
+    await _resolve(terminal, hotel, id, "entry discarded")
+
+
+async def _resolve(terminal: Terminal, id: str, entry: str, verb: str) -> None:
+    if len(entry) != 32:
+        raise DefinitionError("an entry's id has 32 characters: `relevo hotel dead` lists them")
+    async with opened(terminal) as hotel:
+        queue = hotel.board.queue(ours(hotel, id))
+        is_back = verb == "entry sent back"
+        if not await (queue.revive(entry) if is_back else queue.discard(entry)):
+            raise NotFoundError(f"no entry {entry} in the dead list of {id}")
+        act = Audit(who=terminal.person.name, verb=verb, target=entry, note=id)
+        await hotel.relevo.store.audit([act])
+    terminal.show({"hotel": id, "id": entry}, lambda: verb)
