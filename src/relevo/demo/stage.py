@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx2
 
+from relevo.engine import Relevo
 from relevo.errors import SettingsError
 from relevo.simulators import World, environment, running
 
@@ -67,6 +68,7 @@ async def stage(
         async with running(World(seed=seed, target=f"http://127.0.0.1:{port}")) as world:
             env = _environment(world.base, url, database, port, apps)
             await asyncio.to_thread(_migrate, env, folder)
+            await _check_empty(url, database)
             set_up = Stage(
                 world, world.target, url, database, folder, env, _start(env, folder, "serve")
             )
@@ -114,6 +116,14 @@ def _start(env: dict[str, str], folder: Path, *verb: str) -> subprocess.Popen[by
 def _migrate(env: dict[str, str], folder: Path) -> None:
     if _start(env, folder, "migrate").wait(PATIENCE) != 0:
         raise SettingsError(f"the store cannot be used: {_last_line(folder / 'migrate.log')}")
+
+
+async def _check_empty(store: str, database: str | None) -> None:
+    async with Relevo(store, database=database) as relevo:
+        if any(any(tally.counts.values()) for tally in await relevo.store.tally()):
+            raise SettingsError(
+                "the store is not empty, so nothing could be proved: give the demo a fresh one"
+            )
 
 
 async def _answers(stage: Stage) -> None:

@@ -19,7 +19,7 @@ from relevo.ids import derived_id
 from relevo.job import State
 from relevo.message import Command
 from relevo.simulators import World
-from relevo.simulators.traffic import cars, razworks, subscriptions
+from relevo.simulators.traffic import cars, hotel, razworks, subscriptions
 from relevo.store import Filter
 
 BOOK = BookSupplier.__relevo__.queue
@@ -98,6 +98,31 @@ class Cars(System):
                 stage.world.ledger.count(supplier, "book", code) for supplier in self.suppliers
             )
             await tally(row, booked, relevo, Filter(queue=BOOK, key=f"book:{code}"))
+
+
+class HotelDesk(System):
+    name = "hotel"
+    count = 60
+    effects = 60
+
+    def faults(self, world: World) -> None:
+        world.faults.add("channel", "reply", "lost", times=2, rate=0.1)
+        world.faults.add("channel", "*", "error", times=4, rate=0.05)
+        world.faults.add("beds24", "send", "limit", times=2, rate=0.1, seconds=2)
+
+    async def send(self, stage: Stage, seed: int) -> None:
+        self.sent = await hotel.run(stage.world, stage.url, self.count, seed)
+
+    def so_far(self, world: World) -> int:
+        return world.ledger.count("channel", "reply") + world.ledger.count("beds24", "send")
+
+    async def judge(self, stage: Stage, relevo: Relevo, row: Row) -> None:
+        for message in sorted(self.sent.messages):
+            name, _, number = message.split(":")
+            ledger = stage.world.ledger
+            answered = ledger.count("channel", "reply", f"{name}:{number}")
+            answered += ledger.count("beds24", "send", number)
+            await tally(row, answered, relevo, Filter(key=f"reply:{message}:1"))
 
 
 class Subscriptions(System):
@@ -208,5 +233,7 @@ async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:
 
 def systems(names: Iterable[str]) -> list[System]:
     """Those of the given names, in their order."""
-    every: dict[str, type[System]] = {each.name: each for each in (Cars, Subscriptions, Razworks)}
+    every: dict[str, type[System]] = {
+        each.name: each for each in (Cars, HotelDesk, Subscriptions, Razworks)
+    }
     return [every[name]() for name in names if name in every]

@@ -176,7 +176,8 @@ class _Outside:
             except httpx2.HTTPError as error:
                 said = type(error).__name__
             else:
-                if answer.status_code == 200 and answer.json()["processed"] is True:
+                # Spooled while the store was busy, it is accepted and processed later.
+                if answer.status_code == 200 and answer.json().get("processed", True):
                     return
                 said = f"{answer.status_code} {answer.text[:200]}"
             await asyncio.sleep(wait)
