@@ -69,7 +69,7 @@ class Program:
         self._folder = folder
         self._hostile = hostile
         self._is_filled = is_filled
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._ready: Future[None] = Future()
         self._stop = asyncio.Event()
         self.relevo = Relevo(f"sqlite:///{folder / 'relevo.db'}", apps=apps())
@@ -78,14 +78,14 @@ class Program:
 
     def run(self) -> None:
         try:
-            asyncio.set_event_loop(self._loop)
-            self._loop.run_until_complete(self._serve())
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_until_complete(self._serve())
         except BaseException as error:  # noqa: BLE001 - the test that waits is told
             if not self._ready.done():
                 self._ready.set_exception(error)
         finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
 
     async def _serve(self) -> None:
         async with self.relevo as relevo:
@@ -106,7 +106,7 @@ class Program:
 
     def do(self, doing: Any) -> Any:
         """Run something where the engine lives."""
-        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(10)
 
     @contextmanager
     def running(self) -> Iterator[Program]:
@@ -116,7 +116,7 @@ class Program:
             self._ready.result(20)
             yield self
         finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            self.loop.call_soon_threadsafe(self._stop.set)
             thread.join(10)
 
 

@@ -18,13 +18,13 @@ from relevo.dashboard.board import HERE
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
-from relevo.job import State
+from relevo.job import Lease, State
 from relevo.store import EffectState, QueueMode
 from relevo.testing import ManualClock, until
 from relevo.web.translate import untranslated
 from relevo.web.words import SPANISH as SHARED
-from tests.browser.fill import BOOK, CHARGE, READ, SAVE, SCRIPT, WELCOME, Filled, fill
-from tests.conformance.steps import add, look, state
+from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
+from tests.conformance.steps import add, end, look, state, take
 from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, anyio_backend, apps
 
 __all__ = ["anyio_backend"]
@@ -399,14 +399,44 @@ async def test_a_group_is_retried_after_a_preview(web: Site, admin: Visitor, som
 
 
 async def test_a_canary_that_dies_stops_the_rest(web: Site, admin: Visitor, some: Filled) -> None:
-    answer = await admin.do("/jobs/bulk", state="dead", queue=READ, canary="1", verb="retry")
-    page = await admin.see(answer.headers["location"])
-    assert "under way" in page
-    stop = answer.headers["location"] + "/stop"
-    await admin.do(stop)
-    await until(lambda: asyncio.sleep(0, True))
-    assert "What was changed stays changed" in await admin.see(answer.headers["location"])
-    assert (await web.relevo.desk.queue(READ)).counts[State.DEAD] == 3
+    answer = await admin.do("/jobs/bulk", state="dead", queue=CHARGE, canary="1", verb="retry")
+    await dies(web, CHARGE)
+
+    async def is_over() -> bool:
+        return "is dead again" in await admin.see(answer.headers["location"])
+
+    await until(is_over)
+    assert (await web.relevo.desk.queue(CHARGE)).counts[State.DEAD] == 7
+
+
+async def test_a_sweep_is_stopped_by_hand(web: Site, admin: Visitor, some: Filled) -> None:
+    desk = web.relevo.desk
+    answer = await admin.do("/jobs/bulk", state="dead", queue=CHARGE, canary="1", verb="retry")
+
+    async def has_begun() -> bool:
+        return (await desk.queue(CHARGE)).counts[State.DEAD] == 6
+
+    await until(has_begun)
+    await admin.do(answer.headers["location"] + "/stop")
+
+    async def is_stopped() -> bool:
+        page = await admin.see(answer.headers["location"])
+        return "What was changed stays changed" in page
+
+    await until(is_stopped)
+    assert await has_begun()
+
+
+async def dies(web: Site, queue: str) -> None:
+    """Take what comes due in a queue, and let it fail."""
+    leases: list[Lease] = []
+
+    async def is_taken() -> bool:
+        leases.extend(await take(web.relevo.store, 1, queue))
+        return bool(leases)
+
+    await until(is_taken)
+    assert await end(web.relevo.store, leases[0], State.DEAD)
 
 
 async def test_many_are_not_discarded_without_a_reason(admin: Visitor, some: Filled) -> None:
@@ -514,6 +544,63 @@ async def test_a_watcher_who_leaves_gives_the_place_back(
         answer = await listen(web, admin)
         assert answer.status_code == 200
         assert answer.text.startswith("retry: ")
+
+
+class Watcher:
+    """Somebody at the stream, by hand; one who never reads holds every answer up."""
+
+    def __init__(self, web: Site, cookie: str, *, reads: bool = True) -> None:
+        self.heard: list[bytes] = []
+        self.status = 0
+        self._reads = reads
+        self._gone = asyncio.Event()
+        headers = {"host": "127.0.0.1", "accept": "text/event-stream", "cookie": cookie}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/live",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "client": ("192.0.2.7", 4711),
+        }
+        self.task = asyncio.create_task(web.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.status = message.get("status", self.status)
+        if message["type"] == "http.response.body":
+            self.heard.append(message["body"])
+            if not self._reads:
+                await asyncio.Event().wait()
+
+    async def leave(self) -> None:
+        self._gone.set()
+        await self.task
+
+
+async def test_one_who_never_reads_holds_up_nobody(
+    web: Site, admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B62"""
+    monkeypatch.setattr("relevo.dashboard.live.EVERY", 0.05)
+    monkeypatch.setattr("relevo.dashboard.live.PER_PERSON", 20)
+    cookie = "; ".join(f"{name}={value}" for name, value in admin.client.cookies.items())
+    idle = [Watcher(web, cookie, reads=False) for _ in range(19)]
+    await until(lambda: all(each.heard for each in idle))
+    reader = Watcher(web, cookie)
+    await until(lambda: sum(b"event: look" in part for part in reader.heard) >= 3)
+    assert all(len(each.heard) == 1 for each in idle)  # nothing is kept for them
+    late = Watcher(web, cookie)
+    await late.task
+    assert late.status == 429
+    for each in (*idle, reader):
+        await each.leave()
+    again = Watcher(web, cookie)
+    await until(lambda: bool(again.heard))
+    await again.leave()
 
 
 @pytest.mark.parametrize("kit", [True], ids=["hostile"], indirect=True)

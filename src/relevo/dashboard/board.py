@@ -75,6 +75,7 @@ class Board:
         ours = {
             "files": FILES,
             "told": told,
+            "brief": brief,
             "retold": partial(retold, room.words(request)),
             "here_path": here,
             "here_again": again,
@@ -166,3 +167,10 @@ def told(data: bytes | None) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(errors="replace")
     return value if isinstance(value, str) else data.decode(errors="replace")
+
+
+def brief(count: int) -> str:
+    """A number that fits on a card."""
+    if count < 100_000:
+        return f"{count:,}"
+    return f"{count // 1_000:,} k" if count < 1_000_000 else f"{count / 1_000_000:,.1f} M"

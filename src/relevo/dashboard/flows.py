@@ -9,6 +9,8 @@ from relevo.dashboard.board import Board, more_of, one
 from relevo.dashboard.drawing import HEIGHT, WIDTH, drawn
 from relevo.job import LIVE, State
 
+WALK = 8
+"""So many pages of jobs are looked through for flows before the person is asked to go on."""
 ROWS = 200
 """So many nodes are listed below the drawing."""
 
@@ -17,7 +19,7 @@ async def flows(board: Board, request: Request) -> Response:
     params = request.query_params
     unfinished = one(params, "unfinished") is not None
     rows, cursor = await board.desk(request).flows(
-        unfinished=unfinished, cursor=one(params, "cursor"), limit=30
+        unfinished=unfinished, cursor=one(params, "cursor"), limit=30, walk=WALK
     )
     return board.page(
         request,

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, filter_of, limit_of, more_of, one, query_of
-from relevo.desk import COUNT_MAX
 from relevo.errors import DefinitionError
 from relevo.job import LIVE, Job, State
 from relevo.store import EffectState, Filter
@@ -16,6 +15,8 @@ from relevo.web.room import pretty
 
 COUNTED = 1_000
 """A list says how many there are up to here; beyond, that there are more."""
+PREVIEWED = 20_000
+"""The same for the preview of a sweep."""
 SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 UNDECIDED = frozenset({EffectState.UNKNOWN, EffectState.INTENDED})
 
@@ -35,7 +36,8 @@ async def jobs(board: Board, request: Request) -> Response:
         "jobs",
         where=where,
         jobs=[board.shown(request, job) for job in page.jobs],
-        count=await desk.count(where, most=COUNTED),
+        # Text is looked for job by job: to count what has it would be to read everything.
+        count=await desk.count(where, most=COUNTED) if where.text is None else None,
         counted=COUNTED,
         more=more_of(request, page.cursor),
         queues=[tally.queue for tally in look.tallies],
@@ -116,7 +118,7 @@ async def group(board: Board, request: Request) -> Response:
         status=200 if page.jobs else 404,
         mark=mark,
         groups=found,
-        count=await desk.count(where, most=COUNT_MAX),
+        count=sum(group.count for group in found),
         jobs=[board.shown(request, job) for job in page.jobs],
         newest=newest,
         more=more_of(request, page.cursor),
@@ -146,10 +148,19 @@ async def bulk(board: Board, request: Request) -> Response:
         verb=verb,
         where=where,
         query=query_of(where),
-        count=await desk.count(where, most=COUNT_MAX),
-        most=COUNT_MAX,
+        count=await _count(board, request, where),
+        most=PREVIEWED,
         sample=[board.shown(request, job) for job in page.jobs],
     )
+
+
+async def _count(board: Board, request: Request, where: Filter) -> int:
+    """How many a sweep would take: exactly where tallies tell, and else up to a limit."""
+    if where == Filter(queue=where.queue, states=where.states):
+        look = await board.live(request).look()
+        tallies = [each for each in look.tallies if where.queue in (None, each.queue)]
+        return sum(each.counts.get(state, 0) for each in tallies for state in where.states)
+    return await board.desk(request).count(where, most=PREVIEWED)
 
 
 def _others(where: Filter) -> dict[str, Any]:

@@ -26,8 +26,9 @@ async def search(board: Board, request: Request) -> Response:
     queues = [tally.queue for tally in look.tallies if text.lower() in tally.queue][:20]
     letters, _ = await desk.deliveries(Letterbox(text=text[:500]), limit=20)
     story: Story | None = None
-    with suppress(NotFoundError):
-        story = await desk.trace(text)
+    if len(text) >= 3:
+        with suppress(NotFoundError):
+            story = await desk.trace(text)
     flow = await _flow(desk, text)
     is_one = story is not None and len(story.threads) == 1 and not queues and not flow
     if story is not None and is_one:

@@ -18,6 +18,7 @@ SPANISH: Final[dict[str, str]] = {
     "Jobs": "Trabajos",
     "Dead letters": "Cartas muertas",
     "Flows": "Flujos",
+    "Effects": "Efectos",
     "Effects outside": "Efectos fuera",
     "Breakers": "Disyuntores",
     "Pollers and schedules": "Sondeos y horarios",
@@ -231,10 +232,11 @@ SPANISH: Final[dict[str, str]] = {
         "Hay más de lo que se muestra: busca algo menos común."
     ),
     "Nothing is known of it": "No se sabe nada de eso",
-    "No job, thread, key, effect or delivery is called so, and no payload or result contains it. "
-    "What ended long ago may have been pruned.": (
+    "No job, thread, key, effect or delivery is called so, and no payload or result of the "
+    "newest jobs contains it. What ended long ago may have been pruned.": (
         "Ningún trabajo, historia, clave, efecto o entrega se llama así, y ningún contenido ni "
-        "resultado lo contiene. Lo que terminó hace mucho puede estar podado."
+        "resultado de los trabajos más nuevos lo contiene. Lo que terminó hace mucho "
+        "puede estar podado."
     ),
     "still going": "en marcha",
     "{jobs:,} jobs and {effects:,} effects outside in {took}": (
@@ -249,6 +251,9 @@ SPANISH: Final[dict[str, str]] = {
     "Delivered again": "Entregada otra vez",
     "{n:,} times; the same answer, no new jobs": (
         "{n:,} veces; la misma respuesta, ningún trabajo nuevo"
+    ),
+    "once more; the same answer, no new jobs": (
+        "una vez más; la misma respuesta, ningún trabajo nuevo"
     ),
     "with another body": "con otro cuerpo",
     "Jobs, each below its cause": "Trabajos, cada uno bajo su causa",
@@ -320,6 +325,8 @@ SPANISH: Final[dict[str, str]] = {
     "Retry all of them…": "Reintentar todos…",
     "Discard all of them…": "Descartar todos…",
     "With those ticked:": "Con los marcados:",
+    "{n:,} jobs on this page": "{n:,} trabajos en esta página",
+    "None among the jobs looked through so far": "Ninguno entre los trabajos mirados hasta ahora",
     "There are no more": "No hay más",
     "No job is like that": "Ningún trabajo es así",
     "Jobs that match appear here, newest first; done ones are kept for a week unless their class "
@@ -379,6 +386,8 @@ SPANISH: Final[dict[str, str]] = {
     "No faster than": "No más rápido que",
     "Retry {n:,} jobs": "Reintentar {n:,} trabajos",
     "Discard {n:,} jobs": "Descartar {n:,} trabajos",
+    "Retry all of them": "Reintentar todos",
+    "Discard all of them": "Descartar todos",
     "Look at them first": "Mirarlos antes",
     "The newest of them": "Los más nuevos",
     "Retrying": "Reintentando",

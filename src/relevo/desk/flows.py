@@ -81,17 +81,22 @@ class Flows(Looking):
     # looking
 
     async def flows(
-        self, *, unfinished: bool = False, cursor: str | None = None, limit: int = 20
+        self,
+        *,
+        unfinished: bool = False,
+        cursor: str | None = None,
+        limit: int = 20,
+        walk: int = WALK,
     ) -> tuple[list[FlowRow], str | None]:
         """Recent flows, newest first; with `unfinished` those with a live node only.
 
-        No store lists flows, so the newest jobs are looked through, and no more than 10,000 of
-        them: a cursor without flows says only that there are older jobs.
+        No store lists flows, so the newest jobs are looked through, and no more than `walk` pages
+        of them: a cursor without flows says only that there are older jobs.
         """
         where = Filter(states=LIVE if unfinished else frozenset())
         limit = min(max(limit, 1), PAGE_MAX)
         found: dict[str, list[str]] = {}
-        for _ in range(WALK):
+        for _ in range(walk):
             page = await self.jobs(where, cursor, PAGE_MAX)
             for place, job in enumerate(page.jobs):
                 if job.flow is not None and job.flow not in found and len(found) == limit:

@@ -35,33 +35,44 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const span = (first, last) => {
     const end = last || Date.now() / 1000;
-    return [Math.min(first || end, end - 300), end];
+    return [Math.min(first || end, end - 120), end];
   };
-  const draw = (element, columns, paints) => {
+  // Seconds are told as long as there is room for them.
+  const clock = (ticks) => {
+    const isShort = ticks.length > 1 && ticks[1] - ticks[0] < 60;
+    const parts = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(isShort && { second: "2-digit" }) };
+    return ticks.map((seconds) => new Date(seconds * 1000).toLocaleTimeString([], parts));
+  };
+  const draw = (element, data, paints) => {
     const labels = element.dataset.labels.split("|");
     const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const options = {
-      width: element.clientWidth, height: 190, padding: [10, 8, 0, 0],
-      legend: { live: true }, cursor: { y: false },
+      width: element.clientWidth, height: 190, padding: [10, 30, 0, 0],
+      legend: { live: false }, cursor: { show: false },
       scales: { x: { range: (_, first, last) => span(first, last) }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [{ ...axis }, { ...axis, size: 46 }],
+      axes: [{ ...axis, size: 30, space: 90, values: (_, ticks) => clock(ticks) }, { ...axis, size: 46 }],
       series: [{}, ...labels.map((label, place) => ({
         label, stroke: colour(paints[place]), width: 2, points: { show: false },
         fill: `${colour(paints[place])}22`,
       }))],
     };
     element.replaceChildren();
-    return new uPlot(options, columns, element);
+    return new uPlot(options, data, element);
+  };
+  // Of one point alone uPlot makes a day.
+  const columns = (places) => {
+    const shown = rows.length === 1 ? [[rows[0][0] - 120, null, null, null, null], ...rows] : rows;
+    return places.map((place) => shown.map((row) => row[place]));
   };
   const charts = [
-    { id: "plot-rates", of: (rows) => [rows.map((r) => r[0]), rows.map((r) => r[3]), rows.map((r) => r[4])], paints: ["--cool", "--good"] },
-    { id: "plot-backlog", of: (rows) => [rows.map((r) => r[0]), rows.map((r) => r[1]), rows.map((r) => r[2])], paints: ["--accent", "--cool"] },
+    { id: "plot-rates", places: [0, 3, 4], paints: ["--cool", "--good"] },
+    { id: "plot-backlog", places: [0, 1, 2], paints: ["--accent", "--cool"] },
   ];
   let rows = [];
   const drawAll = () => {
     for (const chart of charts) {
       const element = document.getElementById(chart.id);
-      if (element) plots.push({ chart, plot: draw(element, chart.of(rows), chart.paints), element });
+      if (element && rows.length) plots.push({ chart, plot: draw(element, columns(chart.places), chart.paints) });
     }
   };
   const redraw = () => {
@@ -83,10 +94,10 @@
     });
   }
   const extend = (point) => {
-    if (!point || !plots.length || (rows.length && rows[rows.length - 1][0] >= point[0])) return;
-    rows.push(point);
-    rows = rows.slice(-600);
-    for (const { chart, plot } of plots) plot.setData(chart.of(rows));
+    if (!point || !history || (rows.length && rows[rows.length - 1][0] >= point[0])) return;
+    rows = [...rows, point].slice(-600);
+    if (!plots.length) drawAll();
+    for (const { chart, plot } of plots) plot.setData(columns(chart.places));
   };
 
   // The stream; only pages that are looked at hold one.
