@@ -1,0 +1,96 @@
+"""The door of QStash's API: the token, the body, one transaction a request, errors in its words."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from relevo import Relevo
+from relevo.apps.qstash.office import BODY_MAX
+from relevo.apps.qstash.wire import Wrong
+from relevo.apps.qstash.workers import Post
+from relevo.errors import StoreError
+
+READ_MAX = 16 * BODY_MAX
+
+EMPTY = Response(status_code=200)
+
+Work = Callable[[Request, AsyncSession, Post], Awaitable[Any]]
+
+
+class Api:
+    """Endpoints, each behind the token and inside a transaction of its own."""
+
+    def __init__(self, relevo: Relevo) -> None:
+        self._relevo = relevo
+        self.routes: list[Route] = []
+
+    def add(self, path: str, work: Work, *methods: str) -> None:
+        async def endpoint(request: Request) -> Response:
+            post = self._relevo.use(Post)
+            try:
+                _check_token(request, post.settings.token)
+                await _read(request)
+                async with self._relevo.transaction() as tx:
+                    answer = await work(request, tx, post)
+            except Wrong as error:
+                return JSONResponse({"error": str(error)}, error.status)
+            except StoreError:
+                return JSONResponse({"error": "the store does not answer, try again"}, 503)
+            return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+        self.routes.append(Route(path, endpoint, methods=list(methods)))
+
+
+def json_of(request: Request) -> Any:
+    try:
+        return msgspec.json.decode(request.state.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Wrong("the body is not JSON") from error
+
+
+def _check_token(request: Request, token: str) -> None:
+    given = request.headers.get("authorization", "")
+    said = given[7:] if given[:7].lower() == "bearer " else request.query_params.get("qstash_token")
+    if said is None or not hmac.compare_digest(said.encode(), token.encode()):
+        raise Wrong("invalid token", 401)
+
+
+async def _read(request: Request) -> None:
+    """The body, into request.state.body, up to what may be sent."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > READ_MAX:
+            raise Wrong(f"the body has more than {READ_MAX:,} bytes", 413)
+    request.state.body = bytes(body)
+
+
+def object_of(request: Request) -> dict[str, Any]:
+    told = json_of(request)
+    if not isinstance(told, dict):
+        raise Wrong("the body is an object")
+    return cast("dict[str, Any]", told)
+
+
+def count_of(request: Request, most: int) -> int:
+    given = request.query_params.get("count")
+    return most if given is None else max(1, min(most, integer(given, "count")))
+
+
+def integer(text: str, name: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise Wrong(f"{name} is a whole number")
+    return int(text)
+
+
+def milliseconds_of(text: str | None, name: str) -> int | None:
+    return None if not text else integer(text, name)

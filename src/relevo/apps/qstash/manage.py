@@ -1,0 +1,405 @@
+"""QStash's v2 API: looking after messages, dead letters, events, queues, groups, schedules."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from sqlalchemy import Select, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.requests import Request
+from starlette.responses import Response
+
+from relevo.apps.qstash import views
+from relevo.apps.qstash.door import EMPTY, Api, count_of, integer, milliseconds_of, object_of
+from relevo.apps.qstash.office import Origin
+from relevo.apps.qstash.records import (
+    ACTIVE,
+    UNFINISHED,
+    WAITING,
+    Endpoint,
+    Event,
+    Group,
+    Message,
+    Queue,
+    Schedule,
+)
+from relevo.apps.qstash.wire import NAME, Wrong
+from relevo.apps.qstash.workers import Post
+
+PARALLEL_MAX = 200
+
+
+def add_to(api: Api) -> None:
+    """Every route but publishing's."""
+    api.add("/v2/messages", cancel_many, "DELETE")
+    api.add("/v2/messages/{id}", message, "GET")
+    api.add("/v2/messages/{id}", cancel, "DELETE")
+    api.add("/v2/dlq", dead_letters, "GET")
+    api.add("/v2/dlq", discard_many, "DELETE")
+    api.add("/v2/dlq/retry", retry_many, "POST")
+    api.add("/v2/dlq/retry/{id}", retry, "POST")
+    api.add("/v2/dlq/{id}", dead_letter, "GET")
+    api.add("/v2/dlq/{id}", discard, "DELETE")
+    api.add("/v2/events", events, "GET")
+    api.add("/v2/logs", logs, "GET")
+    api.add("/v2/queues", queues, "GET")
+    api.add("/v2/queues", upsert_queue, "POST")
+    api.add("/v2/queues/{name}", queue, "GET")
+    api.add("/v2/queues/{name}", delete_queue, "DELETE")
+    api.add("/v2/queues/{name}/{verb}", pause_queue, "POST")
+    api.add("/v2/topics", groups, "GET")
+    api.add("/v2/topics/{name}", group, "GET")
+    api.add("/v2/topics/{name}", delete_group, "DELETE")
+    api.add("/v2/topics/{name}/endpoints", upsert_endpoints, "POST")
+    api.add("/v2/topics/{name}/endpoints", remove_endpoints, "DELETE")
+    api.add("/v2/schedules", schedules, "GET")
+    api.add("/v2/schedules/{id}/pause", pause_schedule, "PATCH", "POST")
+    api.add("/v2/schedules/{id}/resume", resume_schedule, "PATCH", "POST")
+    api.add("/v2/schedules/{id}", schedule, "GET")
+    api.add("/v2/schedules/{id}", delete_schedule, "DELETE")
+
+
+# Messages
+
+
+async def message(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await tx.get(Message, request.path_params["id"])
+    if row is None:
+        raise Wrong("message not found", 404)
+    return views.message(row)
+
+
+async def cancel(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await tx.get(Message, request.path_params["id"], with_for_update=True)
+    if row is None:
+        raise Wrong("message not found", 404)
+    await post.office.cancel(tx, row)
+    return Response(status_code=202)
+
+
+async def cancel_many(request: Request, tx: AsyncSession, post: Post) -> Any:
+    """Those named in the body, those that the query describes, or, with neither, all."""
+    found = select(Message).where(Message.state.in_(UNFINISHED)).order_by(Message.id)
+    if request.state.body.strip():
+        told = object_of(request)
+        ids = told.get("messageIds")
+        if not isinstance(ids, list):
+            raise Wrong("messageIds is a list")
+        found = found.where(Message.id.in_([str(id) for id in cast("list[Any]", ids)[:1_000]]))
+    else:
+        found = _filtered(found, request)
+    count = 0
+    for row in list(await tx.scalars(found.with_for_update().limit(10_000))):
+        count += await post.office.cancel(tx, row)
+    return {"cancelled": count}
+
+
+# Dead letters
+
+
+async def dead_letters(request: Request, tx: AsyncSession, post: Post) -> Any:
+    count = count_of(request, 100)
+    found = _filtered(select(Message).where(Message.dlq_id.is_not(None)), request)
+    cursor = request.query_params.get("cursor")
+    if cursor:
+        found = found.where(Message.dlq_id < cursor)
+    rows = list(await tx.scalars(found.order_by(Message.dlq_id.desc()).limit(count + 1)))
+    shown: dict[str, Any] = {"messages": [views.dead(row) for row in rows[:count]]}
+    if len(rows) > count:
+        shown["cursor"] = rows[count - 1].dlq_id
+    return shown
+
+
+async def dead_letter(request: Request, tx: AsyncSession, post: Post) -> Any:
+    return views.dead(await _dead(tx, request.path_params["id"]))
+
+
+async def discard(request: Request, tx: AsyncSession, post: Post) -> Any:
+    (await _dead(tx, request.path_params["id"])).dlq_id = None
+    return EMPTY
+
+
+async def discard_many(request: Request, tx: AsyncSession, post: Post) -> Any:
+    rows = await _some_dead(request, tx)
+    for row in rows:
+        row.dlq_id = None
+    return {"deleted": len(rows)}
+
+
+async def retry(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await _dead(tx, request.path_params["id"])
+    return await _again(tx, post, row)
+
+
+async def retry_many(request: Request, tx: AsyncSession, post: Post) -> Any:
+    rows = await _some_dead(request, tx)
+    return {"responses": [await _again(tx, post, row) for row in rows]}
+
+
+async def _again(tx: AsyncSession, post: Post, row: Message) -> dict[str, Any]:
+    """The same message once more, under an id of its own; the dead letter is no more."""
+    row.dlq_id = None
+    wish = msgspec.structs.replace(
+        row.wishes, deduplication=None, is_content_based=False, delay=0, not_before=None
+    )
+    origin = Origin(row.caller_ip, row.schedule_id, row.topic, row.endpoint)
+    [taken] = await post.office.take(tx, row.url, wish, row.body, origin)
+    return {"messageId": taken.id}
+
+
+async def _dead(tx: AsyncSession, dlq_id: str) -> Message:
+    found = select(Message).where(Message.dlq_id == dlq_id).with_for_update()
+    row = await tx.scalar(found)
+    if row is None:
+        raise Wrong("dlq message not found", 404)
+    return row
+
+
+async def _some_dead(request: Request, tx: AsyncSession) -> list[Message]:
+    ids: list[Any] = request.query_params.getlist("dlqIds")
+    if request.state.body.strip():
+        told = object_of(request).get("dlqIds")
+        if not isinstance(told, list):
+            raise Wrong("dlqIds is a list")
+        ids = cast("list[Any]", told)
+    found = select(Message).where(Message.dlq_id.is_not(None))
+    if ids:
+        found = found.where(Message.dlq_id.in_([str(id) for id in ids[:1_000]]))
+    else:
+        found = _filtered(found, request)
+    return list(await tx.scalars(found.with_for_update().limit(1_000)))
+
+
+# Events
+
+
+async def events(request: Request, tx: AsyncSession, post: Post) -> Any:
+    return await _events(request, tx, "events")
+
+
+async def logs(request: Request, tx: AsyncSession, post: Post) -> Any:
+    return await _events(request, tx, "logs")
+
+
+async def _events(request: Request, tx: AsyncSession, name: str) -> Any:
+    count = count_of(request, 1_000)
+    q = request.query_params
+    found = select(Event, Message).join(Message, Message.id == Event.message_id)
+    if ids := q.getlist("messageIds"):
+        found = found.where(Event.message_id.in_(ids[:1_000]))
+    if state := q.get("state"):
+        found = found.where(Event.state == ("CANCELED" if state == "CANCELLED" else state))
+    for key, is_from in (("fromDate", True), ("toDate", False)):
+        if (at := milliseconds_of(q.get(key), key)) is not None:
+            found = found.where(Event.time >= at if is_from else Event.time <= at)
+    if cursor := q.get("cursor"):
+        found = found.where(Event.id < integer(cursor, "cursor"))
+    for key, column in _FILTERS.items():
+        if value := q.get(key):
+            found = found.where(column == value)
+    rows = (await tx.execute(found.order_by(Event.id.desc()).limit(count + 1))).all()
+    shown: dict[str, Any] = {name: [views.event(*row) for row in rows[:count]]}
+    if len(rows) > count:
+        shown["cursor"] = str(rows[count - 1][0].id)
+    return shown
+
+
+_FILTERS: dict[str, Any] = {
+    "messageId": Message.id,
+    "url": Message.url,
+    "topicName": Message.topic,
+    "queueName": Message.queue,
+    "scheduleId": Message.schedule_id,
+    "label": Message.label,
+    "callerIp": Message.caller_ip,
+}
+
+
+def _filtered(found: Select[Message], request: Request) -> Select[Message]:
+    q = request.query_params
+    for key, column in _FILTERS.items():
+        if value := q.get(key):
+            found = found.where(column == value)
+    if status := q.get("responseStatus"):
+        found = found.where(Message.response_status == integer(status, "responseStatus"))
+    for key, is_from in (("fromDate", True), ("toDate", False)):
+        if (at := milliseconds_of(q.get(key), key)) is not None:
+            when = func.coalesce(Message.finished_at, Message.created_at)
+            found = found.where(when >= at if is_from else when <= at)
+    return found
+
+
+# Queues
+
+
+async def queues(request: Request, tx: AsyncSession, post: Post) -> Any:
+    rows = await tx.scalars(select(Queue).order_by(Queue.name))
+    return [views.queue(row, await _lag(tx, row.name)) for row in list(rows)]
+
+
+async def queue(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await _queue(request, tx)
+    return views.queue(row, await _lag(tx, row.name))
+
+
+async def upsert_queue(request: Request, tx: AsyncSession, post: Post) -> Any:
+    told = object_of(request)
+    name, parallelism = told.get("queueName"), told.get("parallelism", 1)
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise Wrong("queueName has letters, digits, '-', '_' and '.'")
+    if type(parallelism) is not int or not 1 <= parallelism <= PARALLEL_MAX:
+        raise Wrong(f"parallelism is 1 to {PARALLEL_MAX}")
+    row = await post.office.queue(tx, name)
+    row.parallelism, row.updated_at = parallelism, post.office.now()
+    row.paused = bool(told.get("paused", row.paused))
+    await post.office.advance(tx, name)
+    return EMPTY
+
+
+async def delete_queue(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await _queue(request, tx)
+    mine = select(Message).where(Message.queue == row.name, Message.state.in_(UNFINISHED))
+    row.paused = True  # so that what ends now does not let the next one go
+    for each in list(await tx.scalars(mine)):
+        await post.office.cancel(tx, each)
+    await tx.delete(row)
+    return EMPTY
+
+
+async def pause_queue(request: Request, tx: AsyncSession, post: Post) -> Any:
+    verb = request.path_params["verb"]
+    if verb not in ("pause", "resume"):
+        raise Wrong("a queue is paused or resumed", 404)
+    row = await _queue(request, tx)
+    row.paused, row.updated_at = verb == "pause", post.office.now()
+    await post.office.advance(tx, row.name)
+    return EMPTY
+
+
+async def _queue(request: Request, tx: AsyncSession) -> Queue:
+    row = await tx.get(Queue, request.path_params["name"], with_for_update=True)
+    if row is None:
+        raise Wrong("queue not found", 404)
+    return row
+
+
+async def _lag(tx: AsyncSession, name: str) -> int:
+    unfinished = Message.state.in_((WAITING, ACTIVE))
+    count = select(func.count()).select_from(Message).where(Message.queue == name, unfinished)
+    return await tx.scalar(count) or 0
+
+
+# URL groups
+
+
+async def groups(request: Request, tx: AsyncSession, post: Post) -> Any:
+    return [views.group(row) for row in await tx.scalars(select(Group).order_by(Group.name))]
+
+
+async def group(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await tx.get(Group, request.path_params["name"])
+    if row is None:
+        raise Wrong("url group not found", 404)
+    return views.group(row)
+
+
+async def delete_group(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await tx.get(Group, request.path_params["name"])
+    if row is not None:
+        await tx.delete(row)
+    return EMPTY
+
+
+async def upsert_endpoints(request: Request, tx: AsyncSession, post: Post) -> Any:
+    name = request.path_params["name"]
+    if not NAME.fullmatch(name):
+        raise Wrong("a url group's name has letters, digits, '-', '_' and '.'")
+    row = await tx.get(Group, name, with_for_update=True)
+    now = post.office.now()
+    if row is None:
+        row = Group(name=name, endpoints=b"[]", created_at=now)
+        tx.add(row)
+    members = row.members
+    for told in _endpoints(request):
+        if not told.url:
+            raise Wrong("an endpoint has a url")
+        post.office.check_url(told.url, "endpoint url")
+        members = [each for each in members if not _is_same(each, told)] + [told]
+    if len(members) > 1_000:
+        raise Wrong("a url group has 1,000 endpoints at most")
+    row.endpoints, row.updated_at = msgspec.json.encode(members), now
+    return EMPTY
+
+
+async def remove_endpoints(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await tx.get(Group, request.path_params["name"], with_for_update=True)
+    if row is None:
+        raise Wrong("url group not found", 404)
+    members = row.members
+    for told in _endpoints(request):
+        members = [each for each in members if not _is_same(each, told)]
+    if not members:
+        await tx.delete(row)
+        return EMPTY
+    row.endpoints, row.updated_at = msgspec.json.encode(members), post.office.now()
+    return EMPTY
+
+
+def _is_same(one: Endpoint, other: Endpoint) -> bool:
+    return (one.name is not None and one.name == other.name) or one.url == other.url
+
+
+def _endpoints(request: Request) -> list[Endpoint]:
+    told = object_of(request).get("endpoints")
+    found: list[Endpoint] = []
+    for each in cast("list[Any]", told) if isinstance(told, list) else []:
+        item = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        url, name = item.get("url") or "", item.get("name")
+        if not isinstance(url, str) or not (name is None or isinstance(name, str)):
+            raise Wrong("an endpoint has a url and perhaps a name")
+        found.append(Endpoint(url, name))
+    if not found:
+        raise Wrong("endpoints is a list of objects")
+    return found
+
+
+# Schedules
+
+
+async def schedules(request: Request, tx: AsyncSession, post: Post) -> Any:
+    rows = list(await tx.scalars(select(Schedule).order_by(Schedule.created_at)))
+    return [views.schedule(row, await _states(tx, row)) for row in rows]
+
+
+async def schedule(request: Request, tx: AsyncSession, post: Post) -> Any:
+    row = await _schedule(request, tx)
+    return views.schedule(row, await _states(tx, row))
+
+
+async def delete_schedule(request: Request, tx: AsyncSession, post: Post) -> Any:
+    await tx.delete(await _schedule(request, tx))
+    return EMPTY
+
+
+async def pause_schedule(request: Request, tx: AsyncSession, post: Post) -> Any:
+    (await _schedule(request, tx)).is_paused = True
+    return EMPTY
+
+
+async def resume_schedule(request: Request, tx: AsyncSession, post: Post) -> Any:
+    (await _schedule(request, tx)).is_paused = False
+    return EMPTY
+
+
+async def _schedule(request: Request, tx: AsyncSession) -> Schedule:
+    row = await tx.get(Schedule, request.path_params["id"], with_for_update=True)
+    if row is None:
+        raise Wrong("schedule not found", 404)
+    return row
+
+
+async def _states(tx: AsyncSession, row: Schedule) -> dict[str, str]:
+    ids = msgspec.json.decode(row.last_messages or b"[]", type=list[str])
+    found = select(Message.id, Message.state).where(Message.id.in_(ids))
+    return {row.id: row.state for row in await tx.execute(found)}

@@ -1,0 +1,1 @@
+"""The revisions of our QStash's tables."""
