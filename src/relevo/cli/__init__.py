@@ -79,6 +79,7 @@ def _program() -> Any:
         demo,
         doctor,
         effects,
+        expenses,
         flows,
         hotel,
         jobs,
@@ -87,6 +88,7 @@ def _program() -> Any:
         new,
         outbox,
         people,
+        qstash,
         queues,
         recurring,
         serve,
@@ -98,7 +100,7 @@ def _program() -> Any:
     from relevo.cli.terminal import Verbs
 
     root = Verbs("Signed webhook, durable job, effect outside, once.")
-    for module in (serve, work, database, doctor, map, look, top):
+    for module in (serve, work, qstash, database, doctor, map, look, top):
         module.add_to(root)
     for group in (jobs, queues, dead, deliveries, effects, flows, breakers, workers):
         root.add(group.group)
@@ -106,7 +108,7 @@ def _program() -> Any:
         root.add(group)
     for group in (outbox, look, database):
         root.add(group.group)
-    for group in (cars, hotel, subscriptions):
+    for group in (cars, expenses, hotel, subscriptions):
         root.add(group.group)
     for module in (check, new, demo):
         module.register(root.typer)

@@ -1,0 +1,88 @@
+"""relevo expenses: who writes, a person's month, and how a text would be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from relevo.cli.terminal import OK, PROBLEM, Terminal, Verbs, hide_password
+from relevo.engine import Relevo
+from relevo.errors import DefinitionError, NotFoundError
+
+group = Verbs("WhatsApp expenses: people, months, and the rules.", name="expenses")
+
+
+@group.verb("read")
+async def read(
+    terminal: Terminal,
+    text: Annotated[str, typer.Argument(help="A message, such as 'pan 500'.")],
+    country: Annotated[str, typer.Option("--country", help="Where it is written.")] = "AR",
+) -> int:
+    """How the rules read a text. Nothing is written down; exit 1 when they would ask back."""
+    from relevo.apps.expenses import rules
+
+    if country not in rules.REGIONS:
+        raise DefinitionError(f"no country {country!r:.20}: {', '.join(sorted(rules.REGIONS))}")
+    found = rules.read(text, datetime.now(UTC).date(), rules.REGIONS[country])
+    shown = {"is": type(found).__name__.lower()}
+    shown |= {name: str(getattr(found, name)) for name in type(found).__dataclass_fields__}
+    terminal.show(shown, lambda: "\n".join(f"{name}: {value}" for name, value in shown.items()))
+    return PROBLEM if isinstance(found, rules.Question) else OK
+
+
+@group.verb("ls")
+async def ls(terminal: Terminal) -> int:
+    """The people who write, and how many expenses each has."""
+    async with _engine(terminal) as relevo:
+        from relevo.apps.expenses.records import Records
+
+        people = await relevo.use(Records).users()
+    rows: list[dict[str, Any]] = [
+        {"id": each.User.id, "name": each.User.name, "expenses": each.count} for each in people
+    ]
+    terminal.show(
+        rows,
+        lambda: (
+            "\n".join(f"{row['id']}  {row['expenses']:6}  {row['name']}" for row in rows)
+            or "nobody has written yet"
+        ),
+    )
+    return OK
+
+
+@group.verb("month")
+async def month(
+    terminal: Terminal,
+    person: Annotated[str, typer.Argument(help="An id of `relevo expenses ls`.")],
+    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="Which.")] = "",
+) -> int:
+    """A person's month, expense by expense."""
+    from relevo.apps.expenses.records import Records
+    from relevo.apps.expenses.rules import after
+
+    try:
+        first = datetime.strptime(month, "%Y-%m").date() if month else None
+    except ValueError as error:
+        raise DefinitionError(f"{month!r:.20} is no month: write one like 2026-03") from error
+    async with _engine(terminal) as relevo:
+        records = relevo.use(Records)
+        if await records.user(person) is None:
+            raise NotFoundError("there is no such person; see `relevo expenses ls`")
+        day = first or relevo.clock.now().date().replace(day=1)
+        found = await records.rows(person, day, after(day))
+    rows = [row._asdict() | {"spent_on": row.spent_on.isoformat()} for row in found]
+    terminal.show(rows, lambda: "\n".join(map(_line, rows)) or "nothing was spent")
+    return OK
+
+
+def _line(row: dict[str, Any]) -> str:
+    amount = f"{row['cents'] / 100:,.2f} {row['currency']}"
+    return f"{row['spent_on']}  {amount:>20}  {row['category']:14}  {row['description']}"
+
+
+def _engine(terminal: Terminal) -> Relevo:
+    hide_password(terminal.database or "")
+    apps = terminal.apps(["expenses"])
+    return Relevo(terminal.store(), apps=apps, database=terminal.database)
