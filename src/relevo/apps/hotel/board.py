@@ -87,7 +87,7 @@ class RedisBoard:
         )
 
     async def beat(self, hotel: str, value: str, ttl: timedelta) -> None:
-        await calling(self._redis.setex(names.heartbeat(hotel), ttl, value))
+        await calling(self._redis.set(names.heartbeat(hotel), value, px=ttl))
 
     async def pulse(self, hotel: str) -> Pulse:
         pipe = self._redis.pipeline(transaction=False)
@@ -105,7 +105,7 @@ class RedisBoard:
 
     async def claim(self, hotel: str, message: str, ttl: timedelta) -> bool:
         key = names.dedup(hotel, message)
-        return bool(await calling(self._redis.set(key, "1", ex=ttl, nx=True)))
+        return bool(await calling(self._redis.set(key, "1", px=ttl, nx=True)))
 
     async def close(self) -> None:
         await self._redis.aclose()

@@ -32,7 +32,7 @@ async def save_message(order: SaveMessage, ctx: Context) -> None:
     if not await _claim(hotel, order) and await hotel.records.has_message(id):
         kept = await hotel.records.message_of(id)
         if kept is None or kept.job != ctx.id:
-            log.info("DEDUP", extra={"hotel": order.hotel_id, "message": id})
+            log.info("DEDUP", extra={"hotel": order.hotel_id, "id": id})
             return
     now = await hotel.relevo.time.now()
     message = message_of(order, ctx.id, now)
