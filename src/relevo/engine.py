@@ -44,7 +44,7 @@ from relevo.runner import Meta, unknown
 from relevo.store import BATCH, Note, SqlStore, Store, Want
 from relevo.stores import open_store
 from relevo.storetime import StoreTime
-from relevo.telemetry import Telemetry
+from relevo.telemetry import Telemetry, Tracing
 from relevo.worker import Worker
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Relevo:
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
         self._front: Any = None
         self.is_open = False
+        self.workers: list[Worker] = []  # those of this process
         self._opened = AsyncExitStack()
         self._resources: dict[type, Any] = {}
         self.recurring = Recurring(self)
@@ -281,7 +282,7 @@ class Relevo:
         if attempts is not None:
             changes["attempts"] = attempts_of(attempts, type(command).__name__)
         if backoff is not None or timeout is not None:
-            changes["meta"] = msgspec.json.encode(_meta(backoff, timeout))
+            changes["meta"] = msgspec.json.encode(_meta(backoff, timeout, job.meta))
         return msgspec.structs.replace(job, **changes) if changes else job
 
     async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
@@ -376,6 +377,7 @@ class Relevo:
             cause=None if cause is None else cause.id,
             keep=spec.keep,
             bundle=bundle if intake is None or bundle is not None else intake.id,
+            meta=None if self.telemetry.tracing is None else _traced(self.telemetry.tracing),
         )
 
     async def _insert(self, jobs: Sequence[NewJob], tx: Any) -> list[Receipt]:
@@ -483,6 +485,7 @@ class Relevo:
         worker = Worker(
             self, queues=queues, concurrency=concurrency, lease=lease, grace=grace, budget=budget
         )
+        self.workers.append(worker)
         running = asyncio.create_task(worker.run(), name="relevo-worker")
         stopped = asyncio.create_task((stop or asyncio.Event()).wait())
         try:
@@ -490,7 +493,10 @@ class Relevo:
         finally:
             stopped.cancel()
             worker.stop()
-            await running
+            try:
+                await running
+            finally:
+                self.workers.remove(worker)
 
     async def release_known(self) -> None:
         """Unpark the jobs of commands that were unknown somewhere and are known here."""
@@ -499,9 +505,15 @@ class Relevo:
                 await self.store.unpark(unknown(kind))
 
 
-def _meta(backoff: Backoff | None, timeout: Duration | None) -> Meta:
-    made = Meta(timeout=None if timeout is None else milliseconds(timeout))
+def _meta(backoff: Backoff | None, timeout: Duration | None, known: bytes | None) -> Meta:
+    made = Meta() if known is None else msgspec.json.decode(known, type=Meta)
+    made.timeout = None if timeout is None else milliseconds(timeout)
     if backoff is not None:
         first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
         made.backoff = (first, backoff.factor, cap, backoff.jitter)
     return made
+
+
+def _traced(tracing: Tracing) -> bytes | None:
+    parent = tracing.traceparent()
+    return None if parent is None else msgspec.json.encode(Meta(traceparent=parent))

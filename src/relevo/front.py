@@ -115,7 +115,9 @@ class Front:
 
     async def _state(self, path: str) -> Reply:
         if path == "/ready":
-            return _small(200, b'{"ok":true}')
+            # Deliveries are taken even while the store is away; whoever works must be working.
+            is_ready = all(worker.is_consuming for worker in self._engine.workers)
+            return _small(200, b'{"ok":true}') if is_ready else NOT_READY
         asked_at, told = self._health
         if time.monotonic() - asked_at > HEALTH_SECONDS:
             told = await self._ask()

@@ -42,6 +42,7 @@ class Settings:
     keep_dead: timedelta
     log_level: LogLevel
     log_format: LogFormat
+    tracing: Literal["off", "on"]
     budget: Budget | None
     spool: str | None
 
@@ -292,6 +293,12 @@ VARIABLES = (
         "json for machines, text for people; auto looks whether a person is there",
     ),
     Variable(
+        "RELEVO_TRACING",
+        _one_of("off", "on"),
+        "off",
+        "on: a span for each run, by OpenTelemetry, where its SDK sends them",
+    ),
+    Variable(
         "RELEVO_BUDGET",
         budget_of,
         "",
@@ -301,8 +308,7 @@ VARIABLES = (
         "RELEVO_SPOOL",
         _path,
         "",
-        "the file where deliveries wait while the store is away, or off; otherwise "
-        "relevo-spool.db beside the store's file or in the working directory",
+        "the file where deliveries wait while the store is away, or off; usually beside the store",
     ),
 )
 _KNOWN = [variable.name for variable in VARIABLES]

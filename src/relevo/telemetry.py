@@ -7,14 +7,20 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
+
+from relevo.errors import SettingsError
 from relevo.job import Lease
 from relevo.outcome import Outcome, scrub
 from relevo.store import Rescued
 
 log = logging.getLogger("relevo")
+
+Run: TypeAlias = Callable[[Lease, list[float]], Awaitable[Outcome | None]]
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FIELD_MAX = 2_000
@@ -46,7 +52,16 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.tracing: Tracing | None = None  # off: one look at this is all it costs
         self._throttle = Throttle()
+
+    def trace(self) -> None:
+        """From now on a span for each run, and their context in each job; SettingsError without
+        OpenTelemetry."""
+        try:
+            self.tracing = Tracing()
+        except ImportError as error:
+            raise SettingsError(f"{error}: pip install 'relevo[otel]'") from error
 
     def ended(self, lease: Lease, outcome: Outcome) -> None:
         """A run that did not simply work."""
@@ -88,6 +103,62 @@ class Telemetry:
         if unsaid is not None:
             extra = {"error": f"{type(error).__name__}: {error}", "unsaid": unsaid}
             log.warning("%s", what, extra=extra)
+
+
+class _Carried(msgspec.Struct):
+    """Of what travels beside a payload, what a trace needs."""
+
+    traceparent: str | None = None
+
+
+class Tracing:
+    """Spans by OpenTelemetry: where they go is up to its SDK, which the program's owner sets up."""
+
+    def __init__(self) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._trace = trace
+        self._tracer = trace.get_tracer("relevo")
+        self._context = TraceContextTextMapPropagator()
+        self._decode = msgspec.json.Decoder(_Carried).decode
+
+    def traceparent(self) -> str | None:
+        """What a job carries so that its run is told as part of what is going on now."""
+        carrier: dict[str, str] = {}
+        self._context.inject(carrier)
+        return carrier.get("traceparent")
+
+    def _parent(self, meta: bytes) -> str | None:
+        try:
+            return self._decode(meta).traceparent
+        except msgspec.DecodeError:
+            return None  # the run itself says what is wrong with it
+
+    async def run(self, run: Run, lease: Lease, expires: list[float]) -> Outcome | None:
+        """Run a job within a span; never its payload, nor the words of an error."""
+        parent = None if lease.meta is None else self._parent(lease.meta)
+        with self._tracer.start_as_current_span(
+            f"{lease.queue} {lease.kind}",
+            context=self._context.extract({"traceparent": parent} if parent else {}),
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes={
+                "messaging.system": "relevo",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": lease.queue,
+                "messaging.message.id": lease.id,
+                "relevo.kind": lease.kind,
+                "relevo.attempt": lease.attempt,
+                "relevo.thread": lease.thread or lease.id,
+            },
+        ) as span:
+            outcome = await run(lease, expires)
+            name = "settled" if outcome is None else type(outcome).__name__.lower()
+            span.set_attribute("relevo.outcome", name)
+            failure = getattr(outcome, "failure", None)
+            if failure is not None:
+                span.set_status(self._trace.StatusCode.ERROR, failure.type)
+            return outcome
 
 
 class JsonLines(logging.Formatter):

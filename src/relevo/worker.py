@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relevo.backoff import exponential
@@ -89,6 +90,7 @@ class Worker:
         )
         self.flights: dict[str, Flight] = {}  # every lease not yet settled; read by the lifeline
         self.finished = 0
+        self.heard_at: float | None = None  # when the store last answered what there is to do
         self._local: deque[Flight] = deque()  # claimed, not yet started
         self._idle: list[asyncio.Future[None]] = []  # runners with nothing to do
         self._is_waking = False
@@ -117,6 +119,13 @@ class Worker:
     @property
     def running(self) -> int:
         return self._running
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether it is busy, or has heard what there is to do as lately as it should have."""
+        if self.heard_at is None or self._running >= self.concurrency:
+            return True
+        return self._loop.time() - self.heard_at < 2 * self.pace.claim + 30
 
     async def run(self) -> None:
         """Work until stop(); raises if one of its own parts breaks."""
@@ -179,6 +188,7 @@ class Worker:
                 await self._first(asyncio.sleep(_RECONNECT.after(failures).total_seconds()))
                 continue
             failures = 0
+            self.heard_at = self._loop.time()
             self._take(claim.leases, asked_at)
             if len(claim.leases) < asked:
                 idle = self.pace.claim
@@ -240,7 +250,9 @@ class Worker:
             self._idle.pop().set_result(None)
 
     async def _run_jobs(self) -> None:
-        local, time, run = self._local, self._loop.time, self.runner.run
+        local, time = self._local, self._loop.time
+        tracing = self.telemetry.tracing
+        run = self.runner.run if tracing is None else partial(tracing.run, self.runner.run)
         task = asyncio.current_task()
         yielded = time()
         while True:

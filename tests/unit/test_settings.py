@@ -41,6 +41,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
         keep_dead=timedelta(days=90),
         log_level="info",
         log_format="auto",
+        tracing="off",
         budget=None,
         spool=None,
     )
@@ -62,6 +63,7 @@ def test_every_variable_is_read() -> None:
             "RELEVO_KEEP_DEAD": "7d",
             "RELEVO_LOG_LEVEL": "WARNING",
             "RELEVO_LOG_FORMAT": "json",
+            "RELEVO_TRACING": "On",
             "RELEVO_BUDGET": "10k/day",
             "RELEVO_TEST_REDIS_URL": "anything",
             "PATH": "/bin",
@@ -81,6 +83,7 @@ def test_every_variable_is_read() -> None:
         keep_dead=timedelta(days=7),
         log_level="warning",
         log_format="json",
+        tracing="on",
         budget=Budget(10_000, timedelta(days=1)),
         spool=None,
     )

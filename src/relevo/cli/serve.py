@@ -102,6 +102,8 @@ async def _run(
         keep_dead=settings.keep_dead,
         spool=settings.spool,
     )
+    if settings.tracing == "on":
+        engine.telemetry.trace()
     front = engine.asgi()
     stop = asyncio.Event()
     stop_on_signals(stop)

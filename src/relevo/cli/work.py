@@ -58,6 +58,8 @@ async def work(
     engine = Relevo(
         terminal.store(), apps=apps, database=terminal.database, keep_dead=settings.keep_dead
     )
+    if settings.tracing == "on":
+        engine.telemetry.trace()
     try:
         queues = [want.queue for want in engine.wants(queue)]
     except MisuseError as error:
