@@ -279,3 +279,46 @@ async def test_f33_in_a_burst_every_2xx_is_stored_and_the_rest_come_back(
     assert await jobs(relevo) == taken
     assert relevo.telemetry.counts["delivery_busy"] == 100 * each - len(taken)
     assert (await say(port, good("after"))).statuses == [200]
+
+
+async def test_b10_a_slow_second_head_is_hung_up_on_too(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.2)
+
+    heard = await say(port, good("e1") + GET)  # the second is not finished
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(good("e2") + GET)
+    async with asyncio.timeout(10):
+        whole = await reader.read(-1)
+    writer.close()
+
+    assert heard.statuses == [200]
+    assert whole.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 408" in whole
+
+
+async def test_bodies_that_come_slowly_are_counted_while_they_come(
+    port: int, monkeypatch: pytest.MonkeyPatch, relevo: Relevo
+) -> None:
+    """F31, F33: many half-sent bodies hold no more memory than the gate allows."""
+    monkeypatch.setattr(gate_module, "FLIGHT_BYTES", 300_000)
+    head = HEAD + b"Content-Length: 200000\r\n\r\n"
+    writers: list[asyncio.StreamWriter] = []
+    statuses: list[bytes] = []
+    for _ in range(4):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        writer.write(head + b"x" * 150_000)
+        try:
+            async with asyncio.timeout(1):
+                statuses.append((await reader.readline())[:12])
+        except TimeoutError:
+            statuses.append(b"")
+    held = relevo.asgi().gate._held
+    for writer in writers:
+        writer.transport.abort()
+
+    assert b"HTTP/1.1 503" in statuses
+    assert held <= 300_000 + 200_000
+    assert (await say(port, good("after"))).statuses == [200]

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from relevo.dashboard import actions, deliveries, flows, jobs, pages, standing, threads
+from relevo.dashboard import actions, deliveries, flows, jobs, pages, standing, threads, usage
 from relevo.dashboard.board import FILES, Board, Page
 from relevo.dashboard.words import SPANISH
 from relevo.engine import Relevo
@@ -45,7 +45,7 @@ LOOK: dict[str, Page] = {
     "/workers": pages.workers,
     "/effects": standing.effects,
     "/effects/one": standing.effect,
-    "/usage": pages.usage,
+    "/usage": usage.usage,
     "/audit": pages.audit,
 }
 """What is read, by GET."""

@@ -15,8 +15,6 @@ from relevo.web.room import span
 
 LATE = 60_000
 """From so many milliseconds past its due time a job is worth a word."""
-SILENT = 120_000
-"""The same for a poller past its turn."""
 MOST = 12
 
 _MOVING = LIVE - {State.HELD, State.PARKED, State.WAITING}
@@ -132,8 +130,10 @@ def _recurring(recurring: Sequence[RecurringView], now: int) -> list[Trouble]:
                 text = "{name} has failed: {error}"
             error = each.error[:120]
             found.append(_warn(text, "/recurring", name=name, n=each.failures, error=error))
-        elif late > SILENT:
+        elif each.is_silent:
             text = "{name} should have had its turn {age} ago"
+            if late <= 0:
+                text = "{name} has been silent since its last turn"
             found.append(_warn(text, "/recurring", name=name, age=span(late)))
     return found[:MOST]
 

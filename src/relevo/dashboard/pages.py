@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
 from relevo.dashboard.board import Board, limit_of, more_of, one
 from relevo.dashboard.health import LATE
 from relevo.dashboard.live import TooMany
-from relevo.errors import NotFoundError, SettingsError
+from relevo.errors import NotFoundError
 from relevo.job import State
 from relevo.message import Spec
-from relevo.store import Filter
+from relevo.store import Audit, Filter, WorkerInfo
 
 AGES = 8
 """Queues on the overview, by the age of their oldest job."""
@@ -65,7 +62,7 @@ async def history(board: Board, request: Request) -> Response:
 
 async def queues(board: Board, request: Request) -> Response:
     look = await board.live(request).look()
-    served = _served(board, look.workers)
+    served = _served(look.workers)
     return board.page(
         request, "queues", tallies=look.tallies, served=served, specs=_specs(board), late=LATE
     )
@@ -92,7 +89,7 @@ async def queue(board: Board, request: Request) -> Response:
     )
 
 
-def _served(board: Board, workers: list[Any]) -> dict[str, int]:
+def _served(workers: list[WorkerInfo]) -> dict[str, int]:
     served: dict[str, int] = {}
     for worker in workers:
         for name in () if worker.silent else worker.queues:
@@ -104,7 +101,7 @@ def _specs(board: Board) -> dict[str, Spec]:
     return {binding.spec.queue: binding.spec for binding in board.relevo.bindings.values()}
 
 
-# workers, usage, audit
+# workers and audit
 
 
 async def workers(board: Board, request: Request) -> Response:
@@ -114,62 +111,16 @@ async def workers(board: Board, request: Request) -> Response:
     return board.page(request, "workers", workers=found)
 
 
-async def usage(board: Board, request: Request) -> Response:
-    """What the store is asked for, as far as it can be known, and what it says of itself."""
-    look = await board.live(request).look()
-    return board.page(
-        request,
-        "usage",
-        store=board.desk(request).store,
-        spend=_spend(
-            board, board.desk(request).store.name, sum(not worker.silent for worker in look.workers)
-        ),
-        findings=await board.desk(request).store.check(),
-        stored=[(state, look.total(state)) for state in State],
-    )
-
-
-class Spend(NamedTuple):
-    """Commands a day, by what causes them."""
-
-    causes: list[tuple[str, float]]
-    budget: float | None
-    left: float  # jobs a day
-    error: str = ""
-
-
-def _spend(board: Board, store: str, alive: int) -> Spend | None:
-    if store not in BILLED:
-        return None
-    settings = board.web.settings
-    queues = len(board.relevo.wants()) or 1
-    has_recurring = board.relevo.recurring.is_any
-    try:
-        pace = pace_within(
-            settings.budget,
-            store=store,
-            lease=settings.lease,
-            queues=queues,
-            has_recurring=has_recurring,
-        )
-    except SettingsError as error:
-        return Spend([], settings.budget.a_day if settings.budget else None, 0, str(error))
-    slots = queues if store == "cluster" else 1
-    idle = idle_cost(pace, slots=slots, has_recurring=has_recurring) * max(alive, 1)
-    polls = sum(
-        TURN * DAY / poller.every.total_seconds()
-        for app in board.relevo.apps
-        for poller in app.pollers
-    )
-    budget = settings.budget.a_day if settings.budget else None
-    causes = [("idle workers", idle), ("pollers, each key", polls)]
-    return Spend(causes, budget, max(0.0, (budget or 0) - idle - polls) / JOB)
-
-
 async def audit(board: Board, request: Request) -> Response:
     params = request.query_params
+    desk = board.desk(request)
     target = one(params, "target")
-    rows, cursor = await board.desk(request).audits(
-        target=target, cursor=one(params, "cursor"), limit=limit_of(params)
-    )
-    return board.page(request, "audit", rows=rows, target=target, more=more_of(request, cursor))
+    rows: list[Audit] = []
+    cursor = None
+    # Who sees some apps only has to say what of theirs they mean.
+    if desk.apps is None or target is not None:
+        rows, cursor = await desk.audits(
+            target=target, cursor=one(params, "cursor"), limit=limit_of(params)
+        )
+    more = more_of(request, cursor)
+    return board.page(request, "audit", rows=rows, target=target, more=more)

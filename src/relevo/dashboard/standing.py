@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from relevo.clock import moment
 from relevo.dashboard.board import Board, limit_of, more_of, one
-from relevo.dashboard.health import SILENT
 from relevo.desk import RecurringView
 from relevo.errors import DefinitionError
 from relevo.job import State
@@ -71,7 +70,7 @@ def _row(board: Board, what: Literal["poller", "schedule"], seen: RecurringView,
         health = "paused"
     elif seen.state in (State.DONE, State.DEAD, State.CANCELLED):
         health = "ended"
-    elif seen.next_at is not None and now - seen.next_at > SILENT:
+    elif seen.is_silent:
         health = "silent"
     elif seen.failures:
         health = "failing"

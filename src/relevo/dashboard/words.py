@@ -218,6 +218,7 @@ SPANISH: Final[dict[str, str]] = {
         "{name} ha fallado {n:,} veces seguidas: {error}"
     ),
     "{name} has failed: {error}": "{name} ha fallado: {error}",
+    "{name} has been silent since its last turn": "{name} calla desde su último turno",
     "{name} should have had its turn {age} ago": "A {name} le tocaba su turno hace {age}",
     # search and stories
     "Anything you remember of it": "Cualquier cosa que recuerdes",
@@ -478,6 +479,7 @@ SPANISH: Final[dict[str, str]] = {
     "Last good turn": "Último turno bueno",
     "Cursor or last error": "Cursor o último error",
     "failing": "falla",
+    "{n:,} items put aside are dead letters now": "{n:,} elementos apartados son cartas muertas",
     "No poller yet": "Ningún sondeo aún",
     "A poller asks a provider again and again, with one runner per key in the whole fleet. Its "
     "keys appear when a worker starts.": (
@@ -555,7 +557,17 @@ SPANISH: Final[dict[str, str]] = {
     "Store commands a day": "Comandos al almacén por día",
     "Commands a day": "Comandos por día",
     "idle workers": "workers ociosos",
-    "pollers, each key": "sondeos, cada clave",
+    "pollers": "sondeos",
+    "This process has sent {n:,} commands since it began.": (
+        "Este proceso ha enviado {n:,} comandos desde que empezó."
+    ),
+    "Outbox": "Buzón de salida",
+    "{n:,} letters wait to be carried to the store, the oldest for {age}.": (
+        "{n:,} cartas esperan a que se las lleve al almacén, la más antigua desde hace {age}."
+    ),
+    "There may be more than {n:,}.": "Puede haber más de {n:,}.",
+    "Every letter has been carried to the store.": "Todas las cartas están ya en el almacén.",
+    "What happened in this process": "Qué ha pasado en este proceso",
     "Of {budget:,} commands a day, {left:,} jobs a day are left room for.": (
         "De {budget:,} comandos por día queda sitio para {left:,} trabajos por día."
     ),
@@ -570,6 +582,9 @@ SPANISH: Final[dict[str, str]] = {
     "What the store says of itself": "Lo que el almacén dice de sí",
     "Nothing is wrong.": "No hay nada mal.",
     "A job's id, a queue or a breaker": "El id de un trabajo, una cola o un disyuntor",
+    "Name a job or a queue of yours to see what people did to it.": (
+        "Nombra un trabajo o una cola tuya para ver qué le hicieron las personas."
+    ),
     "Nobody did anything yet": "Nadie ha hecho nada aún",
     "Every retry, cancel, edit, pause and decision is written down in the same step: who, when, to "
     "what, and why.": (
