@@ -250,6 +250,10 @@ def parse_json(body: bytes) -> Any:
         raise BodyError("the body is empty", code="empty_body")
     if body.startswith(codecs.BOM_UTF8) or b"\0" in body[:4]:
         raise BodyError("JSON is UTF-8 without a byte order mark", code="not_utf8")
+    if b"\\" not in body and body.count(b"[") + body.count(b"{") <= DEPTH:
+        tree = _quickly(body)
+        if tree is not None:
+            return tree
     try:
         tree = _decode(body.decode())
     except UnicodeDecodeError:
@@ -266,6 +270,33 @@ def parse_json(body: bytes) -> Any:
         return tree
     # Out here, so that the error does not drag along one that quotes the body.
     raise BodyError(reason, code=code)
+
+
+def _quickly(body: bytes) -> Any:
+    """The value if it is surely strict; None sends it the long way, which says what is wrong.
+
+    msgspec is as strict and several times faster, but for two things: it takes integers of any
+    length, and the last of two equal keys. Without a backslash a quote ends a text, and one before
+    a colon a key; so fewer keys in the value than there are such quotes, and one came twice.
+    """
+    try:
+        tree = _swift(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    keys = 0
+    level: list[Any] = [tree]
+    for value in level:  # which grows while it is gone through
+        if value.__class__ is dict:
+            keys += len(value)
+            level.extend(value.values())
+        elif value.__class__ is list:
+            level.extend(value)
+        elif value.__class__ is int and not _SMALLEST <= value <= _LARGEST:
+            return None
+    return tree if keys == body.count(b'":') else None
+
+
+_swift = msgspec.json.Decoder().decode
 
 
 def _look(tree: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
@@ -21,7 +22,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from qstash.errors import SignatureError as QStashError
 
-from relevo import webhook
 from relevo.errors import DefinitionError, MisuseError, SettingsError, SignatureError
 from relevo.signatures import (
     RIGHT,
@@ -791,7 +791,7 @@ def test_no_parser_sees_an_unsigned_body(name: str, monkeypatch: pytest.MonkeyPa
     def parse(body: bytes) -> Any:
         raise AssertionError("a parser was fed by somebody unknown")
 
-    monkeypatch.setattr(webhook, "parse_json", parse)
+    monkeypatch.setattr(sys.modules["relevo.webhook"], "parse_json", parse)
     monkeypatch.setattr(token, "parse_json", parse)
     monkeypatch.setattr(json, "loads", parse)
     monkeypatch.setattr(msgspec.json, "decode", parse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -13,7 +14,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from relevo import webhook
 from relevo.errors import DefinitionError, RelevoError
 from relevo.webhook import FIELDS, Answer, BodyError, Delivery, Fields, Headers, parse_json
 
@@ -125,7 +125,7 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(body)
         return parse_json(body)
 
-    monkeypatch.setattr(webhook, "parse_json", count)
+    monkeypatch.setattr(sys.modules["relevo.webhook"], "parse_json", count)
     came = delivery(b'{"id":"evt_1"}')
     assert calls == []
     assert came.json is came.json
@@ -160,6 +160,35 @@ TREES = st.recursive(
 @given(TREES, st.booleans())
 def test_whatever_is_json_comes_back(tree: Any, escaped: bool) -> None:
     assert parse_json(json.dumps(tree, ensure_ascii=escaped).encode()) == tree
+
+
+WORDS = [
+    *("{", "}", "[", "]", ",", ":", '"', '"a"', '"a":', '"b":1', '"é"@:', '"":', "null", "@"),
+    *("-0", "1.5", "1e9", "1e400", "-1", "tru", "NaN", "18446744073709551616", "\\u0041"),
+]
+PIECES = st.lists(st.sampled_from(WORDS), max_size=12).map("".join)
+BROKEN = PIECES.map(lambda text: text.replace("@", " "))
+
+
+@settings(deadline=None, database=None, max_examples=500)
+@given(BROKEN | TREES.map(json.dumps) | TREES.map(lambda tree: json.dumps(tree, indent=1)))
+@example('{"a":1,"a":2}')
+@example('{"a":{"b":1},"c":{"b":1,"b":2}}')
+@example('{"a":":","b":"\\":"}')
+def test_the_quick_way_and_the_long_way_agree(text: str) -> None:
+    quick = _result(text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["relevo.webhook"], "_quickly", lambda body: None)
+        long = _result(text.encode())
+
+    assert quick == long
+
+
+def _result(body: bytes) -> str:
+    try:
+        return repr(parse_json(body))
+    except BodyError as error:
+        return error.code
 
 
 # Forms and queries

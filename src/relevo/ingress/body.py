@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from relevo.ingress.reply import Receive, Refused, Scope, error
 from relevo.route import Webhook
@@ -68,12 +68,13 @@ def _is_utf8(parameters: str) -> bool:
     return True
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body; Refused at the first byte too many."""
+async def read_body(receive: Receive, limit: int, hold: Callable[[int], None]) -> bytes:
+    """The whole body; Refused at the first byte too many. `hold` hears of every part."""
     message = await receive()
     if message["type"] != "http.request":
         raise Gone
     body: bytes = message.get("body", b"")
+    hold(len(body))
     if len(body) > limit:
         raise Refused(error(413, "too_large", close=True))
     if not message.get("more_body", False):
@@ -84,6 +85,7 @@ async def read_body(receive: Receive, limit: int) -> bytes:
         if message["type"] != "http.request":
             raise Gone
         part: bytes = message.get("body", b"")
+        hold(len(part))
         size += len(part)
         if size > limit:
             raise Refused(error(413, "too_large", close=True))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from relevo.clock import stamp
-from relevo.errors import QueueClosed, StoreUnavailable
+from relevo.errors import QueueClosed, StoreError
 from relevo.ingress.body import BODY_SECONDS, Gone, check_head, read_body, unpacked
 from relevo.ingress.refusals import Refusals
 from relevo.ingress.reply import (
@@ -49,6 +50,7 @@ LOOK_SECONDS = 1.0
 AWAY = 5.0  # seconds for which a store that did not answer is not asked again
 
 BUSY = error(503, "busy", retry_after="1")
+FULL = error(503, "busy", close=True, retry_after="1")
 AWAY_REPLY = error(503, "unavailable", retry_after="5")
 CLOSED = error(503, "closed", retry_after="30")
 INTERNAL = error(500, "internal")
@@ -157,6 +159,12 @@ class Gate:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(LOOK_SECONDS, self._look)
 
+    def _hold(self, flight: Flight, size: int) -> None:
+        flight.held += size
+        self._held += size
+        if self._held > FLIGHT_BYTES + flight.held:  # others have it all
+            raise Refused(FULL)
+
     def _too_late(self, door: Door, flight: Flight) -> Reply:
         if not flight.is_read:
             return LATE
@@ -174,10 +182,8 @@ class Gate:
             allowed = [*route.methods, *(["GET"] if route.challenge else [])]
             raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
         is_gzip = check_head(route, scope)
-        body = await read_body(receive, route.limit)
+        body = await read_body(receive, route.limit, partial(self._hold, flight))
         flight.is_read = True
-        flight.held = len(body)
-        self._held += flight.held
         flight.deadline = time.monotonic() + FUNCTION_SECONDS
         if is_gzip:
             body = unpacked(body, route.limit)
@@ -226,7 +232,7 @@ class Gate:
             return reply_of(rejected.answer)
         except QueueClosed:
             return CLOSED
-        except StoreUnavailable as trouble:
+        except StoreError as trouble:
             self._away_until = time.monotonic() + AWAY
             self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
             return await self._spool(door, delivery)
@@ -266,7 +272,7 @@ class Gate:
             await self.spool.keep(door.keep(delivery, door.key(delivery), received_at=now))
         except Reject as rejected:
             return reply_of(rejected.answer)
-        except StoreUnavailable as trouble:
+        except StoreError as trouble:
             self._engine.telemetry.trouble("the spool takes nothing either", trouble)
             return AWAY_REPLY
         return self._replies[door.source]

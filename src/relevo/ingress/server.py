@@ -62,20 +62,30 @@ class Guarded(HttpToolsProtocol):
         self._since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
-        if self._heard == 0:
-            self._since = self.loop.time()
         self._heard += len(data)
         self._data = data
         super().data_received(data)
-        # A single line may be endless, and the parser tells of it only when it ends.
-        if self._is_heading and self._heard > HEAD_BYTES and not self.transport.is_closing():
-            self._refusal = LONG_URL if not self.headers and not self.url else LONG_HEAD
-            self.send_400_response("")
+        if self._is_heading:
+            # A single line may be endless, and the parser tells of it only when it ends.
+            if self._heard > HEAD_BYTES and not self.transport.is_closing():
+                self._refusal = LONG_URL if not self.headers and not self.url else LONG_HEAD
+                self.send_400_response("")
+        elif self.timeout_keep_alive_task is None:
+            self._wait_no_longer()
+
+    def _wait_no_longer(self) -> None:
+        """What began nothing, such as an empty line, does not keep a connection alive."""
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.response_complete and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._since = self.loop.time()
         self._is_heading = True
-        self._head = 0
+        self._heard = self._head = 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -107,10 +117,6 @@ class Guarded(HttpToolsProtocol):
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.headers)
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._heard = 0
-
     def send_400_response(self, msg: str) -> None:
         """Whatever the parser does not understand, or we will not hear to its end."""
         is_method = self._refusal is BAD and _UNKNOWN.match(self._data)
@@ -138,12 +144,13 @@ class Guarded(HttpToolsProtocol):
         """Hang up on whoever takes too long to say what they want."""
         cycle: Any = self.cycle  # None until the first request
         took = now - self._since
-        if self._heard == 0:
-            if cycle is None and took > HEAD_SECONDS:
+        if self._is_heading:
+            if took > HEAD_SECONDS:
+                self.refuse(SLOW)
+        elif cycle is None:
+            if took > HEAD_SECONDS:
                 self.transport.close()
-        elif self._is_heading and took > HEAD_SECONDS:
-            self.refuse(SLOW)
-        elif cycle is not None and cycle.more_body and took > BODY_SECONDS:
+        elif cycle.more_body and took > BODY_SECONDS:
             if cycle.response_started:
                 self.transport.close()
             else:

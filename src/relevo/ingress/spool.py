@@ -113,7 +113,7 @@ class Spool:
         while True:
             try:
                 await receiver.take(door, delivery, received_at=kept.received_at)
-            except StoreUnavailable:
+            except StoreError:
                 await asyncio.sleep(AGAIN)
                 continue
             except Reject as rejected:
