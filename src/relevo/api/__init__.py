@@ -19,7 +19,7 @@ from relevo.api import deliveries, jobs, standing
 from relevo.api.call import Call
 from relevo.api.openapi import document
 from relevo.api.words import SPANISH
-from relevo.web import Room, Web, site
+from relevo.web import Entry, Room, Web, site
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -31,6 +31,8 @@ room = Room(Path(__file__).parent / "templates", SPANISH)
 
 def build(relevo: Relevo, web: Web) -> ASGIApp:
     """An ASGI app for everything under /api, for people and tokens of any role."""
+    web.menu.insert(0, Entry("HTTP API", "/api/docs"))  # the dashboard's lines come before it
+    web.spanish |= SPANISH
     pages = [
         Route("/api/openapi.json", openapi),
         Route("/api/docs", docs),
