@@ -1,0 +1,268 @@
+"""Car rental on every kind of store, over real sockets, with webhooks, faults and kills."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx2
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import text
+
+from relevo import Relevo
+from relevo.apps import tables
+from relevo.apps.cars import MIGRATIONS, app
+from relevo.apps.cars.records import Records
+from relevo.apps.cars.support import Support
+from relevo.errors import SchemaMismatch
+from relevo.ids import new_id
+from relevo.ingress.server import listen, serving
+from relevo.simulators import World
+from relevo.simulators.traffic import cars as traffic
+from relevo.stores import open_store
+from relevo.testing import until, working
+from tests.servers import postgres
+from tests.servers.redis import redis_url
+
+PROVIDERS = ("mexgroup", "niza", "infinity", "noleggiare", "hertz")
+CARD = {"payment_method": "pm_card_visa"}
+
+
+TABLES = (
+    *("reservations", "reservation_history", "outbox_events", "outbox_dead_letters"),
+    *("supplier_requests", "cars_version"),
+)
+
+
+@asynccontextmanager
+async def fresh_postgres() -> AsyncGenerator[str]:
+    """A store in a schema of its own; the app's tables are where the role's tables are."""
+    server, schema = postgres.postgres_url(), f"cars_{new_id()[-12:]}"
+    url = f"{server}{'&' if '?' in server else '?'}schema={schema}"
+    store = open_store(url)
+    await store.migrate()
+    await store.close()
+    try:
+        yield url
+    finally:
+        connection = await asyncpg.connect(server)
+        await connection.execute(f"drop table if exists {', '.join(TABLES)}")
+        await connection.execute(f'drop schema "{schema}" cascade')
+        await connection.close()
+
+
+STORES = [
+    pytest.param(name, id=name, marks=[] if name == "sqlite" else pytest.mark.xdist_group(name))
+    for name in ("sqlite", "postgres", "redis")
+]
+
+
+@pytest.fixture(params=STORES)
+async def addresses(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncGenerator[tuple[str, str | None]]:
+    """A store, and the database beside it where it is none itself."""
+    match request.param:
+        case "postgres":
+            async with fresh_postgres() as url:
+                with pytest.raises(SchemaMismatch, match="relevo migrate"):
+                    async with Relevo(url, apps=[app]):
+                        pass
+                assert await tables.migrate(url, MIGRATIONS)
+                assert await tables.migrate(url, MIGRATIONS) == []
+                yield url, None
+        case "redis":
+            url = redis_url()
+            await _flush(url)
+            yield url, f"sqlite:///{tmp_path / 'cars.db'}"
+        case _:
+            yield f"sqlite:///{tmp_path / 'cars.db'}", None
+
+
+async def _flush(url: str) -> None:
+    async with Redis.from_url(url) as client:
+        await client.flushdb()
+
+
+async def left(relevo: Relevo, status: str = "PAID") -> int:
+    async with relevo.transaction() as tx:
+        query = text("select count(*) from reservations where status = :status")
+        return int((await tx.execute(query, {"status": status})).scalar_one())
+
+
+async def test_customers_rent_cars_on_every_store(
+    world: World, addresses: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, database = addresses
+    world.faults.add("noleggiare", "book", "lost", times=1)
+    world.faults.add("stripe", "confirm", "lost", times=1)
+    world.faults.add("stripe", "webhook", "duplicate")
+    async with AsyncExitStack() as stack:
+        relevo = Relevo(store, apps=[app], database=database)
+        front = relevo.asgi()
+        await stack.enter_async_context(relevo)
+        listener = stack.enter_context(listen("127.0.0.1", 0))
+        world.target = await stack.enter_async_context(serving(front, listener, grace=1))
+        await stack.enter_async_context(working(relevo))
+        codes = await traffic.run(world, world.target, 10, seed=4)
+
+        async def is_over() -> bool:
+            return await left(relevo) <= 1  # the lost one waits 15 s before it is looked up
+
+        await until(is_over, timeout="30s")
+        await asyncio.wait_for(world.courier.rest(), 10)
+        support = Support(relevo.use(Records), relevo.desk)
+        for code in codes:
+            case = await support.show(code)
+            assert world.ledger.count("stripe", "charge", code) == 1
+            assert case.event is not None
+            if case.reservation.status == "PAID":
+                assert case.reservation.supplier_id == 140
+                assert (case.event.status, case.event.attempts) == ("PENDING", 1)
+            else:
+                assert (case.reservation.status, case.event.status) == ("CONFIRMED", "DONE")
+        assert world.courier.delivered["/hooks/stripe"] >= 2 * len(codes)
+        assert sum(world.ledger.count(name, "book") for name in PROVIDERS) == len(codes)
+        for name in ("stripe", *PROVIDERS):
+            assert world.ledger.doubled(name) == {}
+
+
+# Processes that die
+
+
+class Fleet:
+    """relevo's own processes, on one store."""
+
+    def __init__(self, store: str, folder: Path, **environ: str) -> None:
+        self._environ = {**os.environ, "RELEVO_STORE_URL": store, "RELEVO_APPS": "cars", **environ}
+        self._folder = folder
+        self._running: list[Process] = []
+
+    async def start(self, *words: str) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "relevo.cli",
+            *words,
+            cwd=self._folder,
+            env=self._environ,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+        )
+        self._running.append(process)
+        return process
+
+    async def serve(self, port: int) -> Process:
+        """A server that answers."""
+        process = await self.start("serve", "--port", str(port))
+        deadline = asyncio.get_running_loop().time() + 90
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return process
+            except OSError:
+                assert process.returncode is None
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.1)
+
+    async def stop(self) -> None:
+        for process in self._running:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+@pytest.fixture
+async def fleet(world: World, tmp_path: Path) -> AsyncGenerator[Fleet]:
+    made = Fleet(f"sqlite:///{tmp_path / 'cars.db'}", tmp_path)
+    yield made
+    await made.stop()
+
+
+async def test_f43_a_server_killed_between_charge_and_commit_charges_once(
+    world: World, fleet: Fleet
+) -> None:
+    port = postgres.free_port()
+    base = f"http://127.0.0.1:{port}"
+    async with httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client:
+        first = await fleet.serve(port)
+        made = await client.post("/reservations", json=next(traffic.wishes(2)))
+        code = made.json()["reservation_code"]
+        world.faults.add("stripe", "confirm", "hang", times=1, seconds=20)
+        paying = asyncio.create_task(client.post(f"/reservations/{code}/pay", json=CARD))
+        await until(lambda: world.ledger.count("stripe", "charge", code) == 1, timeout="20s")
+        first.send_signal(signal.SIGKILL)
+        with pytest.raises(httpx2.HTTPError):
+            await paying
+        world.target = base  # from here on Stripe's webhook, which it repeats, finds a server
+        await fleet.serve(port)
+
+        async def is_paid() -> bool:
+            return (await client.get(f"/reservations/{code}")).json()["status"] == "PAID"
+
+        again = await client.post(f"/reservations/{code}/pay", json=CARD)
+        assert again.status_code == 200
+        await until(is_paid)
+        assert world.ledger.count("stripe", "charge", code) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+async def test_five_hundred_customers_faults_and_kills(world: World, fleet: Fleet) -> None:
+    """Every paid reservation ends confirmed with one booking, or stuck with a reason."""
+    port = postgres.free_port()
+    base = world.target = f"http://127.0.0.1:{port}"
+    for name in PROVIDERS:
+        for kind in ("error", "lost", "down", "malformed", "refuse"):
+            world.faults.add(name, "book", kind, rate=0.06)
+    world.faults.add("stripe", "*", "lost", rate=0.03)
+    world.faults.add("stripe", "webhook", "duplicate", rate=0.2)
+    await fleet.serve(port)
+    workers = [await fleet.start("work") for _ in range(2)]
+    renting = asyncio.create_task(traffic.run(world, base, 500, seed=9))
+    for number in range(2):
+        booked = (number + 1) * 120
+        await until(
+            lambda booked=booked: sum(world.ledger.count(name) for name in PROVIDERS) > booked,
+            timeout="300s",
+        )
+        workers[number].send_signal(signal.SIGKILL)
+        await fleet.start("work")
+    codes = await renting
+    for name in PROVIDERS:
+        world.faults.clear(name)
+    async with httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client:
+
+        async def open_ones() -> list[dict[str, Any]]:
+            shown = [(await client.get(f"/reservations/{code}")).json() for code in codes]
+            return [
+                each
+                for each in shown
+                if each["status"] != "CONFIRMED"
+                and each["booking"]["status"] not in ("DEAD", "HELD")
+            ]
+
+        deadline = asyncio.get_running_loop().time() + 420
+        while await open_ones():
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(2)
+        shown = [(await client.get(f"/reservations/{code}")).json() for code in codes]
+    confirmed = {each["reservation_code"] for each in shown if each["status"] == "CONFIRMED"}
+    booked_for = {entry.key for name in PROVIDERS for entry in world.ledger.find(name, "book")}
+    assert confirmed <= booked_for
+    assert len(confirmed) > 300
+    for name in ("stripe", *PROVIDERS):
+        assert world.ledger.doubled(name) == {}
+    assert {entry.key for entry in world.ledger.find("stripe", "charge")} == set(codes)
+    dead = {
+        each["reservation_code"] for each in shown if (each["booking"] or {})["status"] == "DEAD"
+    }
+    assert not dead & booked_for
