@@ -213,11 +213,11 @@ async def test_b02_the_last_of_ten_signatures_may_be_the_right_one(relevo: Relev
 
 
 @pytest.mark.parametrize(
-    "time", ["-301", "+301", "-1", "1e9", "１２", "1" + "0" * 30, ""], ids=ascii
+    "time", ["-301", "+330", "-1", "1e9", "１２", "1" + "0" * 30, ""], ids=ascii
 )
 async def test_b03_a_timestamp_out_of_its_window_is_401(relevo: Relevo, time: str) -> None:
     body, now = b'{"id":"e1"}', int(relevo.clock.now().timestamp())
-    stamp = str(now + int(time)) if time in ("-301", "+301") else time
+    stamp = str(now + int(time)) if time in ("-301", "+330") else time
     right = hmac.digest(f"whsec_{SECRET}".encode(), f"{stamp}.".encode() + body, "sha256").hex()
     value = f"t={stamp},v1={right}".encode().decode("latin-1")
 

@@ -1,0 +1,5 @@
+"""The app whose server is killed."""
+
+from tests.edges import doors
+
+app = doors.app()
