@@ -40,6 +40,7 @@ def environment(base: str) -> dict[str, str]:
         "WHATSAPP_VERIFY_TOKEN": VERIFY_TOKEN,
         "WHATSAPP_ACCESS_TOKEN": ACCESS_TOKEN,
         "WHATSAPP_GRAPH_URL": f"{base}/whatsapp",
+        "WHATSAPP_STATUS_SECONDS": "8",  # its statuses come at once
     }
 
 

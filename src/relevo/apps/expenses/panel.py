@@ -76,8 +76,9 @@ def build_mine(relevo: Relevo) -> ASGIApp:
         rows = await relevo.use(Records).rows(user.id, link.since, link.until)
         return _answer(request, user, rows, link.since, link.until, "/my/expenses", {"link": token})
 
-    # Open to everyone: the link is what lets a person in.
-    return Web(relevo, Settings.read()).open(site([Route("/my/expenses", mine)]))
+    web = Web(relevo, Settings.read())
+    web.menu = []  # whoever comes by a link has one page
+    return web.open(site([Route("/my/expenses", mine)]))
 
 
 async def _user(relevo: Relevo, id: str) -> User:

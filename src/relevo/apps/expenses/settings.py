@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +41,7 @@ class ExpensesSettings:
     qstash_next: str
     public_url: str  # of ours, as others reach it; without a slash at the end
     home: Region  # of whoever does not say where they are
+    silence: timedelta  # how long a status is waited for, when a sending was not answered
 
     @property
     def process_url(self) -> str:
@@ -69,6 +71,9 @@ def read(environ: Mapping[str, str] = os.environ) -> ExpensesSettings:
     country = environ.get("EXPENSES_COUNTRY") or "AR"
     if country not in REGIONS:
         problems.append(f"EXPENSES_COUNTRY is one of {', '.join(sorted(REGIONS))}")
+    silence = environ.get("WHATSAPP_STATUS_SECONDS") or "90"
+    if not silence.isdigit() or not 1 <= int(silence) <= 3_600:
+        problems.append("WHATSAPP_STATUS_SECONDS is 1 to 3600")
     if problems:
         raise SettingsError("expenses: " + "; ".join(problems))
     return ExpensesSettings(
@@ -86,6 +91,7 @@ def read(environ: Mapping[str, str] = os.environ) -> ExpensesSettings:
         qstash_next=following,
         public_url=public,
         home=REGIONS[country],
+        silence=timedelta(seconds=int(silence)),
     )
 
 

@@ -40,9 +40,7 @@ from relevo.apps.expenses.webhooks import order_for
 
 PATIENCE = 4
 """Attempts that a second reader gets; then the person is asked instead."""
-SILENCE = timedelta(seconds=90)
-"""How long the status of a reply is waited for, when its sending was not answered."""
-LOOK_AGAIN = timedelta(seconds=5)
+LOOK_AGAIN = timedelta(seconds=2)
 
 _TEXT = ("text", "interactive", "button")
 _ATTACHED = ("image", "audio", "document")
@@ -229,6 +227,7 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
     was: a call without an answer waits for one before it is made again."""
     kept = ctx.use(Records)
     graph = ctx.use(Gateways).graph
+    silence = ctx.use(ExpensesSettings).silence
     answer = await kept.reply(order.reply_id)
     if answer is None:
         return Dead("there is no such reply")
@@ -242,7 +241,7 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
         if known is None or known.wamid is not None or known.tried_at is None:
             return None if known is None else known.wamid
         tried_at = known.tried_at.replace(tzinfo=known.tried_at.tzinfo or UTC)
-        if kept.now() - tried_at < SILENCE:
+        if kept.now() - tried_at < silence:
             raise ProviderUnavailable(
                 "no answer, and no status yet", retry_after=LOOK_AGAIN, spends=False
             )

@@ -1,0 +1,242 @@
+"""Expenses from end to end: over HTTP, with duplicates, forgeries, media, faults, and by QStash."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import select
+
+from relevo import Relevo, SettingsError
+from relevo.apps import qstash
+from relevo.apps.expenses import app, export, links, records, settings, webhooks
+from relevo.apps.expenses.queues import Incoming, ProcessMessage
+from relevo.apps.expenses.settings import ExpensesSettings
+from relevo.ingress.server import listen, serving
+from relevo.signatures import qstash as scheme_of
+from relevo.simulators import World, whatsapp
+from relevo.simulators.traffic import expenses as traffic
+from relevo.testing import assert_enqueued, deliver, drain, until, working
+
+KEYS = ("sig_current_key_of_the_tests_0123456789", "sig_next_key_of_the_tests_0123456789abc")
+PUBLIC = "https://expenses.example.com"
+PROCESS = "/api/process-message"
+
+
+@asynccontextmanager
+async def opened(folder: Path, *more: Any) -> AsyncGenerator[tuple[Relevo, str]]:
+    url = f"sqlite:///{folder / 'expenses.db'}"
+    async with (
+        Relevo(url, apps=[app, *more]) as relevo,
+        serving(relevo.asgi(), listen("127.0.0.1", 0), grace=1) as base,
+    ):
+        yield relevo, base
+
+
+async def cents(relevo: Relevo) -> dict[str, int]:
+    async with relevo.transaction() as tx:
+        found = await tx.execute(select(records.Expense.message_id, records.Expense.cents))
+        return {row.message_id: row.cents for row in found}
+
+
+async def replied(relevo: Relevo, count: int) -> bool:
+    async with relevo.transaction() as tx:
+        rows = await tx.scalars(select(records.Answer))
+        return sum(row.wamid is not None for row in rows) == count
+
+
+async def test_a_hundred_messages_with_everything_that_goes_wrong(
+    world: World, tmp_path: Path
+) -> None:
+    """F44: each expense once, each reply once."""
+    world.faults.add("whatsapp", "send", "lost", rate=0.05, times=3)
+    world.faults.add("whatsapp", "send", "error", rate=0.05, times=4)
+    world.faults.add("whatsapp", "media", "error", rate=0.2, times=3)
+    world.faults.add("whatsapp", "download", "down", rate=0.2, times=3)
+    world.faults.add("gemini", "generate", "error", rate=0.1, times=2)
+    async with opened(tmp_path) as (relevo, base), working(relevo):
+        world.target = base
+        sent = await traffic.run(world, base, 100, seed=3)
+        await until(lambda: replied(relevo, 100), timeout="60s", what="100 replies")
+        assert await cents(relevo) == sent.cents
+        counts = Counter(entry.key for entry in world.ledger.find("whatsapp", "send"))
+        assert counts == Counter(sent.replies)
+        assert sent.duplicates > 10
+        assert sent.forged > 3
+        await world.courier.rest()
+
+
+async def test_by_qstash_it_is_the_same(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real SDK, a server that speaks its protocol, both keys, and the same pipeline."""
+    for name, value in (
+        ("QSTASH_TOKEN", "a-token-of-the-tests"),
+        ("QSTASH_CURRENT_SIGNING_KEY", KEYS[0]),
+        ("QSTASH_NEXT_SIGNING_KEY", KEYS[1]),
+        ("QSTASH_ALLOW", "127.0.0.1"),
+        ("VERCEL_URL", PUBLIC),
+    ):
+        monkeypatch.setenv(name, value)
+    listener = listen("127.0.0.1", 0)
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    monkeypatch.setenv("QSTASH_URL", base)
+    monkeypatch.setenv("QSTASH_REWRITE", f"{PUBLIC}={base}")
+    url = f"sqlite:///{tmp_path / 'expenses.db'}"
+    async with (
+        Relevo(url, apps=[app, qstash.app]) as relevo,
+        serving(relevo.asgi(), listener, grace=1),
+        working(relevo),
+    ):
+        world.target = base
+        sent = await traffic.run(world, base, 15, seed=5)
+        await until(lambda: replied(relevo, 15), timeout="40s", what="15 replies")
+        assert await cents(relevo) == sent.cents
+        counts = Counter(entry.key for entry in world.ledger.find("whatsapp", "send"))
+        assert counts == Counter(sent.replies)
+        async with relevo.transaction() as tx:
+            done = list(await tx.scalars(select(qstash.records.Message.state)))
+        assert len(done) == 15
+        await world.courier.rest()
+
+
+async def test_qstash_is_known_by_either_key_and_bound_to_our_url(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C05, F44: redelivered while running and after success, there is one order."""
+    monkeypatch.setenv("QSTASH_CURRENT_SIGNING_KEY", KEYS[0])
+    monkeypatch.setenv("QSTASH_NEXT_SIGNING_KEY", KEYS[1])
+    monkeypatch.setenv("VERCEL_URL", "expenses.example.com")
+    body = (
+        b'{"id":"wamid.Q","kind":"text","sent_at":1,"phone_number_id":"1","wa_id":"5491100000001",'
+        b'"text":"pan 500"}'
+    )
+    async with opened(tmp_path) as (relevo, _):
+        mine = relevo.use(ExpensesSettings).process_url
+        assert mine == PUBLIC + PROCESS
+
+        async def call(key: str, url: str, id: str, sent: bytes = body) -> int:
+            from relevo.webhook import Delivery, Headers
+
+            made = Delivery(
+                path=PROCESS, headers=Headers(), body=sent, received_at=relevo.clock.now()
+            )
+            signed = scheme_of(key, key, url).sign(made, relevo.clock.now())
+            token = signed.headers["upstash-signature"]
+            headers = {"upstash-signature": token, "upstash-message-id": id}
+            answer = await deliver(relevo, PROCESS, body=sent, headers=headers, sign=False)
+            return answer.status
+
+        assert await call("sig_another_key_of_the_tests_0123456789", mine, "m0") == 401
+        assert await call(KEYS[0], "https://elsewhere.example.com" + PROCESS, "m0") == 401
+        assert await call(KEYS[0], mine, "m1") == 200
+        assert await call(KEYS[1], mine, "m1") == 200
+        assert await call(KEYS[1], mine, "m2") == 200
+        assert await call(KEYS[0], mine, "m3", b"{}") == 422
+        assert await call(KEYS[0], mine, "m4", b"\xff") == 422
+        await assert_enqueued(relevo, ProcessMessage, times=1)
+        await drain(relevo)
+        assert await call(KEYS[0], mine, "m5") == 200
+        await drain(relevo)
+        assert world.ledger.count("whatsapp", "send") == len(await cents(relevo)) == 1
+
+
+async def test_without_keys_the_door_of_qstash_is_closed(world: World, tmp_path: Path) -> None:
+    async with opened(tmp_path) as (relevo, _):
+        made = Incoming(id="w", kind="text", sent_at=1, phone_number_id="1", wa_id="1", text="x 5")
+        headers = {"upstash-message-id": "m", "upstash-signature": "a.b.c"}
+        answer = await deliver(relevo, PROCESS, json=made, headers=headers, sign=False)
+        assert answer.status == 401
+        assert isinstance(webhooks.verify_qstash(relevo.use), webhooks.Closed)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"WHATSAPP_APP_SECRET": ""}, "WHATSAPP_APP_SECRET is missing"),
+        ({"WHATSAPP_VERIFY_TOKEN": ""}, "WHATSAPP_VERIFY_TOKEN is missing"),
+        ({"QSTASH_TOKEN": "t", "VERCEL_URL": "x.example"}, "QSTASH_CURRENT_SIGNING_KEY"),
+        (
+            {
+                "QSTASH_TOKEN": "t",
+                "QSTASH_CURRENT_SIGNING_KEY": "a",
+                "QSTASH_NEXT_SIGNING_KEY": "b",
+            },
+            "VERCEL_URL",
+        ),
+        ({"WHATSAPP_GRAPH_VERSION": "../me"}, "WHATSAPP_GRAPH_VERSION"),
+        ({"EXPENSES_COUNTRY": "ZZ"}, "EXPENSES_COUNTRY"),
+        ({"VERCEL_URL": "https://x.example/?a=1"}, "VERCEL_URL"),
+    ],
+    ids=range(7),
+)
+def test_what_is_missing_or_wrong_is_named(change: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        settings.read(whatsapp.environment("http://127.0.0.1:1") | change)
+
+
+async def test_a_link_opens_ones_own_month_for_a_day(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as (relevo, base):
+        for text in ("pan 500", "uber 1.000", "=SUM(A1) 20 usd"):
+            value = whatsapp.message(world, whatsapp.text(text))
+            await deliver(relevo, "/api/webhook", body=whatsapp.envelope(value))
+        value = whatsapp.message(world, whatsapp.text("exportar"))
+        await deliver(relevo, "/api/webhook", body=whatsapp.envelope(value))
+        await drain(relevo)
+        link = next(
+            entry.detail["text"].split("\n")[1]
+            for entry in world.ledger.find("whatsapp", "send")
+            if "link=" in entry.detail["text"]
+        )
+        async with httpx2.AsyncClient(base_url=base) as client:
+            page = await client.get(link)
+            assert page.status_code == 200
+            assert "ARS 1.500,00" in page.text
+            assert "<svg" in page.text
+            spanish = await client.get(f"{link}&lang=es")
+            assert "Por categoría" in spanish.text
+            got = await client.get(f"{link}&format=csv")
+            cells = list(csv.reader(io.StringIO(got.text.removeprefix("\ufeff"))))
+            assert len(cells) == 4
+            assert all(not cell.startswith(("=", "+", "-", "@")) for row in cells for cell in row)
+            assert any(cell.startswith("'=SUM(") for row in cells for cell in row)
+            book = await client.get(f"{link}&format=xlsx")
+            assert book.content[:2] == b"PK"
+            assert (await client.get(f"{link}x")).status_code == 404
+            assert (await client.get("/my/expenses")).status_code == 404
+            assert (await client.get("/expenses")).status_code in (302, 401, 403)
+
+
+def test_a_link_cannot_be_made_stretched_or_kept() -> None:
+    now = datetime(2026, 3, 13, tzinfo=UTC)
+    mine = links.Link("u", date(2026, 3, 1), date(2026, 4, 1))
+    token = links.make(b"key", mine, now)
+    assert links.read(b"key", token, now) == mine
+    assert links.read(b"key", token, now + timedelta(hours=24)) is None
+    assert links.read(b"other", token, now) is None
+    for at in range(len(token)):
+        changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
+        assert links.read(b"key", changed, now) in (None, mine if changed == token else None)
+    for odd in ("", "x", "é" * 20, "A" * 600, "\ud800"):
+        assert links.read(b"key", odd, now) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@x", "\t=1", " =1", "|x", "%x", "\r\n=1", "=cmd|' /C calc'!A0"]
+)
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert export.safe(text).startswith("'")
+
+
+def test_plain_cells_stay_as_they_are() -> None:
+    assert export.safe("café con Ana") == "café con Ana"
