@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from datetime import datetime
 
 from relevo import App, Breaker, Command, Context, Dead, ProviderUnavailable, constant
 from relevo.testing import until
@@ -67,8 +68,14 @@ class Whole(Command, queue="fault:flow:whole", attempts=25, backoff=constant("10
     number: int
 
 
-def app(ledger: Ledger) -> App:
-    """The app of most rows."""
+class Tick(Command, queue="fault:time:tick", attempts=25, backoff=constant("100ms")):
+    """What is ordered every second."""
+
+    number: int
+
+
+def app(ledger: Ledger, *, ticks: bool = False) -> App:
+    """The app of most rows; with `ticks` it has a timetable too."""
 
     async def effect(ctx: Context, number: int, ms: int) -> None:
         async def call(key: str) -> str:
@@ -123,7 +130,17 @@ def app(ledger: Ledger) -> App:
     async def whole(order: Whole, ctx: Context) -> None:
         await effect(ctx, order.number, 5)
 
-    return App("fault", workers=[print_label, nap, hog, call, piece, whole])
+    async def tick(order: Tick, ctx: Context) -> None:
+        await effect(ctx, order.number, 1)
+
+    made = App("fault", workers=[print_label, nap, hog, call, piece, whole, tick])
+    if ticks:
+
+        @made.schedule("* * * * * *", missed="all")
+        def every_second(at: datetime) -> Command:
+            return Tick(int(at.timestamp()))
+
+    return made
 
 
 def hired() -> App:

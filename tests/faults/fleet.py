@@ -208,7 +208,7 @@ async def _work(orders: dict[str, Any]) -> None:
         store = FaultyStore(store, die=True, ignore=others, **fault)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = apps.app(Ledger(orders["ledger"]))
+    app = apps.app(Ledger(orders["ledger"]), ticks=orders.get("ticks", False))
     async with Relevo(store, apps=[app], database=orders.get("database")) as relevo:
         log.info("working")
         await relevo.work(

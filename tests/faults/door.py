@@ -1,0 +1,25 @@
+"""The app for `relevo serve --app tests.faults.door:app`: a webhook that orders a label."""
+
+from __future__ import annotations
+
+from relevo import App, Delivery, Intake, shared_secret, webhook
+from tests.faults.apps import Print
+
+PATH, SECRET = "/hooks/label", "canary-of-the-label-door"
+
+
+async def label(delivery: Delivery, ctx: Intake) -> None:
+    await ctx.enqueue(Print(delivery.json["number"], 0))
+
+
+app = App(
+    "fault",
+    webhooks=[
+        webhook(
+            PATH,
+            label,
+            verify=shared_secret(SECRET, header="X-Secret"),
+            key=lambda delivery: str(delivery.json["number"]),
+        )
+    ],
+)
