@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -133,38 +134,59 @@ class SqlWriter:
         return True
 
     async def _meet(self, guest: Guest) -> None:
-        made = self._made(guests).values(**msgspec.structs.asdict(guest))
-        new = made.excluded
-        changes = {
-            "name": case((new.name != "", new.name), else_=guests.c.name),
-            "last_seen_at": _later(new.last_seen_at, guests.c.last_seen_at),
-        }
-        await self._tx.execute(made.on_conflict_do_update(index_elements=["id"], set_=changes))
+        await self._tx.execute(_meeting(self._dialect), msgspec.structs.asdict(guest))
 
-    async def _talk(self, conversation: Conversation) -> None:
-        made = self._made(conversations).values(**msgspec.structs.asdict(conversation))
-        new, old = made.excluded, conversations.c
-        is_newer = new.last_at >= old.last_at
-        changes = {
-            name: case((is_newer, new[name]), else_=old[name])
-            for name in ("last_text", "last_direction", "last_at")
-        }
-        for name in ("guest_name", "booking_id"):
-            changes[name] = case((new[name] != "", new[name]), else_=old[name])
-        await self._tx.execute(made.on_conflict_do_update(index_elements=["id"], set_=changes))
+    async def _talk(self, talk: Conversation) -> None:
+        await self._tx.execute(_talking(self._dialect), msgspec.structs.asdict(talk))
 
     async def _insert(self, table: Table, row: msgspec.Struct) -> bool:
-        made = self._made(table).values(**msgspec.structs.asdict(row))
-        done = await self._tx.execute(made.on_conflict_do_nothing(index_elements=["id"]))
+        statement = _inserting(table, self._dialect)
+        done = await self._tx.execute(statement, msgspec.structs.asdict(row))
         return cast("Any", done).rowcount == 1
 
-    def _made(self, table: Table) -> Any:
-        is_sqlite = self._tx.get_bind().dialect.name == "sqlite"
-        return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+    @property
+    def _dialect(self) -> str:
+        return self._tx.get_bind().dialect.name
 
 
-def _later(new: Any, old: Any) -> Any:
-    return case((new > old, new), else_=old)
+# Statements, each made once: to build one costs more than to run it.
+
+
+def _made(table: Table, dialect: str) -> Any:
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+
+
+@cache
+def _inserting(table: Table, dialect: str) -> Any:
+    return _made(table, dialect).on_conflict_do_nothing(index_elements=["id"])
+
+
+@cache
+def _meeting(dialect: str) -> Any:
+    made = _made(guests, dialect)
+    new, old = made.excluded, guests.c
+    changes = {
+        "name": case((new.name != "", new.name), else_=old.name),
+        "last_seen_at": case(
+            (new.last_seen_at > old.last_seen_at, new.last_seen_at), else_=old.last_seen_at
+        ),
+    }
+    return made.on_conflict_do_update(index_elements=["id"], set_=changes)
+
+
+@cache
+def _talking(dialect: str) -> Any:
+    """A conversation never moves back in time, and whoever answers it stays."""
+    made = _made(conversations, dialect)
+    new, old = made.excluded, conversations.c
+    is_newer = new.last_at >= old.last_at
+    changes = {
+        name: case((is_newer, new[name]), else_=old[name])
+        for name in ("last_text", "last_direction", "last_at")
+    }
+    for name in ("guest_name", "booking_id"):
+        changes[name] = case((new[name] != "", new[name]), else_=old[name])
+    return made.on_conflict_do_update(index_elements=["id"], set_=changes)
 
 
 class SqlRecords:
