@@ -39,7 +39,14 @@ class FinishPayment(
     reservation_code: str
 
 
-class MirrorOutbox(Command, queue="cars:outbox:mirror", attempts=5, keep="1h"):
+class MirrorOutbox(
+    Command,
+    queue="cars:outbox:mirror",
+    attempts=5,
+    backoff=exponential("1s"),
+    timeout="15s",
+    keep="1h",
+):
     """Write into outbox_events what the engine made of an order after its run."""
 
     reservation_code: str
