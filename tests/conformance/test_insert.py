@@ -288,6 +288,24 @@ async def test_a_bundle_is_stored_all_or_none(store: Store) -> None:
     ]
 
 
+async def test_a_taken_key_holds_up_nobody_else_of_its_bundle(store: Store) -> None:
+    [first] = await store.insert([job(key="taken")])
+    bundle = new_id()
+    batch = [
+        job(key="taken", bundle=bundle),
+        job(key="free", bundle=bundle),
+        job(OTHER, bundle=bundle),
+    ]
+    answers = await store.insert(batch)
+    assert [answer.verdict for answer in answers] == [
+        Verdict.IN_PROGRESS,
+        Verdict.NEW,
+        Verdict.NEW,
+    ]
+    assert [answer.id for answer in answers] == [first.id, batch[1].id, batch[2].id]
+    assert all(await store.find([batch[1].id, batch[2].id]))
+
+
 async def test_a_bundle_over_many_queues_is_stored(store: Store) -> None:
     bundle = new_id()
     batch = [job(f"app:module:listener-{n}", bundle=bundle) for n in range(5)]

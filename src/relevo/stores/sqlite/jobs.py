@@ -123,35 +123,27 @@ class _Judge:
         return [answers[place] for place in range(len(jobs))]
 
     def _judge(self, bundle: Sequence[NewJob]) -> list[Inserted]:
-        """All are stored, or none: those that could have been share the answer of one refused."""
+        """All that are new are stored, or, where a queue of theirs is closed, none.
+
+        A key that is taken refuses nobody else: the job that has it stands for the newcomer.
+        """
+        is_closed = any(job.queue in self._closed and job.id not in self._states for job in bundle)
         answers: list[Inserted] = []
         for job in bundle:
+            if is_closed and job.id not in self._states:
+                answers.append(Inserted(job.id, Verdict.CLOSED))
+                continue
             answer = self._judge_one(job)
             answers.append(answer)
             if answer.verdict in STORED:
                 self._states[answer.id] = READY
                 if job.key is not None:
                     self._taken[job.queue, text(job.key)] = answer.id
-        ours = {answer.id for answer in answers if answer.verdict in STORED}
-        refused = [answer for answer in answers if answer.id not in ours]
-        if not refused:
-            return answers
-        for job, answer in zip(bundle, answers, strict=True):
-            if answer.verdict in STORED:
-                # Nobody after this may take it for stored.
-                self._states.pop(answer.id)
-                if job.key is not None:
-                    self._taken.pop((job.queue, text(job.key)))
-        return [
-            answer if answer.id not in ours else _shared(refused[0], job)
-            for job, answer in zip(bundle, answers, strict=True)
-        ]
+        return answers
 
     def _judge_one(self, job: NewJob) -> Inserted:
         if job.id in self._states:
             return Inserted(job.id, _standing(self._states[job.id]))
-        if job.queue in self._closed:
-            return Inserted(job.id, Verdict.CLOSED)
         if job.key is None:
             return Inserted(job.id, Verdict.NEW)
         owner = self._taken.get((job.queue, text(job.key)))
@@ -167,10 +159,6 @@ class _Judge:
                     return Inserted(job.id, Verdict.REOPENED)
                 return Inserted(owner, Verdict.DONE)
         return Inserted(job.id, Verdict.NEW)
-
-
-def _shared(reason: Inserted, job: NewJob) -> Inserted:
-    return Inserted(job.id, Verdict.CLOSED) if reason.verdict is Verdict.CLOSED else reason
 
 
 def _hash(key: str) -> bytes:
