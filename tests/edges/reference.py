@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import relevo
+from relevo.api import CALLS
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.settings import describe
 
@@ -19,6 +20,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs/reference/settings.md": _settings(),
         ROOT / "docs/reference/cli.md": _cli(),
         ROOT / "docs/reference/api.md": _api(),
+        ROOT / "docs/reference/http.md": _http(),
         ROOT / "deploy/env.example": _env(),
     }
 
@@ -94,6 +96,33 @@ def _api() -> str:
         doc = inspect.getdoc(found) if is_ours else None
         first = (doc or "").split("\n\n")[0].replace("\n", " ")
         lines.append(f"| `{name}` | {first.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _http() -> str:
+    lines = [
+        "# HTTP API",
+        "",
+        "Everything a person may do at the desk, as JSON under `/api`; `/api/docs` is this page",
+        "with every field, `/api/openapi.json` the OpenAPI 3.1 document it is made from.",
+        "",
+        "Send `Authorization: Bearer rlv_…`, a token of `relevo tokens add`. Lists answer",
+        '`{"items": […], "cursor": …}`; that cursor is the next question\'s `cursor=`, `limit=`',
+        "goes up to 200. GET takes a query, the others a JSON body in which only the fields of",
+        "that call may stand. A moment is ISO text. What went wrong comes as",
+        '`{"error": …, "message": …}`: 400 and 422 say what is written wrongly, 401 who is not',
+        "known, 403 whose role does not reach that far, 404 what is not there or not for you, 409",
+        "what the job is in no state for, 503 that the store does not answer.",
+        "",
+        "| call | role | does |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| `{call.verb} {call.plain_path}` | {call.role} | {call.says} |" for call in CALLS]
+    lines += [
+        "",
+        "Besides: `GET /health` (the store answers) and `GET /ready` (this process consumes) for",
+        "everyone, `GET /metrics` for this machine, people and tokens.",
+    ]
     return "\n".join(lines) + "\n"
 
 

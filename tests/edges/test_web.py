@@ -446,3 +446,15 @@ def test_people_and_tokens_are_made_by_the_program(
     assert box("tokens", "add", "ci").code == 2
     assert box("tokens", "rm", "ci").code == 0
     assert box("tokens", "rm", "ci").code == 1
+
+
+async def test_what_is_drawn_and_watched_is_there_to_be_measured(web: Site) -> None:
+    root = Path(__file__).parents[2]
+    guide = (root / "docs/guides/measure-it.md").read_text()
+    async with web.browser(address="127.0.0.1") as here:
+        told = set(re.findall(r"^# TYPE (\w+)", (await here.get("/metrics")).text, re.M))
+    told |= {"relevo_store_commands_total"}  # of a store that bills by them
+    for page in ("relevo.json", "alerts.yaml"):
+        used = set(re.findall(r"\b(relevo_\w+)\b", (root / "deploy/grafana" / page).read_text()))
+        assert used and used <= told, used - told
+    assert {name for name in told if name.startswith("relevo_") and name not in guide} == set()
