@@ -19,7 +19,7 @@ from relevo.ids import derived_id
 from relevo.job import State
 from relevo.message import Command
 from relevo.simulators import World
-from relevo.simulators.traffic import cars, hotel, razworks, subscriptions
+from relevo.simulators.traffic import cars, expenses, hotel, razworks, subscriptions
 from relevo.store import Filter
 
 BOOK = BookSupplier.__relevo__.queue
@@ -125,6 +125,32 @@ class HotelDesk(System):
             await tally(row, answered, relevo, Filter(key=f"reply:{message}:1"))
 
 
+class Expenses(System):
+    name = "expenses"
+    count = 60
+    effects = 60
+
+    def faults(self, world: World) -> None:
+        world.faults.add("whatsapp", "send", "lost", rate=0.05, times=2)
+        world.faults.add("whatsapp", "send", "error", rate=0.05, times=2)
+        world.faults.add("whatsapp", "media", "error", rate=0.2, times=2)
+        world.faults.add("whatsapp", "download", "down", rate=0.2, times=2)
+
+    async def send(self, stage: Stage, seed: int) -> None:
+        self.sent = await expenses.run(stage.world, stage.url, self.count, seed)
+
+    def so_far(self, world: World) -> int:
+        return world.ledger.count("whatsapp", "send")
+
+    async def judge(self, stage: Stage, relevo: Relevo, row: Row) -> None:
+        for message in self.sent.replies:
+            replied = stage.world.ledger.count("whatsapp", "send", message)
+            found = row.lost
+            await tally(row, replied, relevo, Filter(key=f"reply:{message}"))
+            if row.lost > found and await _waits(relevo, Filter(key=f"message:{message}")):
+                row.lost = found  # it never came to a reply, and a person can see why
+
+
 class Subscriptions(System):
     name = "subscriptions"
     count = 60
@@ -208,8 +234,12 @@ async def tally(row: Row, happened: int, relevo: Relevo, where: Filter) -> None:
     row.effects += happened > 0
     row.doubled += max(0, happened - 1)
     if not happened:
-        page = await relevo.store.page(where, limit=50)
-        row.lost += not any(job.state in SEEN for job in page.jobs)
+        row.lost += not await _waits(relevo, where)
+
+
+async def _waits(relevo: Relevo, where: Filter) -> bool:
+    page = await relevo.store.page(where, limit=50)
+    return any(job.state in SEEN for job in page.jobs)
 
 
 async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:
