@@ -69,7 +69,8 @@ class Room:
             text = found.render(values)
         else:
             text = "".join(found.blocks[block](found.new_context(values)))
-        response = HTMLResponse(text, status, headers)
+        # Keys and errors may hold half a surrogate pair, which UTF-8 has no room for.
+        response = HTMLResponse(text.encode(errors="replace"), status, headers)
         _remember(request, visit, response, is_whole=block is None)
         return response
 
