@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sqlalchemy import text
 
 from relevo import MisuseError, NotAllowed, Relevo, State
-from relevo.apps.cars import app, payments
+from relevo.apps.cars import app, payments, records
 from relevo.apps.cars.api import Misses
 from relevo.apps.cars.gateways import KINDS, Supplier
 from relevo.apps.cars.records import Records
@@ -102,6 +102,15 @@ async def test_a_code_is_long_and_random(client: httpx2.AsyncClient) -> None:
     codes = {await reserved(client) for _ in range(5)}
     assert len(codes) == 5
     assert all(re.fullmatch(r"RES-[0-9A-HJKMNP-TV-Z]{10}", code) for code in codes)
+
+
+async def test_a_code_that_is_taken_is_not_given_twice(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = await reserved(client)
+    codes = iter([code, code, "RES-0000000001"])
+    monkeypatch.setattr(records, "new_code", lambda: next(codes))
+    assert await reserved(client) == "RES-0000000001"
 
 
 LATER = {"pickup_datetime": "2027-03-01T10:00:00", "dropoff_datetime": "2027-03-05T10:00:00"}
@@ -249,6 +258,16 @@ async def test_after_a_decline_another_card_pays(
     shown = (await client.get(f"/reservations/{code}")).json()
     whats = [line["what"] for line in shown["history"]]
     assert whats == ["PENDING", "PAYMENT_DECLINED", "PAYMENT_DECLINED", "PAID"]
+
+
+async def test_a_customer_who_leaves_the_bank_s_page_pays_with_another_card(
+    relevo: Relevo, world: World, client: httpx2.AsyncClient
+) -> None:
+    code = await reserved(client)
+    asks = {"payment_method": "pm_card_authenticationRequired"}
+    assert (await client.post(f"/reservations/{code}/pay", json=asks)).status_code == 202
+    assert (await client.post(f"/reservations/{code}/pay", json=CARD)).status_code == 200
+    assert world.ledger.count("stripe", "charge", code) == 1
 
 
 async def test_f43_a_double_click_and_two_tabs_charge_once(

@@ -52,16 +52,21 @@ async def pay(relevo: Relevo, reservation: Reservation, payment_method: str) -> 
     try:
         payment = await payments.confirm(intent, payment_method, code, reservation.payment_attempt)
     except Declined as declined:
-        await _declined(rows, reservation, declined)
+        await _answered(rows, reservation, "PAYMENT_DECLINED", declined.code)
         raise
     if payment.is_paid:
         async with rows.transaction() as tx:
             await paid(relevo, tx, code, payment)
+    else:
+        await _answered(rows, reservation, "PAYMENT_WAITS", payment.status)
     return payment
 
 
-async def _declined(rows: Records, reservation: Reservation, declined: Declined) -> None:
-    """The next attempt needs a key of its own; two that were declined together share the next."""
+async def _answered(rows: Records, reservation: Reservation, what: str, detail: str) -> None:
+    """Stripe has answered, and it is not paid: whoever tries again needs a key of their own.
+
+    Two that were answered together share the next one.
+    """
     attempt = reservation.payment_attempt
     async with rows.transaction() as tx:
         await tx.execute(
@@ -69,7 +74,7 @@ async def _declined(rows: Records, reservation: Reservation, declined: Declined)
             .where(Reservation.code == reservation.code, Reservation.payment_attempt == attempt)
             .values(payment_attempt=attempt + 1, updated_at=rows.now())
         )
-        records.note(tx, reservation.code, rows.now(), "PAYMENT_DECLINED", declined.code)
+        records.note(tx, reservation.code, rows.now(), what, detail)
 
 
 async def paid(

@@ -206,11 +206,10 @@ class Records:
                 async with self.transaction() as tx:
                     tx.add(reservation)
                     note(tx, reservation.code, self.now(), "PENDING")
-                return reservation.code
-            except IntegrityError:  # the code is taken: once in a blue moon
-                from sqlalchemy.orm import make_transient
-
-                make_transient(reservation)
+                break
+            except IntegrityError:
+                continue  # the code is taken: once in a blue moon
+        return reservation.code
 
     async def get(self, code: str) -> Reservation | None:
         async with self.transaction() as tx:

@@ -1,6 +1,7 @@
 """What the car rental is told by its environment.
 
-STRIPE_SECRET_KEY, STRIPE_WEBHOOK_SECRET   needed
+STRIPE_SECRET_KEY                          needed
+STRIPE_WEBHOOK_SECRET                      needed; while it is rolled both, with a comma
 STRIPE_API_BASE                            Stripe's own unless told otherwise
 CARS_SUPPLIERS                             a file like suppliers.json, instead of it
 CARS_SUPPLIER_SECONDS                      how long a supplier may take in all; 30
@@ -42,7 +43,7 @@ class CarsSettings:
     """Keys, addresses and accounts."""
 
     stripe_key: str = field(repr=False)
-    stripe_webhook_secret: str = field(repr=False)
+    stripe_webhook_secrets: tuple[str, ...] = field(repr=False)
     stripe_api_base: str
     suppliers: Mapping[int, Supplier]
     supplier_seconds: float
@@ -71,7 +72,7 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
         raise SettingsError("cars: " + "; ".join(wrong))
     return CarsSettings(
         stripe_key=environ["STRIPE_SECRET_KEY"],
-        stripe_webhook_secret=environ["STRIPE_WEBHOOK_SECRET"],
+        stripe_webhook_secrets=tuple(environ["STRIPE_WEBHOOK_SECRET"].split(",")),
         stripe_api_base=environ.get("STRIPE_API_BASE", "https://api.stripe.com"),
         suppliers=suppliers,
         supplier_seconds=seconds,

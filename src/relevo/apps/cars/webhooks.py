@@ -6,11 +6,10 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from relevo import Delivery, Relevo
+from relevo import Delivery, Intake, Reject, Relevo
 from relevo.apps.cars import payments
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.settings import CarsSettings
-from relevo.intake import Intake, Reject
 from relevo.route import Use
 from relevo.signatures import Scheme
 from relevo.signatures import stripe as stripe_scheme
@@ -19,7 +18,7 @@ SUCCEEDED = "payment_intent.succeeded"
 
 
 def scheme(use: Use) -> Scheme:
-    return stripe_scheme(use(CarsSettings).stripe_webhook_secret)
+    return stripe_scheme(use(CarsSettings).stripe_webhook_secrets)
 
 
 def event_id(delivery: Delivery) -> str:

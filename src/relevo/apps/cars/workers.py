@@ -34,6 +34,7 @@ from relevo.apps.cars.records import (
     Status,
     SupplierRequest,
 )
+from relevo.outcome import scrub
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class _Calls:
             return answer
         except ProviderError as error:
             kinds = (word for kind, word in _WORDS.items() if isinstance(error, kind))
-            outcome, detail = next(kinds, "broken"), str(error)[:2_000]
+            outcome, detail = next(kinds, "broken"), scrub(str(error)[:2_000])
             raise
         finally:
             self.rows.append(
@@ -157,7 +158,7 @@ class _Calls:
         code = self._order.reservation_code
         async with self._records.transaction() as tx:
             tx.add_all(self.rows)
-            what = f"attempt {self._ctx.attempt}: {error}"
+            what = scrub(f"attempt {self._ctx.attempt}: {error}")
             records.note(tx, code, self._records.now(), "BOOKING_FAILED", what)
             await self._records.relevo.enqueue(MirrorOutbox(code), delay="500ms", tx=tx)
 
