@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.ingress.server import listen, serving
 from relevo.signatures import qstash as scheme_of
 from relevo.simulators import World, whatsapp
+from relevo.simulators import qstash as pretended
 from relevo.simulators.traffic import expenses as traffic
 from relevo.testing import assert_enqueued, deliver, drain, until, working
 
@@ -108,6 +110,27 @@ async def test_by_qstash_it_is_the_same(
         await world.courier.rest()
 
 
+async def test_a_publish_whose_answer_is_lost_and_a_message_that_comes_twice(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F44."""
+    for name, value in pretended.credentials().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("VERCEL_URL", PUBLIC)
+    world.faults.add("qstash", "publish", "lost", times=1)
+    world.faults.add("qstash", "publish", "duplicate", times=3)
+    async with opened(tmp_path) as (relevo, base), working(relevo):
+        world.target = base
+        pretended.account(world).key = pretended.NEXT
+        sent = await traffic.run(world, base, 5, seed=9)
+        await until(lambda: replied(relevo, 5), timeout="40s", what="5 replies")
+        assert await cents(relevo) == sent.cents
+        assert world.ledger.count("qstash", "publish") == 5
+        counts = Counter(entry.key for entry in world.ledger.find("whatsapp", "send"))
+        assert counts == Counter(sent.replies)
+        await world.courier.rest()
+
+
 async def test_qstash_is_known_by_either_key_and_bound_to_our_url(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,9 +206,7 @@ def test_what_is_missing_or_wrong_is_named(change: dict[str, str], said: str) ->
         settings.read(whatsapp.environment("http://127.0.0.1:1") | change)
 
 
-async def test_a_link_opens_ones_own_month_for_a_day(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_link_opens_ones_own_month_for_a_day(world: World, tmp_path: Path) -> None:
     async with opened(tmp_path) as (relevo, base):
         for text in ("pan 500", "uber 1.000", "=SUM(A1) 20 usd"):
             value = whatsapp.message(world, whatsapp.text(text))
@@ -194,7 +215,7 @@ async def test_a_link_opens_ones_own_month_for_a_day(
         await deliver(relevo, "/api/webhook", body=whatsapp.envelope(value))
         await drain(relevo)
         link = next(
-            entry.detail["text"].split("\n")[1]
+            "/my/" + entry.detail["text"].split("/my/")[1]
             for entry in world.ledger.find("whatsapp", "send")
             if "link=" in entry.detail["text"]
         )
@@ -214,7 +235,21 @@ async def test_a_link_opens_ones_own_month_for_a_day(
             assert book.content[:2] == b"PK"
             assert (await client.get(f"{link}x")).status_code == 404
             assert (await client.get("/my/expenses")).status_code == 404
-            assert (await client.get("/expenses")).status_code in (302, 401, 403)
+            people = await client.get("/expenses")  # on loopback and without a password
+            assert "Ana" in people.text
+            path = re.search(r"/expenses/[0-9a-f]{32}", people.text)
+            assert path is not None
+            assert "ARS 1.500,00" in (await client.get(path[0])).text
+            assert (await client.get(f"{path[0]}?month=2020-01")).status_code == 200
+            assert (await client.get("/expenses/nobody")).status_code == 404
+
+
+async def test_staff_log_in_first(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELEVO_ADMIN_PASSWORD", "a password of the tests")
+    async with opened(tmp_path) as (_, base), httpx2.AsyncClient(base_url=base) as client:
+        assert (await client.get("/expenses")).status_code == 401
 
 
 def test_a_link_cannot_be_made_stretched_or_kept() -> None:

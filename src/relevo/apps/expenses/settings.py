@@ -40,6 +40,7 @@ class ExpensesSettings:
     qstash_current: str
     qstash_next: str
     public_url: str  # of ours, as others reach it; without a slash at the end
+    site_url: str  # the same, or where we are on this machine
     home: Region  # of whoever does not say where they are
     silence: timedelta  # how long a status is waited for, when a sending was not answered
 
@@ -90,6 +91,7 @@ def read(environ: Mapping[str, str] = os.environ) -> ExpensesSettings:
         qstash_current=current,
         qstash_next=following,
         public_url=public,
+        site_url=public or f"http://127.0.0.1:{environ.get('RELEVO_PORT') or 8700}",
         home=REGIONS[country],
         silence=timedelta(seconds=int(silence)),
     )

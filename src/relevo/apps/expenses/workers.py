@@ -212,7 +212,7 @@ async def carry_out(
         case Order(wish="export"):
             link = links.Link(user.id, reading.since, reading.until)
             token = links.make(settings.link_key, link, times.now)
-            url = f"{settings.public_url}/my/expenses?link={token}"
+            url = f"{settings.site_url}/my/expenses?link={token}"
             return "export", texts.export(url, reading, language)
         case Order():
             found = await records.rows(tx, user.id, reading.since, reading.until)

@@ -12,9 +12,10 @@ from relevo.apps.expenses.rules.numbers import MOST, NUMBER_WORDS, read_digits, 
 from relevo.apps.expenses.rules.regions import Region
 from relevo.apps.expenses.rules.text import words
 
-_TIMES: dict[str, int] = dict.fromkeys(
-    ("k", "mil", "lucas", "thousand", "grand"), 1_000
-) | dict.fromkeys(("millon", "millones", "million"), 1_000_000)
+_TIMES = {
+    **dict.fromkeys(words("k mil lucas thousand grand"), 1000),
+    **dict.fromkeys(words("millon millones million"), 1000000),
+}
 _UNITS = words(
     "kg kgs kilo kilos g gr grs gramos l lt lts litro litros liter liters ml cc km kms m mts "
     "cm mm lb lbs oz onzas gb mb tb h hr hrs hs hora horas hour hours min mins minutos minutes "
