@@ -80,18 +80,31 @@ async def drive(relevo: Relevo, world: World, count: int, seed: int, timeout: st
 async def test_messages_by_three_ways_are_kept_once_and_answered_once(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the embedded store, without Redis; one reply in ten is lost, one in ten fails."""
-    world.faults.add("channel", "reply", "lost", rate=0.1)
-    world.faults.add("channel", "ack", "error", rate=0.1)
-    world.faults.add("beds24", "send", "lost", rate=0.1)
+    """On the embedded store, without Redis, while answers and acknowledgements get lost."""
+    world.faults.add("channel", "reply", "lost", times=4)
+    world.faults.add("channel", "ack", "lost", times=1)
+    world.faults.add("beds24", "send", "lost", times=2)
     async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as relevo:
         await drive(relevo, world, 60, 7, "60s")
+
+
+async def pushed(world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    with RedisServer() as server:
+        monkeypatch.setenv("REDIS_URL", server.url)
+        async with Relevo(f"sqlite:///{folder / 'hotel.db'}", apps=[app]) as relevo:
+            await drive(relevo, world, count, 8, "900s" if count > 1_000 else "60s")
 
 
 async def test_the_same_with_a_redis_that_others_push_to(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with RedisServer() as server:
-        monkeypatch.setenv("REDIS_URL", server.url)
-        async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as relevo:
-            await drive(relevo, world, 600, 8, "60s")
+    await pushed(world, tmp_path, monkeypatch, 150)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("count", [600, 5_000])
+async def test_the_same_for_long(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    await pushed(world, tmp_path, monkeypatch, count)

@@ -18,7 +18,7 @@ from relevo.simulators import World
 from relevo.simulators.beds24 import beds24, query_of, secret_of, version2
 from relevo.store import Letterbox
 from relevo.testing import ManualClock, deliver, drain
-from tests.apps.test_hotel import DOOR, get, rest, said
+from tests.apps.test_hotel import DOOR, get, rest, said, turn
 
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -258,6 +258,25 @@ async def test_what_version_1_leaves_out_is_fetched(
     assert (kept[0].direction, kept[0].content) == ("guest", "¿Me devuelven el dinero?")
     assert len(kept) == 2
     assert world.ledger.count("beds24", "send", "31") == 1
+
+
+async def test_a_second_change_that_version_1_cannot_tell_apart_is_found(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both calls say "modify" of the same booking, so the second passes for a repetition."""
+    monkeypatch.setenv("BEDS24_PROPERTIES", "hotel999:3103")
+    async with Relevo(f"sqlite:///{tmp_path / 'two.db'}", apps=[app]) as relevo:
+        hotel = relevo.use(Hotel)
+        for day in ("2027-03-01", "2027-03-09"):
+            beds24(world).put(31, arrival=day)
+            await get(relevo, 31, "modify")
+            await rest(relevo)
+        beds24(world).put(32, propertyId=9_999)
+        await turn(relevo)
+        row = await hotel.records.reservation("hotel999", "31")
+        assert row is not None
+        assert row.arrival == "2027-03-09"
+        assert await hotel.records.count("reservations") == 1
 
 
 async def test_an_answer_whose_fate_is_unknown_is_looked_up_before_it_is_repeated(

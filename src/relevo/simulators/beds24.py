@@ -149,13 +149,14 @@ def routes(world: World) -> list[BaseRoute]:
             return denied(401, "Token not valid")
         asked = request.query_params
         ids, states = asked.getlist("id"), asked.getlist("status")
-        since = asked.get("modifiedFrom", "")
+        since, places = asked.get("modifiedFrom", ""), asked.getlist("propertyId")
         found = [
             each
             for id, each in beds24(world).bookings.items()
             if (not ids or id in ids)
             and each["status"] in (states or ["confirmed", "request", "new"])
             and each["modifiedTime"] >= since
+            and (not places or str(each["propertyId"]) in places)
         ]
         return listed(found, "booking")
 

@@ -25,6 +25,7 @@ from relevo.telemetry import log
 
 PAGES = 10  # of messages in one pull
 MARGIN = timedelta(seconds=30)
+DAY, OVERLAP = 86_400_000, 300_000  # how far back the first look goes, and each one after it
 
 
 async def poll(turn: Poll, ctx: Context) -> None:
@@ -52,19 +53,43 @@ class ChannelBot:
         except NotAList as error:
             # Somebody's mistake in Redis; the channel manager's messages are not to blame.
             log.error("the list cannot be read", extra={"hotel": self._id, "error": str(error)})
-        if hotel.channel is None:
-            return
-        now = await hotel.relevo.time.now()
-        if now < (turn.cursor or 0) + milliseconds(hotel.channel.settings.every):
-            return
+        cursor: dict[str, int] = dict(turn.cursor or {})
         try:
-            await self.pull(hotel.channel)
+            await self._pull(cursor)
         except ProviderError:
             turn.rest = settings.rest(turn.failures + 1)
             # Longer than the heartbeat lasts, perhaps, and the bot is alive all the while.
             await self._beat(max(settings.heartbeat_ttl, turn.rest + MARGIN))
             raise
-        turn.cursor = now
+        turn.cursor = cursor
+
+    async def _pull(self, cursor: dict[str, int]) -> None:
+        """Ask everybody whose turn it is; one that fails does not keep us from the others."""
+        hotel, settings = self._hotel, self._hotel.settings
+        now = await hotel.relevo.time.now()
+        trouble: ProviderError | None = None
+        channel, property = hotel.channel, settings.properties.get(self._id)
+        if channel and now >= cursor.get("soap", 0) + milliseconds(channel.settings.every):
+            try:
+                await self.pull(channel)
+                cursor["soap"] = now
+            except ProviderError as error:
+                trouble = error
+        is_due = now >= cursor.get("beds24", 0) + milliseconds(settings.beds24_every)
+        if property and is_due and hotel.beds24.knows(self._id):
+            try:
+                await self.reconcile(property, cursor.get("beds24", now - DAY) - OVERLAP)
+                cursor["beds24"] = now
+            except ProviderError as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+
+    async def reconcile(self, property: str, since: int) -> None:
+        """What Beds24's webhooks may have missed: version 1 has no event id, so that a second
+        change of a booking looks like the first one told again."""
+        changed = await self._hotel.beds24.changed(self._id, property, since)
+        await self._hotel.order([each.change for each in changed if not each.is_blocked])
 
     async def _beat(self, ttl: timedelta) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

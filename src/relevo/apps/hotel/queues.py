@@ -55,8 +55,8 @@ class SaveMessage(
 class ReplyToGuest(
     Command,
     queue="hotel:messages:reply",
-    attempts=12,
-    backoff=exponential("5s", cap="10m"),
+    attempts=15,
+    backoff=exponential("1s", cap="10m"),
     timeout="90s",
     key="{reference}",
     unique="forever",

@@ -10,6 +10,7 @@ CM_SOAP_EVERY                       the least time between two pulls of one hote
 CM_POLLING_INTERVAL, CM_DEDUP_TTL, CM_HEARTBEAT_TTL                15s, 900s, 300s (60s in earnest)
 CM_ENABLED, CM_DEFAULT_MODE, CM_AUTO_REPLY                         1, manual, and the words
 BEDS24_API_URL, BEDS24_REFRESH_TOKENS, BEDS24_REFRESH_TOKEN        what a webhook leaves out
+BEDS24_PROPERTIES, BEDS24_POLL_EVERY                               hotel999:3103, asked every 2m
 HOTEL_RECORDS                       sql or astra; and for astra ASTRA_DB_API_ENDPOINT,
                                     ASTRA_DB_APPLICATION_TOKEN, _KEYSPACE, _ENVIRONMENT
 """
@@ -73,6 +74,8 @@ class HotelSettings:
     astra: Astra | None = None
     api_url: str = API
     refresh_tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    beds24_every: timedelta = timedelta(minutes=2)
     interval: timedelta = timedelta(seconds=15)
     dedup_ttl: timedelta = timedelta(seconds=900)
     heartbeat_ttl: timedelta = timedelta(seconds=300)
@@ -115,6 +118,10 @@ class _Reader:
             astra=self._astra(),
             api_url=self._text("BEDS24_API_URL") or API,
             refresh_tokens=self._tokens(hotels),
+            properties={
+                hotel: ids[-1] for hotel, ids in self._by_hotel("BEDS24_PROPERTIES").items()
+            },
+            beds24_every=self._time("BEDS24_POLL_EVERY", "2m"),
             interval=self._time("CM_POLLING_INTERVAL", "15s"),
             dedup_ttl=self._time("CM_DEDUP_TTL", "900s"),
             heartbeat_ttl=self._time("CM_HEARTBEAT_TTL", "300s"),

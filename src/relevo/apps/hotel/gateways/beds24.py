@@ -17,7 +17,9 @@ from relevo.apps.hotel.beds24 import News, read_answer
 from relevo.apps.hotel.queues import ReplyToGuest
 from relevo.apps.hotel.reading import Unfit, moment_of
 from relevo.apps.outside import Outside, Reply
+from relevo.clock import moment
 from relevo.errors import ProviderRefused, ProviderUnavailable
+from relevo.telemetry import log
 
 T = TypeVar("T")
 
@@ -81,6 +83,19 @@ class Beds24:
             return read_answer(hotel, bookings[0], messages)
         except Unfit as error:
             raise ProviderUnavailable(f"Beds24 answered with {error}") from error
+
+    async def changed(self, hotel: str, property: str, since: int) -> list[News]:
+        """The bookings of a property that changed since a moment; those not readable left out."""
+        at = moment(since).isoformat(timespec="seconds").replace("+00:00", "Z")
+        query = [("propertyId", property), ("modifiedFrom", at)]
+        query += [("status", state) for state in _STATES]
+        found: list[News] = []
+        for each in await self._list(hotel, "/bookings", query):
+            try:
+                found.append(read_answer(hotel, each, []))
+            except Unfit as error:
+                log.warning("a booking is unfit", extra={"hotel": hotel, "reason": str(error)})
+        return found
 
     async def reply(self, order: ReplyToGuest) -> str:
         """Answer a guest; gives the id of the message."""
