@@ -41,6 +41,7 @@ CHARGE = "subscriptions:billing:charge"
 WELCOME = "razworks:auth:welcome-email"
 
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'{{7*7}}"
+ODD = "\ud800\u202e\N{PILE OF POO}"  # half a character, a change of direction, an emoji
 MINUTE = 60_000
 
 
@@ -67,7 +68,7 @@ async def fill(store: Store, *, hostile: bool = False) -> Filled:
 class Filling:
     def __init__(self, store: Store, script: str) -> None:
         self.store = store
-        self.script = script
+        self.script = f"{script}{ODD}" if script else ""
 
     async def fill(self) -> Filled:
         await self.workers()
@@ -96,9 +97,17 @@ class Filling:
     def said(self, text: str) -> str:
         return f"{text}{self.script}"
 
+    def mild(self, text: str) -> str:
+        """The same for what travels as JSON."""
+        return self.said(text).replace("\ud800", "")
+
     def new(self, queue: str, kind: str, payload: Any, **fields: Any) -> NewJob:
-        data = json.dumps(payload).encode()
+        data = self.data(payload)
         return NewJob(id=new_id(), queue=queue, kind=kind, payload=data, **fields)
+
+    def data(self, payload: Any) -> bytes:
+        # Half a character never gets into a payload: enqueue refuses it.
+        return json.dumps(payload).replace("\\ud800", "").encode()
 
     async def job(self, queue: str, kind: str, payload: Any, **fields: Any) -> str:
         job = self.new(queue, kind, payload, **fields)
@@ -173,7 +182,7 @@ class Filling:
             path="/hooks/stripe",
             query=self.said("livemode=true"),
             headers=json.dumps(
-                [["content-type", "application/json"], ["user-agent", self.said("Stripe/1.0")]]
+                [["content-type", "application/json"], ["user-agent", self.mild("Stripe/1.0")]]
             ).encode(),
             body=json.dumps(event).encode(),
             answer=msgspec.msgpack.encode(Answer.json({"received": True})),
@@ -298,7 +307,7 @@ class Filling:
                     id=ids[name],
                     queue=READ if name != "mail" else CONFIRM,
                     kind=kinds.get(name, "ReadPage"),
-                    payload=json.dumps({"node": self.said(name)}).encode(),
+                    payload=self.data({"node": self.said(name)}),
                     flow=flow,
                     node=self.said(name),
                     bundle=flow,
@@ -332,7 +341,7 @@ class Filling:
             state="open",
             until=now + 4 * MINUTE,
             cooldown=5 * MINUTE,
-            history=(Turn(now - MINUTE, "open", self.said("5 failures in a row: 429")),),
+            history=(Turn(now - MINUTE, "open", self.mild("5 failures in a row: 429")),),
         )
         await self.store.remember(
             [
@@ -349,7 +358,7 @@ class Filling:
         now = await self.store.now()
         good = Progress(cursor={"since": "2026-11-15T23:58:00Z"}, last_at=now - 9_000)
         bad = Progress(
-            failures=3, error=self.said("ProviderUnavailable: 502"), last_at=now - 90_000
+            failures=3, error=self.mild("ProviderUnavailable: 502"), last_at=now - 90_000
         )
         for name, progress in (("hotel:hotel999", good), (self.said("hotel:hotel217"), bad)):
             id = await self.job(PULL, "poll:pull", {"key": "x"}, key=name, attempts=1_000)

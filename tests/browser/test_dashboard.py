@@ -201,6 +201,16 @@ def test_pages_follow_what_happens_until_they_are_frozen(reader: Reader, shop: P
         choose(page, "frozen")
 
 
+def test_a_page_stays_when_the_store_is_away(browser: Browser, shop: Program) -> None:
+    with reading(browser, shop.url) as reader:
+        page = reader.go(f"/jobs/{shop.some.scheduled}")
+        page.route("**/jobs/*", lambda route: route.fulfill(status=503, body="<p>away"))
+        with page.expect_response(lambda answer: answer.status == 503, timeout=8_000):
+            pass
+        expect(page.locator(".payload").first).to_contain_text("later")
+        assert "away" not in page.locator("main").inner_text()
+
+
 def test_language_and_theme_are_remembered(reader: Reader) -> None:
     page = reader.go("/queues")
     page.get_by_role("link", name="es", exact=True).click()

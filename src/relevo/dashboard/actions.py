@@ -145,25 +145,23 @@ async def change_many(board: Board, request: Request) -> Response:
         rate_of(rate)
     if canary is not None and not 1 <= canary <= IDS_MAX:
         raise DefinitionError(f"a canary is 1 to {IDS_MAX} jobs")
-    total = 0  # counted by the sweep itself
 
     async def act(progress: Progress) -> Sweep:
         if verb == "discard":
             return await desk.discard_where(where, by, note, progress=progress)
         return await desk.retry_where(where, by, note, canary=canary, rate=rate, progress=progress)
 
-    what = query_of(where)
-    back = back_to(filled, f"/jobs?{what}")
-    sweep = board.sweeps.begin(act, verb=verb, what=what, who=by.name, total=total, back=back)
+    back = back_to(filled, f"/jobs?{query_of(where)}")
+    sweep = board.sweeps.begin(act, verb=verb, who=by.name, apps=desk.apps, back=back)
     board.changed()
     return go(request, f"/sweeps/{sweep.id}")
 
 
 async def stop_sweep(board: Board, request: Request) -> Response:
     board.person(request).acts("cancel")
-    id = request.path_params["id"]
-    board.sweeps.stop(id)
-    return go(request, f"/sweeps/{id}")
+    found = board.sweeps.find(request.path_params["id"], board.desk(request).apps)
+    board.sweeps.stop(found)
+    return go(request, f"/sweeps/{found.id}")
 
 
 async def change_queue(board: Board, request: Request) -> Response:
@@ -208,7 +206,7 @@ async def turn_breaker(board: Board, request: Request) -> Response:
     """Open, close or probe."""
     filled = await form(request)
     verb = cast("Literal['open', 'close', 'probe']", request.path_params["verb"])
-    name = one(filled, "name") or ""
+    name = filled["name"]
     desk, by = board.desk(request), board.person(request)
     turned = await desk.turn_breaker(name, verb, by, one(filled, "note") or "")
     board.changed()
@@ -227,7 +225,7 @@ async def change_recurring(board: Board, request: Request) -> Response:
     what: Literal["poller", "schedule"] = (
         "schedule" if one(filled, "what") == "schedule" else "poller"
     )
-    name, note = one(filled, "name") or "", one(filled, "note") or ""
+    name, note = filled["name"], one(filled, "note") or ""
     desk, by = board.desk(request), board.person(request)
     _ = board.words(request)
     match request.path_params["verb"]:
@@ -247,7 +245,7 @@ async def change_recurring(board: Board, request: Request) -> Response:
 async def decide_effect(board: Board, request: Request) -> Response:
     """Write down whether an effect happened, and let its job go on."""
     filled = await form(request)
-    job, name, note = one(filled, "job") or "", one(filled, "name") or "", one(filled, "note") or ""
+    job, name, note = filled["job"], filled["name"], one(filled, "note") or ""
     desk, by = board.desk(request), board.person(request)
     if request.path_params["verb"] == "confirm":
         went_on = await desk.confirm_effect(job, name, _result(filled), by, note)

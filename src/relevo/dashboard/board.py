@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -68,14 +68,16 @@ class Board:
     ) -> Response:
         """A page of ours inside the common layout."""
         visit = visit_of(request)
-        query = f"?{request.url.query}" if request.url.query else ""
-        here = f"{visit.path(request.scope)}{query}"
+        asked = request.url.query
+        here = f"{visit.path(request.scope)}{f'?{asked}' if asked else ''}"
         # What answers a form cannot be asked for again, and so is not refreshed.
         again = visit.url(here) if request.method == "GET" else None
         ours = {
             "files": FILES,
             "told": told,
             "brief": brief,
+            "ask": ask,
+            "part": part,
             "retold": partial(retold, room.words(request)),
             "here_path": here,
             "here_again": again,
@@ -156,6 +158,16 @@ def back_to(form: Form, otherwise: str) -> str:
     place = one(form, "back") or otherwise
     is_ours = place.startswith("/") and not place.startswith("//") and place.isprintable()
     return place if is_ours and "\\" not in place else otherwise
+
+
+def ask(pairs: dict[str, str]) -> str:
+    """Names and values as they stand in an address; no text is too odd for it."""
+    return urlencode(pairs, errors="replace")
+
+
+def part(text: str) -> str:
+    """One step of a path."""
+    return quote(text, safe="", errors="replace")
 
 
 def told(data: bytes | None) -> str:

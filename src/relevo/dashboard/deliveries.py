@@ -10,6 +10,7 @@ from relevo.dashboard.board import Board, limit_of, more_of, one
 from relevo.desk import Replay
 from relevo.errors import DefinitionError
 from relevo.intake import answer_of
+from relevo.payload import mask
 from relevo.store import Keeping, Kept, Letterbox
 from relevo.web import form, go
 from relevo.web.room import pretty
@@ -72,13 +73,14 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
     kept = await desk.delivery(request.path_params["id"])
     found = await desk.store.find(list(kept.jobs[:200]))
     jobs = [job for job in found if job is not None and desk.sees(job.queue)]
+    answer = answer_of(kept).body if kept.answer else b""
     return board.page(
         request,
         "delivery",
         kept=kept,
         body=_text((kept if may_reveal else desk.masked_delivery(kept)).body),
         head=msgspec.json.decode(kept.headers, type=list[tuple[str, str]]),
-        answer=_text(answer_of(kept).body) if kept.answer else "",
+        answer=_text(answer if may_reveal or not answer else mask(answer)),
         jobs=[board.shown(request, job) for job in jobs],
         can_replay=_can_replay(board, kept),
         rehearsal=rehearsal,

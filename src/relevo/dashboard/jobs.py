@@ -169,5 +169,5 @@ def _others(where: Filter) -> dict[str, Any]:
 
 
 async def sweep(board: Board, request: Request) -> Response:
-    found = board.sweeps.find(request.path_params["id"])
+    found = board.sweeps.find(request.path_params["id"], board.desk(request).apps)
     return board.page(request, "sweep", sweeping=found)

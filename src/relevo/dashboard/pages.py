@@ -31,7 +31,7 @@ async def overview(board: Board, request: Request) -> Response:
         busy=sum(worker.running for worker in workers),
         slots=sum(worker.concurrency for worker in workers),
         totals=[(state, look.total(state)) for state in State],
-        sweeps=[sweep for sweep in board.sweeps.recent() if not sweep.is_over],
+        sweeps=board.sweeps.under_way(board.desk(request).apps),
     )
 
 
@@ -105,9 +105,8 @@ def _specs(board: Board) -> dict[str, Spec]:
 
 
 async def workers(board: Board, request: Request) -> Response:
-    board.live(request).forget()
-    look = await board.live(request).look()
-    found = sorted(look.workers, key=lambda each: (each.silent, not each.note, each.id))
+    found = await board.desk(request).workers()
+    found.sort(key=lambda each: (each.silent, not each.note, each.id))
     return board.page(request, "workers", workers=found)
 
 

@@ -27,7 +27,7 @@ async def breakers(board: Board, request: Request) -> Response:
 
 async def breaker(board: Board, request: Request) -> Response:
     desk = board.desk(request)
-    name = one(request.query_params, "name") or ""
+    name = request.query_params.get("name", "")
     found = await desk.breaker(name)
     audits, _ = await desk.audits(target=name[:500], limit=20) if desk.apps is None else ([], None)
     return board.page(request, "breaker", breaker=found, audits=audits)
@@ -129,7 +129,7 @@ async def effect(board: Board, request: Request) -> Response:
     """One effect, and the decision about it."""
     desk = board.desk(request)
     params = request.query_params
-    found = await desk.effect(one(params, "job") or "", one(params, "name") or "")
+    found = await desk.effect(params.get("job", ""), params.get("name", ""))
     owner = await desk.job(found.job)
     return board.page(
         request,

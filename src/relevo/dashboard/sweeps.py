@@ -20,13 +20,13 @@ Act = Callable[[Progress], Awaitable[Sweep]]
 class Sweeping:
     """One change of many jobs, and how far it has come."""
 
-    def __init__(self, verb: str, what: str, who: str, total: int, back: str) -> None:
+    def __init__(self, verb: str, who: str, apps: frozenset[str] | None, back: str) -> None:
         self.id = new_id()
         self.verb = verb
-        self.what = what
         self.who = who
+        self.apps = apps  # of whoever began it; None: all
         self.back = back
-        self.sweep = Sweep(total=total)
+        self.sweep = Sweep(total=0)
         self.error = ""
         self.task: asyncio.Task[None] | None = None
 
@@ -69,16 +69,22 @@ class Sweeps:
             del self._all[id]
         return made
 
-    def find(self, id: str) -> Sweeping:
-        if id not in self._all:
+    def find(self, id: str, apps: frozenset[str] | None) -> Sweeping:
+        """One of them, for somebody who sees these apps."""
+        found = self._all.get(id)
+        if found is None or not _sees(apps, found):
             raise NotFoundError("that change is not known here: it is old, or of another process")
-        return self._all[id]
+        return found
 
-    def recent(self, most: int = 5) -> list[Sweeping]:
-        return list(self._all.values())[::-1][:most]
+    def under_way(self, apps: frozenset[str] | None) -> list[Sweeping]:
+        """Those that go on, newest first."""
+        return [each for each in self._all.values() if not each.is_over and _sees(apps, each)][::-1]
 
-    def stop(self, id: str) -> None:
+    def stop(self, sweeping: Sweeping) -> None:
         """Go no further; what was changed stays changed."""
-        sweep = self.find(id)
-        if sweep.task is not None:
-            sweep.task.cancel()
+        if sweeping.task is not None:
+            sweeping.task.cancel()
+
+
+def _sees(apps: frozenset[str] | None, sweeping: Sweeping) -> bool:
+    return apps is None or (sweeping.apps is not None and sweeping.apps <= apps)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.dashboard.board import Board, one
+from relevo.dashboard.board import Board, one, part
 from relevo.desk import Desk, Story
 from relevo.errors import NotFoundError
 from relevo.job import LIVE, Job, State
@@ -32,7 +31,7 @@ async def search(board: Board, request: Request) -> Response:
     flow = await _flow(desk, text)
     is_one = story is not None and len(story.threads) == 1 and not queues and not flow
     if story is not None and is_one:
-        return go(request, f"/threads/{quote(story.threads[0], safe='')}")
+        return go(request, f"/threads/{part(story.threads[0])}")
     threads = [] if story is None else _by_thread(story)
     found = bool(threads or queues or letters or flow)
     return board.page(
