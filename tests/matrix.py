@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 KEY = "matrix"
+ABOUT = "about"
 UNMADE = "not tested"
 ALL = "sqlite postgres redis cluster"
 SERVERS = "postgres redis"
@@ -171,7 +172,7 @@ class Matrix:
 
     def __init__(self, file: str) -> None:
         self._file = Path(file)
-        self._about: dict[str, tuple[list[str], str]] = {}
+        self._collected: list[tuple[list[str], str]] = []
         self._cells: defaultdict[tuple[str, str], Cell] = defaultdict(Cell)
 
     @pytest.hookimpl(trylast=True)
@@ -182,15 +183,17 @@ class Matrix:
         items[:] = [item for item in items if rows_of(item)]
         config.hook.pytest_deselected(items=left)
         for item in items:
-            self._about[item.nodeid] = rows_of(item), store_of(item)
+            about = rows_of(item), store_of(item)
+            self._collected.append(about)
+            item.user_properties.append((ABOUT, about))  # a worker of xdist sends it along
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        rows, store = self._about[report.nodeid.partition("@")[0]]
+        rows, store = next(about for name, about in report.user_properties if name == ABOUT)
         unmade = [str(why) for name, why in report.user_properties if name == UNMADE]
         for row in rows:
             cell = self._cells[row, store]
             if report.failed:
-                cell.failed.append(report.nodeid.rpartition("::")[2])
+                cell.failed.append(report.nodeid.rpartition("::")[2].partition("@")[0])
             elif report.when == "teardown" and unmade:
                 cell.unmade += unmade
             elif report.when == "call":
@@ -203,7 +206,7 @@ class Matrix:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if terminalreporter.config.option.collectonly:
-            for row, stores in unproved(self._about.values()).items():
+            for row, stores in unproved(self._collected).items():
                 terminalreporter.write_line(f"{row} has no test on: {', '.join(stores)}")
             return
         lines = told(self._cells)

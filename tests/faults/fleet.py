@@ -1,12 +1,13 @@
 """A fleet of worker processes that are killed, stopped, paused and replaced.
 
-`python -m tests.faults.fleet` is one of them: it reads FAULT_ORDERS from its environment, works
-until SIGTERM, and writes its log to standard error, which the fleet keeps in a file.
+Each is forked from one that has imported everything, works until SIGTERM, and writes its log to
+standard error, which the fleet keeps in a file. `relevo` itself is started from nothing.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,18 +20,46 @@ from tests.faults.ledger import Ledger
 
 HOME = Path(__file__).parents[2]
 
+NURSERY = multiprocessing.get_context("forkserver")
+NURSERY.set_forkserver_preload(["__main__", "tests.faults.nursery"])
+
+
+class Forked:
+    """A process forked by the nursery, with the words of Popen."""
+
+    def __init__(self, orders: dict[str, Any], log: Path) -> None:
+        self._process = NURSERY.Process(target=_main, args=(orders, str(log)), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a worker", timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self._process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
 
 class Member:
     """One process of the fleet."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, process: Forked | subprocess.Popen[bytes], log: Path) -> None:
         self.log = log
         self.killed_at: float | None = None
-        with log.open("ab") as lines:
-            self.process = subprocess.Popen(
-                command, cwd=HOME, env=environment, stdin=subprocess.DEVNULL,
-                stdout=lines, stderr=lines, start_new_session=True,
-            )  # fmt: skip
+        self.process = process
 
     @property
     def pid(self) -> int:
@@ -77,13 +106,11 @@ class Fleet:
         self._orders: dict[str, Any] = {"store": store, "ledger": str(ledger.path), **orders}
         self.members: list[Member] = []
         self.killed: list[Member] = []
+        self._hired = 0
 
     def hire(self, count: int = 1, **orders: Any) -> list[Member]:
         """Start workers; `orders` differ from the fleet's."""
-        text = json.dumps(self._orders | orders)
-        environment = os.environ | {"FAULT_ORDERS": text}
-        command = [sys.executable, "-m", "tests.faults.fleet"]
-        new = [self._start(command, environment) for _ in range(count)]
+        new = [Member(Forked(self._orders | orders, log), log) for log in self._logs(count)]
         self.members += new
         return new
 
@@ -104,13 +131,24 @@ class Fleet:
         }
         if self._orders.get("database"):
             settings["RELEVO_DATABASE_URL"] = self._orders["database"]
-        member = self._start(command, os.environ | settings | environment)
+        [log] = self._logs(1)
+        with log.open("ab") as lines:
+            process = subprocess.Popen(
+                command, cwd=HOME, env=os.environ | settings | environment,
+                stdin=subprocess.DEVNULL, stdout=lines, stderr=lines, start_new_session=True,
+            )  # fmt: skip
+        member = Member(process, log)
         self.members.append(member)
         return member
 
-    def _start(self, command: list[str], environment: dict[str, str]) -> Member:
-        number = len(self.members) + len(self.killed)
-        return Member(command, environment, self._folder / f"worker-{number}.log")
+    def _logs(self, count: int) -> list[Path]:
+        """Files for the logs of the next ones."""
+        self._hired += count
+        numbers = range(self._hired - count, self._hired)
+        logs = [self._folder / f"worker-{number}.log" for number in numbers]
+        for log in logs:
+            log.touch()
+        return logs
 
     def bury(self, member: Member, timeout: float = 20) -> None:
         """Wait for one that kills itself, and strike it off."""
@@ -126,6 +164,10 @@ class Fleet:
 
     def said(self) -> str:
         return "\n".join(member.said() for member in (*self.killed, *self.members))
+
+    def working(self, *, but: Member) -> bool:
+        """Whether somebody else than this one has said so."""
+        return any("working" in one.said() for one in self.members if one is not but)
 
     def wait_for(self, count: int = 1, timeout: float = 20) -> None:
         """Wait until so many have said that they are working."""
@@ -165,8 +207,13 @@ class Fleet:
                     member.kill()
 
 
-def _main() -> None:
-    orders = json.loads(os.environ["FAULT_ORDERS"])
+def _main(orders: dict[str, Any], log: str) -> None:
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(handle, stream)
+    os.close(handle)
+    os.setsid()
+    os.chdir(HOME)
     if shift := orders.get("clock"):
         _shift_clock(shift)
     if limits := orders.get("limits"):
@@ -218,7 +265,3 @@ async def _work(orders: dict[str, Any]) -> None:
             grace=orders.get("grace", "2s"),
             stop=stop,
         )
-
-
-if __name__ == "__main__":
-    _main()
