@@ -17,6 +17,7 @@ from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
+    from relevo.intake import Door
     from relevo.web import Web
 
 HEALTH_SECONDS = 1.0
@@ -67,9 +68,9 @@ class Front:
 
     # ASGI
 
-    def is_door(self, scope: Scope) -> bool:
-        """Whether a call is a provider's, which needs nothing around it."""
-        return self._is_started and self.gate.find(scope.get("path", "")) is not None
+    def direct(self, scope: Scope) -> Door | None:
+        """The door of a provider's call, which needs nothing around it."""
+        return self.gate.find(scope["path"]) if self._is_started else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

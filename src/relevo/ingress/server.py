@@ -190,13 +190,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _entered(app: Any) -> Any:
-    """The application behind a proxy that we trust; providers' calls need no such look."""
+    """The application behind a proxy that we trust; providers' calls go straight to the gate."""
     trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
     proxied: Any = ProxyHeadersMiddleware(app, trusted_hosts=trusted)
-    is_door: Any = getattr(app, "is_door", None)
+    direct: Any = getattr(app, "direct", None)
 
     def entered(scope: Scope, receive: Receive, send: Send) -> Any:
-        return (app if is_door and is_door(scope) else proxied)(scope, receive, send)
+        door = None if direct is None else direct(scope)
+        if door is None:
+            return proxied(scope, receive, send)
+        return app.gate.answer(door, scope["path"], scope, receive, send)
 
     return entered
 
