@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from relevo.desk import Role
+from relevo.errors import StoreUnavailable
 from relevo.web.doors import CSP
 from relevo.web.visit import SECRET, SESSION
 from tests.conformance.steps import add
@@ -261,3 +263,37 @@ async def test_a_panel_is_for_those_who_see_its_app(web: Site) -> None:
     async with web.browser(Role.ADMIN, apps=("hotel", "x")) as hotel:
         assert (await hotel.get("/cars", headers=ACCEPT)).status_code == 404
         assert 'href="/cars"' not in (await hotel.get("/api/docs", headers=ACCEPT)).text
+
+
+async def test_while_the_store_is_away_a_person_is_told_so(
+    web: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F10"""
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the store does not answer for now")
+
+    async with web.browser(Role.ADMIN) as admin:
+        for verb in ("recall", "tally"):
+            monkeypatch.setattr(web.relevo.store, verb, away)
+        for path in ("/", "/api/queues", "/cars", "/metrics"):
+            answer = await admin.get(path, headers=ACCEPT)
+            assert answer.status_code == 503, path
+            assert "does not answer" in answer.text and "Traceback" not in answer.text
+        assert (await admin.get("/static/relevo.css")).status_code == 200
+
+
+async def test_what_a_hand_did_to_the_store_lets_nobody_in(web: Site) -> None:
+    """B36"""
+    token, _ = await web.people.add_token("ci", Role.ADMIN, by="ann")
+    async with web.browser(Role.ADMIN) as admin:
+        for kind in ("session", "token", "person"):
+            for note in await web.relevo.store.notes(kind):
+                for wrong in (b"", b"null", b'{"role":"god"}', b"\x80\x04."):
+                    await web.relevo.store.forget(kind, [note.name])
+                    bad = msgspec.structs.replace(note, value=wrong, version=0)
+                    assert await web.relevo.store.remember([bad]) == [True]
+                    assert (await admin.get("/api/me")).status_code == 401
+        bearer = {"authorization": f"Bearer {token}"}
+        assert (await admin.get("/api/me", headers=bearer)).status_code == 401
+    assert await web.people.tokens() == [] == await web.people.all()

@@ -7,6 +7,7 @@ function's annotations. It answers, checks and documents itself by that table al
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +46,20 @@ def build(relevo: Relevo, web: Web) -> ASGIApp:
     return web.guard(site([*pages, *calls]))
 
 
+@cache
+def _document() -> dict[str, Any]:
+    return document(CALLS)
+
+
 async def openapi(request: Request) -> Response:
     """The OpenAPI document."""
-    return Response(json.dumps(document(CALLS), indent=1), media_type="application/json")
+    return Response(json.dumps(_document(), indent=1), media_type="application/json")
 
 
 async def docs(request: Request) -> Response:
     """The same for people."""
     subjects: dict[str, list[dict[str, Any]]] = {}
-    paths = document(CALLS)["paths"]
+    paths = _document()["paths"]
     for call in CALLS:
         operation = paths[call.plain_path][call.verb.lower()]
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})

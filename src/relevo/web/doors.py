@@ -77,7 +77,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._guarded(scope, receive, _headed(send))
+            await self._guarded(scope, receive, headed(send))
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -144,7 +144,7 @@ def go(request: Request, path: str, said: str = "") -> Response:
     visit = visit_of(request)
     response = RedirectResponse(visit.url(path), 303)
     if said:
-        say(response, visit, said)
+        say(request, response, said)
     return response
 
 
@@ -186,7 +186,9 @@ async def _enter(web: Web, asked: Request) -> Visit:
     return visit
 
 
-def _headed(send: Send) -> Send:
+def headed(send: Send) -> Send:
+    """Send, with the headers that every answer of ours has."""
+
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import Receive, Scope, Send
 
-from relevo.web.doors import PLAIN, go, site, visit_of
+from relevo.web.doors import PLAIN, go, headed, site, visit_of
 from relevo.web.forms import form
 from relevo.web.visit import SESSION
 
@@ -23,17 +23,27 @@ log = logging.getLogger("relevo.web")
 _PATH = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/:@%-]*)?", re.ASCII)
 
 
-def build(web: Web) -> ASGIApp:
+class Doors:
     """An ASGI app for /login, /logout and /static, open to everyone."""
-    pages = site(
-        [
-            Route("/login", show, methods=["GET"]),
-            Route("/login", enter, methods=["POST"]),
-            Route("/logout", leave, methods=["POST"]),
-            Route("/static/{name:path}", web.files),
-        ]
-    )
-    return web.open(pages)
+
+    def __init__(self, web: Web) -> None:
+        self.app = site(
+            [
+                Route("/login", show, methods=["GET"]),
+                Route("/login", enter, methods=["POST"]),
+                Route("/logout", leave, methods=["POST"]),
+            ]
+        )
+        self._pages = web.open(self.app)
+        self._files = web.files
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if path.startswith("/static/"):
+            # Without asking who it is for: a page that says the store is away wants its clothes.
+            await self._files(scope, receive, headed(send))
+        else:
+            await self._pages(scope, receive, send)
 
 
 async def show(request: Request) -> Response:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from relevo.clock import Clock, Duration, milliseconds
 from relevo.desk import Person, Role
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.store import Audit, Note, Store
+
+T = TypeVar("T")
 
 PASSWORD_MIN = 12
 PASSWORD_MAX = 256
@@ -91,8 +93,8 @@ class People:
 
     async def all(self) -> list[Known]:
         """Everyone, by name."""
-        notes = await self._noted("person")
-        return [msgspec.json.decode(note.value, type=Known) for note in notes]
+        found = [_read(note, Known) for note in await self._noted("person")]
+        return [record for record in found if record is not None]
 
     async def remove(self, name: str, *, by: str) -> None:
         """Send someone away; their sessions end at once."""
@@ -105,7 +107,7 @@ class People:
         if not _NAME.fullmatch(name):
             return None
         [note] = await self._store.recall("person", [name])
-        return None if note is None else msgspec.json.decode(note.value, type=PersonRecord)
+        return None if note is None else _read(note, PersonRecord)
 
     # tokens
 
@@ -141,15 +143,15 @@ class People:
 
     async def tokens(self) -> list[TokenRecord]:
         """Every token that is still good, by name."""
-        notes = await self._noted("token")
-        records = [msgspec.json.decode(note.value, type=TokenRecord) for note in notes]
+        found = [_read(note, TokenRecord) for note in await self._noted("token")]
+        records = [record for record in found if record is not None]
         return sorted(records, key=lambda record: record.name)
 
     async def remove_token(self, name: str, *, by: str) -> None:
         """Make a token worthless, by its name or id."""
         for note in await self._noted("token"):
-            record = msgspec.json.decode(note.value, type=TokenRecord)
-            if name in (record.name, record.id):
+            record = _read(note, TokenRecord)
+            if record is not None and name in (record.name, record.id):
                 await self._store.forget("token", [note.name])
                 await self._wrote(by, "remove token", record.name)
                 return
@@ -160,9 +162,9 @@ class People:
         if not token.startswith(TOKEN_PREFIX) or len(token) > 100:
             return None
         [note] = await self._store.recall("token", [_hash(token)])
-        if note is None:
+        record = None if note is None else _read(note, TokenRecord)
+        if record is None:
             return None
-        record = msgspec.json.decode(note.value, type=TokenRecord)
         is_over = record.expires_at is not None and record.expires_at <= self._now()
         return None if is_over else record
 
@@ -180,9 +182,9 @@ class People:
         if not 20 <= len(token) <= 100:
             return None
         [note] = await self._store.recall("session", [_hash(token)])
-        if note is None:
+        session = None if note is None else _read(note, _Session)
+        if note is None or session is None:
             return None
-        session = msgspec.json.decode(note.value, type=_Session)
         if self._now() - note.updated_at > RENEW:
             # Lost to another request of the same browser: that one has renewed it.
             await self._store.remember([_session(token, note.value, note.version)])
@@ -208,6 +210,13 @@ class People:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
+
+
+def _read(note: Note, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(note.value, type=kind)
+    except msgspec.DecodeError:
+        return None  # somebody's hand was in the store; nobody comes in by that
 
 
 def _session(token: str, value: bytes, version: int = 0) -> Note:

@@ -116,10 +116,16 @@ def _remember(request: Request, visit: Visit, response: Response, *, is_whole: b
         response.delete_cookie(SAID, path=path)
 
 
-def say(response: Response, visit: Visit, text: str) -> None:
+def say(request: Request, response: Response, text: str) -> None:
     """Have the next page say something."""
     response.set_cookie(
-        SAID, quote(text[:500]), 60, path=visit.url("/"), httponly=True, samesite="strict"
+        SAID,
+        quote(text[:500]),
+        60,
+        path=Visit.of(request.scope).url("/"),
+        httponly=True,
+        secure=request.url.scheme == "https",
+        samesite="strict",
     )
 
 

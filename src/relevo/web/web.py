@@ -72,6 +72,6 @@ class Web:
 
     def doors(self) -> ASGIApp:
         """Everything under /login, /logout and /static."""
-        from relevo.web.login import build
+        from relevo.web.login import Doors
 
-        return build(self)
+        return Doors(self)
