@@ -76,7 +76,7 @@ class Cars(System):
         world.faults.add("mexgroup", "book", "refuse", times=1, rate=0.2)
         world.faults.add("hertz", "book", "limit", times=2, seconds=2)
         # A supplier that is away: its breaker opens, and its bookings wait unspent.
-        world.faults.add("infinity", "book", "limit", times=1, seconds=2)
+        world.faults.add("infinity", "book", "error", times=5)
 
     async def send(self, stage: Stage, seed: int) -> None:
         self.codes = await cars.run(stage.world, stage.url, self.count, seed)
@@ -264,6 +264,6 @@ async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:
 def systems(names: Iterable[str]) -> list[System]:
     """Those of the given names, in their order."""
     every: dict[str, type[System]] = {
-        each.name: each for each in (Cars, HotelDesk, Subscriptions, Razworks)
+        each.name: each for each in (Cars, HotelDesk, Expenses, Subscriptions, Razworks)
     }
     return [every[name]() for name in names if name in every]
