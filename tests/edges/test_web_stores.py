@@ -1,0 +1,71 @@
+"""People, sessions, tokens and numbers, on every store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from relevo.desk import Role
+from relevo.engine import Relevo
+from relevo.store import Store
+from relevo.testing import ManualClock
+from relevo.web.metrics import Metrics
+from relevo.web.people import People, is_marked
+from tests.conformance.fresh import STORES, fresh
+from tests.conformance.steps import add
+
+pytestmark = pytest.mark.parametrize("store", STORES, indirect=True)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Store]:
+    async with fresh(request.param, clock, tmp_path) as opened:
+        yield opened
+
+
+async def test_a_session_lives_while_it_is_used(store: Store, clock: ManualClock) -> None:
+    """C13"""
+    people = People(store, clock)
+    used, idle, left = [await people.begin("ana", "scrypt$") for _ in range(3)]
+    await people.end(left)
+    for _ in range(3):
+        clock.advance("5h")
+        whose = await people.whose(used)
+        assert whose is not None and whose[0] == "ana" and is_marked(used, "scrypt$", whose[1])
+    assert not is_marked(used, "another", whose[1])
+    assert await people.whose(idle) is None
+    assert await people.whose(left) is None
+    assert await people.whose(f"{used}x") is None
+
+
+async def test_a_token_is_good_for_as_long_as_it_says(store: Store, clock: ManualClock) -> None:
+    people = People(store, clock)
+    token, _ = await people.add_token("ci", Role.OPERATOR, apps=("cars",), expires="1h", by="ann")
+    forever, _ = await people.add_token("metrics", Role.VIEWER, by="ann")
+    record = await people.bearer(token)
+    assert record is not None and (record.role, record.apps) == (Role.OPERATOR, ("cars",))
+    clock.advance("61m")
+    assert await people.bearer(token) is None
+    assert [each.name for each in await people.tokens()] == ["metrics"]
+    await people.remove_token("metrics", by="ann")
+    assert await people.bearer(forever) is None
+    rows, _ = await store.audits()
+    assert [row.verb for row in rows] == ["remove token", "add token", "add token"]
+
+
+async def test_the_same_numbers_are_told(store: Store, clock: ManualClock) -> None:
+    await add(store, "cars:suppliers:book")
+    text = (await Metrics(Relevo(store, clock=clock)).text())[0].decode()
+    assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 1.0' in text
+    assert f'store="{store.name}"' in text
+    is_billed = store.name in ("redis", "cluster")
+    assert ("relevo_store_commands_total" in text) is is_billed
