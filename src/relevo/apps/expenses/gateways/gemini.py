@@ -13,6 +13,7 @@ import re
 import warnings
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -62,47 +63,61 @@ class Reading(msgspec.Struct, frozen=True):
 NOTHING = Reading(False)
 
 
+class Sdk:
+    """Google's SDK, which takes seconds to load; its types are its own."""
+
+    def __init__(self, key: str, base: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own files have some
+            from google import genai
+            from google.genai import errors, types
+        self.types: Any = types
+        self.errors: Any = errors
+        made: Any = self.types.HttpOptions
+        options = made(base_url=base or None, api_version="v1", timeout=SECONDS * 1_000)
+        self.client: Any = genai.Client(api_key=key, http_options=options)
+
+
 class Gemini:
-    """A model behind Google's own SDK."""
+    """A model behind Google's own SDK, which is loaded when it is first needed."""
 
     def __init__(self, key: str, model: str, base: str = "") -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the SDK's own files have some
-            from google import genai
-            from google.genai import errors
-            from google.genai import types as given
-        types: Any = given  # the SDK's types are its own
-        self._errors: Any = errors
-        self._types = types
         self._model = model
-        options = types.HttpOptions(
-            base_url=base or None, api_version="v1", timeout=SECONDS * 1_000
-        )
-        self._client: Any = genai.Client(api_key=key, http_options=options)
+        self._open = partial(Sdk, key, base)
+        self._opening = asyncio.Lock()
+        self._sdk: Sdk | None = None
 
     async def close(self) -> None:
-        await self._client.aio.aclose()
+        if self._sdk is not None:
+            await self._sdk.client.aio.aclose()
+
+    async def _ready(self) -> Sdk:
+        async with self._opening:
+            if self._sdk is None:
+                self._sdk = await asyncio.to_thread(self._open)
+            return self._sdk
 
     async def read(self, text: str, media: Media | None, today: date) -> Reading:
         """What a message says; NOTHING when it is no expense, or the answer makes no sense."""
-        parts: list[Any] = [self._types.Part.from_text(text=f"Today is {today}.\n---\n{text}")]
+        sdk = await self._ready()
+        parts: list[Any] = [sdk.types.Part.from_text(text=f"Today is {today}.\n---\n{text}")]
         if media is not None:
-            part = self._types.Part.from_bytes(data=media.data, mime_type=media.content_type)
+            part = sdk.types.Part.from_bytes(data=media.data, mime_type=media.content_type)
             parts.append(part)
-        config = self._types.GenerateContentConfig(
+        config = sdk.types.GenerateContentConfig(
             system_instruction=_TASK,
             temperature=0,
             max_output_tokens=1_024,
             response_mime_type="application/json",
             response_schema=_SCHEMA,
         )
-        content = self._types.Content(role="user", parts=parts)
+        content = sdk.types.Content(role="user", parts=parts)
         try:
             async with asyncio.timeout(SECONDS + 5):
-                answer = await self._client.aio.models.generate_content(
+                answer = await sdk.client.aio.models.generate_content(
                     model=self._model, contents=[content], config=config
                 )
-        except self._errors.APIError as error:
+        except sdk.errors.APIError as error:
             raise _meaning(error.code, error.details) from error
         except Exception as error:
             # The SDK lets through what its HTTP client raises, and what it cannot parse.
