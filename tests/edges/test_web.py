@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import re
 import time
 from pathlib import Path
@@ -12,9 +13,7 @@ from urllib.parse import unquote_to_bytes
 import httpx2
 import pytest
 
-import relevo.api
 import relevo.web
-from relevo.api.words import SPANISH as API_SPANISH
 from relevo.desk import Role
 from relevo.errors import DefinitionError, SettingsError
 from relevo.settings import Settings
@@ -210,12 +209,16 @@ def test_without_a_password_only_this_machine_is_listened_to(host: str) -> None:
 # pages
 
 
-def test_everything_that_is_said_is_said_in_spanish() -> None:
-    assert untranslated(FOLDER, SPANISH) == []
-    assert untranslated(Path(relevo.api.__file__).parent, API_SPANISH, SPANISH) == []
-    for table in (SPANISH, API_SPANISH):
-        for english, spanish in table.items():
-            assert re.findall(r"\{\w+", english) == re.findall(r"\{\w+", spanish)
+ROOMS = sorted(FOLDER.parent.rglob("words.py"))
+
+
+@pytest.mark.parametrize("words", ROOMS, ids=[path.parent.name for path in ROOMS])
+def test_everything_that_is_said_is_said_in_spanish(words: Path) -> None:
+    name = ".".join(words.with_suffix("").relative_to(FOLDER.parents[1]).parts)
+    table: dict[str, str] = importlib.import_module(name).SPANISH
+    assert untranslated(words.parent, table, SPANISH) == []
+    for english, spanish in table.items():
+        assert re.findall(r"\{(\w+)", english) == re.findall(r"\{(\w+)", spanish)
 
 
 @pytest.mark.parametrize(

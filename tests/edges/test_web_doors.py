@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
+import httpx2
 import msgspec
 import pytest
+from starlette.routing import Route
 
 from relevo.desk import Role
 from relevo.errors import StoreUnavailable
+from relevo.settings import Settings
+from relevo.web import Web
 from relevo.web.doors import CSP
 from relevo.web.visit import SECRET, SESSION
 from tests.conformance.steps import add
@@ -297,3 +302,22 @@ async def test_what_a_hand_did_to_the_store_lets_nobody_in(web: Site) -> None:
         bearer = {"authorization": f"Bearer {token}"}
         assert (await admin.get("/api/me", headers=bearer)).status_code == 401
     assert await web.people.tokens() == [] == await web.people.all()
+
+
+@pytest.mark.parametrize("name", ["cars", "expenses", "hotel", "razworks", "subscriptions"])
+async def test_every_page_of_the_apps_asks_who_is_there(web: Site, name: str) -> None:
+    """C10"""
+    app = importlib.import_module(f"relevo.apps.{name}").app
+    shared = Web(web.relevo, Settings.read())
+    titled = [site for site in app.sites if site.title is not None]
+    assert titled
+    for site in titled:
+        panel = site.build(web.relevo)
+        transport = httpx2.ASGITransport(shared.guard(panel, of=name), client=("192.0.2.7", 1))
+        routes = [route for route in panel.routes if isinstance(route, Route)]
+        assert any(route.path.startswith(site.prefix) for route in routes)
+        async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as stranger:
+            for route in routes:
+                for verb in route.methods or {"GET"}:
+                    answer = await stranger.request(verb, filled(route.path), headers=ACCEPT)
+                    assert answer.status_code in (401, 302), (verb, route.path)
