@@ -116,6 +116,9 @@ class Cut(Response):
         if transport is None:
             raise ConnectionAbortedError("the provider hangs up")
         transport.abort()
+        # The server complains of a call without an answer unless it knows that nobody waits.
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 class Signer(Protocol):
