@@ -140,7 +140,10 @@ async def drain(
 
 
 async def _left(relevo: Relevo) -> tuple[int, int]:
-    tallies = await relevo.store.tally()
+    try:
+        tallies = await relevo.store.tally()
+    except StoreUnavailable:  # while it is away nobody knows, and there may be something
+        return 1, 0
     served = {want.queue for want in relevo.wants()}
     counts = [tally.counts for tally in tallies if tally.queue in served]
     busy = sum(count.get(State.READY, 0) + count.get(State.RUNNING, 0) for count in counts)

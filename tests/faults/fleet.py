@@ -69,6 +69,11 @@ class Member:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def is_working(self) -> bool:
+        """Whether it has come up."""
+        return "working" in self.said()
+
     def kill(self) -> float:
         """kill -9; answers when."""
         self.killed_at = time.monotonic()
@@ -167,12 +172,12 @@ class Fleet:
 
     def working(self, *, but: Member) -> bool:
         """Whether somebody else than this one has said so."""
-        return any("working" in one.said() for one in self.members if one is not but)
+        return any(one.is_working for one in self.members if one is not but)
 
     def wait_for(self, count: int = 1, timeout: float = 20) -> None:
         """Wait until so many have said that they are working."""
         deadline = time.monotonic() + timeout
-        while sum("working" in member.said() for member in self.members) < count:
+        while sum(member.is_working for member in self.members) < count:
             self.check()
             assert time.monotonic() < deadline, f"no worker came up:\n{self.said()}"
             time.sleep(0.02)

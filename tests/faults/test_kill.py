@@ -48,11 +48,11 @@ async def kills(
     with Fleet(store.dsn, ledger, folder, lease=f"{LEASE}s") as fleet:
         fleet.hire(3)
         fleet.wait_for(2)
-        async with Producer(relevo, rate=jobs / seconds, make=lambda n: Print(n, 30)) as producer:
+        async with Producer(relevo, rate=jobs / seconds, make=lambda n: Print(n, 60)) as producer:
             began = time.monotonic()
             for moment in sorted(chance.uniform(0.05, 0.95) * seconds for _ in range(kills)):
                 await asyncio.sleep(max(0.0, began + moment - time.monotonic()))
-                victim = chance.choice(fleet.members)
+                victim = chance.choice([one for one in fleet.members if one.is_working])
                 fleet.hire()
                 # A promise about orphans needs somebody who is alive.
                 await until(lambda dies=victim: fleet.working(but=dies), timeout="20s")

@@ -26,6 +26,7 @@ from tests.faults.fleet import HOME, Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.producer import Producer
 from tests.faults.verdict import drained, judged
+from tests.matrix import Recorder
 
 ENQUEUE = """
 import asyncio, sys
@@ -78,7 +79,7 @@ async def test_a_second_handle_does_not_drop_the_locks_of_the_first(
 
 
 async def test_f18_a_locked_database_is_waited_for_then_refused(
-    relevo: Relevo, path: Path, ledger: Ledger, tmp_path: Path
+    relevo: Relevo, path: Path, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
     """Another process holds the write lock: every call answers within 5 s, nothing acked is lost.
 
@@ -101,6 +102,7 @@ async def test_f18_a_locked_database_is_waited_for_then_refused(
             released = time.monotonic()
             before = len(producer.acked)
             await producer.until_acked(before + 50, timeout=5)
+            matrix.record(recovery=time.monotonic() - released)
             assert time.monotonic() - released < 5
         assert producer.slowest < 5.5
         await drained(relevo.store, 30, fleet.check)
@@ -171,6 +173,7 @@ async def test_f21_a_file_taken_away_is_an_error_and_never_a_new_empty_one(
     path: Path,
     ledger: Ledger,
     tmp_path: Path,
+    matrix: Recorder,
 ) -> None:
     """While it is away nothing is accepted and workers live; put back, everything goes on."""
     with Fleet(relevo.store.dsn, ledger, tmp_path, lease="1s") as fleet:
@@ -195,6 +198,7 @@ async def test_f21_a_file_taken_away_is_an_error_and_never_a_new_empty_one(
         healed = time.monotonic()
         await _accepted(relevo, Print(20))
         await until(lambda: ledger.counts("effect")[20] == 1, timeout="15s")
+        matrix.record(recovery=time.monotonic() - healed)
         assert time.monotonic() - healed < 10
         await drained(relevo.store, 20, fleet.check)
 
