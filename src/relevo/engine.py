@@ -112,6 +112,7 @@ class Relevo:
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
         self._front: Any = None
         self.is_open = False
+        self.leaving = asyncio.Event()  # set when the program ends: answers without end do too
         self.workers: list[Worker] = []  # those of this process
         self._opened = AsyncExitStack()
         self._resources: dict[type, Any] = {}

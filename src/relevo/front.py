@@ -60,6 +60,10 @@ class Front:
                 await self.gate.start()
                 self._is_started = True
 
+    def leave(self) -> None:
+        """The server ends: whoever streams to someone should come to an end."""
+        self._engine.leaving.set()
+
     async def stop(self) -> None:
         if self._is_started:
             self._is_started = False

@@ -600,7 +600,9 @@ async def test_one_who_never_reads_holds_up_nobody(
         await each.leave()
     again = Watcher(web, cookie)
     await until(lambda: bool(again.heard))
-    await again.leave()
+    web.relevo.leaving.set()  # the program ends, and does not wait for those who watch
+    await again.task
+    assert again.heard[-1] == b""
 
 
 @pytest.mark.parametrize("kit", [True], ids=["hostile"], indirect=True)

@@ -133,7 +133,7 @@ class Live:
         """A stream of looks; TooMany when this person, or everybody, has enough of them."""
         if self._open[who] >= PER_PERSON or self._open.total() >= EVERYBODY:
             raise TooMany("too many pages watch already: close some")
-        return Stream(self, who)
+        return Stream(self, who, self._relevo.leaving)
 
     @contextmanager
     def seat(self, who: str) -> Generator[None]:
@@ -222,23 +222,32 @@ class Stream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, who: str) -> None:
+    def __init__(self, live: Live, who: str, leaving: asyncio.Event) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._live = live
         self._who = who
+        self._leaving = leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Seated only now: an answer that is never sent must not take a place.
         with self._live.seat(self._who):
+            # Whichever comes first: it was all said, the reader left, or the program ends.
             sending = asyncio.create_task(self._send(send))
-            leaving = asyncio.create_task(_gone(receive))
+            gone = asyncio.create_task(_gone(receive))
+            leaving = asyncio.create_task(self._leaving.wait())
+            ends = {sending, gone, leaving}
             try:
-                await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                is_gone = gone.done()
             finally:
-                for task in (sending, leaving):
+                for task in ends:
                     task.cancel()
-                await asyncio.wait({sending, leaving})
+                await asyncio.wait(ends)
+            if not is_gone:
+                with suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(1):  # one who never reads is not waited for
+                        await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, send: Send) -> None:
         with suppress(OSError):
@@ -246,7 +255,6 @@ class Stream(Response):
             await send({"type": "http.response.start", **start})
             async for event in self._live.events():
                 await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _gone(receive: Receive) -> None:

@@ -237,5 +237,7 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
         host, port = listener.getsockname()[:2]
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:
+        if (leave := getattr(app, "leave", None)) is not None:
+            leave()
         server.should_exit = True
         await running
