@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import msgspec
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,6 +23,7 @@ from relevo.errors import StoreError
 
 READ_MAX = 16 * BODY_MAX
 
+TRIES = 4
 EMPTY = Response(status_code=200)
 
 Work = Callable[[Request, AsyncSession, Post], Awaitable[Any]]
@@ -39,15 +42,26 @@ class Api:
             try:
                 _check_token(request, post.settings.token)
                 await _read(request)
-                async with self._relevo.transaction() as tx:
-                    answer = await work(request, tx, post)
+                answer = await self._run(work, request, post)
             except Wrong as error:
                 return JSONResponse({"error": str(error)}, error.status)
-            except StoreError:
+            except (StoreError, DBAPIError):
                 return JSONResponse({"error": "the store does not answer, try again"}, 503)
             return answer if isinstance(answer, Response) else JSONResponse(answer)
 
         self.routes.append(Route(path, endpoint, methods=list(methods)))
+
+    async def _run(self, work: Work, request: Request, post: Post) -> Any:
+        """Once more when two met at the same row: both made it, or each waited for the other."""
+        for attempt in range(TRIES):
+            try:
+                async with self._relevo.transaction() as tx:
+                    return await work(request, tx, post)
+            except DBAPIError:
+                if attempt == TRIES - 1:
+                    raise
+                await asyncio.sleep(0.02 * (attempt + 1))
+        return None
 
 
 def json_of(request: Request) -> Any:
