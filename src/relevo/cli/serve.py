@@ -31,6 +31,9 @@ Port = Annotated[
 Simulators = Annotated[
     bool, typer.Option("--simulators", help="Pretend the providers, on 127.0.0.1:8701.")
 ]
+SimulatorsPort = Annotated[
+    int, typer.Option("--simulators-port", min=0, max=65_535, help="Another port for them.")
+]
 
 
 def add_to(root: Verbs) -> None:
@@ -58,6 +61,7 @@ async def up(
     host: Host = None,
     port: Port = None,
     simulators: Simulators = False,
+    simulators_port: SimulatorsPort = SIMULATORS_PORT,
 ) -> int:
     """Run everything in one process: HTTP, workers, upkeep, pollers and schedules.
 
@@ -67,7 +71,12 @@ async def up(
         return await _run(terminal, apps, host, port, is_working=True)
     # By name and only here: what runs in production does not know them.
     pretended = importlib.import_module("relevo.simulators")
-    async with pretended.running(port=SIMULATORS_PORT) as world:
+    async with AsyncExitStack() as stack:
+        try:
+            world = await stack.enter_async_context(pretended.running(port=simulators_port))
+        except OSError as error:
+            place = f"127.0.0.1:{simulators_port}"
+            raise SettingsError(f"cannot pretend the providers at {place}: {error}") from error
         os.environ.update(pretended.environment(world.base))
         say(AsIs(f"pretending the providers at {world.base}; effects at {world.base}/ledger"))
         return await _run(terminal, apps, host, port, is_working=True, world=world)
