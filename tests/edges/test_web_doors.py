@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from typing import Any
 
 import httpx2
 import msgspec
@@ -321,3 +322,19 @@ async def test_every_page_of_the_apps_asks_who_is_there(web: Site, name: str) ->
                 for verb in route.methods or {"GET"}:
                     answer = await stranger.request(verb, filled(route.path), headers=ACCEPT)
                     assert answer.status_code in (401, 302), (verb, route.path)
+
+
+async def test_nobody_is_taken_for_who_came_before(web: Site) -> None:
+    """Some servers hand every request the same state."""
+    shared: dict[str, object] = {}
+
+    async def server(scope: Any, receive: Any, send: Any) -> None:
+        await web.app({**scope, "state": shared}, receive, send)
+
+    token, _ = await web.people.add_token("ci", Role.ADMIN, by="ann")
+    transport = httpx2.ASGITransport(server, client=("192.0.2.7", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+        bearer = {"authorization": f"Bearer {token}"}
+        assert (await client.get("/api/me", headers=bearer)).status_code == 200
+        assert (await client.get("/api/me")).status_code == 401
+    assert shared == {}

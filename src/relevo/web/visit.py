@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SESSION = "relevo_session"
 SECRET = "relevo_visit"  # noqa: S105 - a cookie's name
-_STATE = "visit"
+_STATE = "relevo.visit"
 
 
 @dataclass(slots=True)
@@ -43,7 +43,8 @@ class Visit:
 
     @classmethod
     def known(cls, scope: Scope) -> Visit | None:
-        return scope.get("state", {}).get(_STATE)
+        state: dict[str, Any] = scope.get("state") or {}
+        return state.get(_STATE)
 
     def enter(self, scope: Scope) -> None:
         """Put it where endpoints look: request.state.person, .desk and .web."""
@@ -51,8 +52,10 @@ class Visit:
         is_ours = len(cookie) == 32 and cookie.isalnum() and cookie.isascii()
         self.secret = cookie if is_ours else secrets.token_hex(16)
         self._is_new = not is_ours
-        state: dict[str, Any] = scope.setdefault("state", {})
-        state |= {_STATE: self, "person": self.person, "desk": self.desk, "web": self.web}
+        # A dict of our own: one that a server shares among requests would share the person too.
+        state: dict[str, Any] = dict(scope.get("state") or {})
+        found = {_STATE: self, "person": self.person, "desk": self.desk, "web": self.web}
+        scope["state"] = state | found
 
     @property
     def desk(self) -> Desk:
