@@ -232,8 +232,12 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
     if answer is None:
         return Dead("there is no such reply")
 
-    async def send(_: str) -> str:
+    # Before once(), so that whoever takes this job over while we are slow sees that it was tried:
+    # once() looks at the lease right before the call, and nothing may come between.
+    if answer.tried_at is None:
         await kept.trying(answer.id)
+
+    async def send(_: str) -> str:
         return await graph.send(answer.phone_number_id, answer.recipient, answer.body, answer.id)
 
     async def find(_: str) -> str | None:
@@ -245,6 +249,7 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
             raise ProviderUnavailable(
                 "no answer, and no status yet", retry_after=LOOK_AGAIN, spends=False
             )
+        await kept.trying(answer.id)
         return None
 
     wamid = await ctx.once("send", send, find=find)
