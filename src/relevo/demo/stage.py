@@ -25,7 +25,6 @@ APPS = ("cars", "hotel", "expenses", "subscriptions", "razworks")
 WORKERS = 2
 PORT = 8700
 PATIENCE = 60.0
-LEASE = "3s"
 
 
 @dataclass(slots=True)
@@ -90,7 +89,6 @@ def _environment(
         "RELEVO_APPS": ",".join(apps),
         "RELEVO_HOST": "127.0.0.1",
         "RELEVO_PORT": str(port),
-        "RELEVO_LEASE": LEASE,
         "RELEVO_GRACE": "3s",
         "RELEVO_CONCURRENCY": "20",
         "RELEVO_LOG_LEVEL": "error",
