@@ -76,7 +76,7 @@ class ChannelBot:
             except ProviderError as error:
                 trouble = error
         is_due = now >= cursor.get("beds24", 0) + milliseconds(settings.beds24_every)
-        if property and is_due and hotel.beds24.knows(self._id):
+        if property and is_due and settings.has_api(self._id):
             try:
                 await self.reconcile(property, cursor.get("beds24", now - DAY) - OVERLAP)
                 cursor["beds24"] = now
@@ -88,7 +88,7 @@ class ChannelBot:
     async def reconcile(self, property: str, since: int) -> None:
         """What Beds24's webhooks may have missed: version 1 has no event id, so that a second
         change of a booking looks like the first one told again."""
-        changed = await self._hotel.beds24.changed(self._id, property, since)
+        changed = await self._hotel.beds24.find_changed(self._id, property, since)
         await self._hotel.order([each.change for each in changed if not each.is_blocked])
 
     async def _beat(self, ttl: timedelta) -> None:

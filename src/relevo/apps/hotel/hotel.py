@@ -41,7 +41,7 @@ class Hotel:
 
     def way(self, hotel: str, via: str) -> str | None:
         """How a guest is answered who wrote by way of `via`; None: by no way we know."""
-        if via == "beds24" and self.beds24.knows(hotel):
+        if via == "beds24" and self.settings.has_api(hotel):
             return "beds24"
         return "channel" if self.channel is not None else None
 

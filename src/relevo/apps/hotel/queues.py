@@ -14,6 +14,7 @@ class SaveBooking(
     queue="hotel:bookings:save",
     attempts=10,
     backoff=PATIENT,
+    timeout="45s",
     key="{hotel_id}:{event_id}",
     allow=("details",),
 ):
@@ -34,6 +35,7 @@ class SaveMessage(
     queue="hotel:messages:save",
     attempts=10,
     backoff=PATIENT,
+    timeout="45s",
     key="{hotel_id}:{channel}:{message_id}",
     allow=("content",),  # guests write what they like, card numbers too
 ):

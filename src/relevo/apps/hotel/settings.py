@@ -88,6 +88,10 @@ class HotelSettings:
         """The settings of an environment; SettingsError naming everything wrong with it at once."""
         return _Reader(environ).read()
 
+    def has_api(self, hotel: str) -> bool:
+        """Whether Beds24's API may be asked about a hotel."""
+        return hotel in self.refresh_tokens
+
     def rest(self, failures: int = 0) -> timedelta:
         """How long until the next turn, when the channel manager has failed so often in a row."""
         wait = self.interval

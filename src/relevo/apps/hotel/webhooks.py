@@ -47,7 +47,7 @@ async def beds24(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> Answer:
             await ctx.publish(changed(change))
     for message in news.messages:
         await ctx.enqueue(message)
-    if not news.is_whole and hotel.beds24.knows(change.hotel_id):
+    if not news.is_whole and hotel.settings.has_api(change.hotel_id):
         await ctx.enqueue(FetchBooking(change.hotel_id, change.booking_id))
     return Answer.json(
         {

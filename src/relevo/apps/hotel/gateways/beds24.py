@@ -66,9 +66,6 @@ class Beds24:
         self._refresh = refresh_tokens
         self._tokens: dict[str, tuple[str, float]] = {}
 
-    def knows(self, hotel: str) -> bool:
-        return hotel in self._refresh
-
     async def close(self) -> None:
         await self._outside.close()
 
@@ -84,7 +81,7 @@ class Beds24:
         except Unfit as error:
             raise ProviderUnavailable(f"Beds24 answered with {error}") from error
 
-    async def changed(self, hotel: str, property: str, since: int) -> list[News]:
+    async def find_changed(self, hotel: str, property: str, since: int) -> list[News]:
         """The bookings of a property that changed since a moment; those not readable left out."""
         at = moment(since).isoformat(timespec="seconds").replace("+00:00", "Z")
         query = [("propertyId", property), ("modifiedFrom", at)]
