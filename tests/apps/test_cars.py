@@ -244,6 +244,23 @@ async def test_b53_what_cannot_be_paid_says_so(
     assert world.ledger.count("stripe") == 0
 
 
+async def test_b53_nobody_pays_for_a_day_that_is_over(
+    world: World, client: httpx2.AsyncClient, clock: ManualClock
+) -> None:
+    code = await reserved(client)
+    clock.advance("400d")
+    answer = await client.post(f"/reservations/{code}/pay", json=CARD)
+    assert (answer.status_code, answer.json()["status"]) == (409, "EXPIRED")
+    assert world.ledger.count("stripe") == 0
+
+
+async def test_the_api_describes_itself(client: httpx2.AsyncClient) -> None:
+    told = (await client.get("/reservations/openapi.json")).json()
+    body = told["paths"]["/reservations"]["post"]["requestBody"]["content"]["application/json"]
+    assert "email" in body["schema"]["properties"]["customer"]["properties"]
+    assert "$ref" not in json.dumps(body)
+
+
 async def test_after_a_decline_another_card_pays(
     relevo: Relevo, world: World, client: httpx2.AsyncClient
 ) -> None:

@@ -4,17 +4,27 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from datetime import date, datetime
 from decimal import Decimal
+from typing import cast
+from xml.etree import ElementTree
 
 import httpx2
 import pytest
+from hypothesis import given, strategies
+from hypothesis import settings as settings_of
+from lxml import etree
+from pydantic import ValidationError
 
 from relevo import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
 from relevo.apps.cars import settings
 from relevo.apps.cars.gateways import Booking, Driver, SupplierGatewayFactory
 from relevo.apps.cars.gateways import SupplierGatewaySelector as Selector
+from relevo.apps.cars.gateways.infinity import InfinityGroupGateway
+from relevo.apps.cars.gateways.niza import NizaCarsGateway
+from relevo.apps.cars.gateways.noleggiare import NoleggiareGateway
+from relevo.apps.cars.requests import Customer
 from relevo.apps.outside import Outside, Unreadable, parse_xml, retry_after
 from relevo.errors import SettingsError
-from relevo.simulators import World, hertz, mexgroup, noleggiare
+from relevo.simulators import World, hertz, mexgroup, noleggiare, xml
 from relevo.simulators.faults import Kind
 
 SNAPSHOTS = {
@@ -82,6 +92,42 @@ async def test_b41_the_supplier_reads_back_the_very_name(
         for entry in world.ledger.find(PROVIDERS[id], "book")
     ]
     assert read == NAMES
+
+
+NAME = strategies.text(min_size=1, max_size=40)
+
+
+@given(first=NAME, last=NAME)
+@settings_of(max_examples=150, deadline=None)
+def test_b41_every_name_the_api_takes_comes_out_of_the_xml_as_it_went_in(
+    first: str, last: str
+) -> None:
+    try:
+        wish = {"email": "a@b.example", "phone": "+34600000000", "birth_date": "1990-01-01"}
+        who = Customer.model_validate({"first_name": first, "last_name": last, **wish})
+    except ValidationError:
+        return
+    account = dict.fromkeys(
+        (
+            *("COMPANY_CODE", "CUSTOMER_CODE", "USER", "PASSWORD", "REQUESTOR_ID", "COMPANY"),
+            *("TARGET", "PAYMENT_TYPE"),
+        ),
+        "x",
+    )
+    nowhere = cast("Outside", None)
+    for id, gateway in (
+        (106, InfinityGroupGateway(nowhere, account)),
+        (126, NizaCarsGateway(nowhere, account)),
+        (140, NoleggiareGateway(nowhere, account)),
+    ):
+        order = gateway._order(booking(id, who.first_name, who.last_name))
+        read = ElementTree.fromstring(etree.tostring(order))  # noqa: S314 - our own document
+        if id == 126:
+            comma_free = who.last_name.replace(",", " ")
+            assert xml.words(read, "Name") == f"{comma_free},{who.first_name}"
+        else:
+            assert xml.words(read, "GivenName") == who.first_name
+            assert xml.words(read, "Surname") == who.last_name
 
 
 FAILURES: dict[Kind, type[ProviderError]] = {

@@ -110,7 +110,8 @@ async def test_customers_rent_cars_on_every_store(
         await stack.enter_async_context(relevo)
         listener = stack.enter_context(listen("127.0.0.1", 0))
         world.target = await stack.enter_async_context(serving(front, listener, grace=1))
-        await stack.enter_async_context(working(relevo))
+        for _ in range(2):
+            await stack.enter_async_context(working(relevo))
         codes = await traffic.run(world, world.target, 10, seed=4)
 
         async def is_over() -> bool:

@@ -32,7 +32,12 @@ from relevo.apps.cars.records import (
     Reservation,
     Status,
 )
-from relevo.apps.cars.requests import CreateReservationRequest, Invalid, PayRequest
+from relevo.apps.cars.requests import (
+    CreateReservationRequest,
+    Invalid,
+    PayRequest,
+    is_past,
+)
 from relevo.apps.cars.settings import CarsSettings
 from relevo.webhook import parse_json
 
@@ -113,6 +118,8 @@ def build(relevo: Relevo) -> ASGIApp:
             return _receipt(reservation)
         if reservation.status != Status.PENDING:
             raise Answer(409, "not_payable", status=reservation.status)
+        if is_past(reservation.pickup_datetime, relevo.clock.now()):
+            raise Answer(409, "not_payable", status="EXPIRED")
         wish = PayRequest.model_validate(await _json(request))
         payment = await payments.pay(relevo, reservation, wish.payment_method)
         if payment.is_paid:
@@ -232,6 +239,10 @@ async def _json(request: Request) -> Any:
 def _takes(model: type[BaseModel]) -> dict[str, Any]:
     """The body's shape, for the description: it is read by hand, strictly."""
     schema = model.model_json_schema()
+    inner = schema.pop("$defs", {})
+    for name, field in schema["properties"].items():
+        if "$ref" in field:
+            schema["properties"][name] = inner[field["$ref"].rpartition("/")[2]]
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

@@ -143,7 +143,7 @@ class CreateReservationRequest(_Wish):
 
     def reservation(self, suppliers: Mapping[int, Supplier], now: datetime) -> Reservation:
         """A pending reservation of it; Invalid with every reason why not."""
-        wrong = self._times(now.replace(tzinfo=None))
+        wrong = self._times(now)
         supplier = suppliers.get(self.supplier_id)
         snapshot: dict[str, str] = {}
         if supplier is None:
@@ -182,9 +182,9 @@ class CreateReservationRequest(_Wish):
 
     def _times(self, now: datetime) -> list[dict[str, str]]:
         wrong: list[dict[str, str]] = []
-        if self.pickup_datetime < now - ZONES:
+        if is_past(self.pickup_datetime, now):
             wrong.append({"field": "pickup_datetime", "why": "it lies in the past"})
-        if self.pickup_datetime > now + FARTHEST:
+        if self.pickup_datetime > now.replace(tzinfo=None) + FARTHEST:
             wrong.append({"field": "pickup_datetime", "why": "it is more than 3 years away"})
         if not timedelta() < self.dropoff_datetime - self.pickup_datetime <= LONGEST:
             why = "it must come after the pick-up, and within a year"
@@ -193,6 +193,11 @@ class CreateReservationRequest(_Wish):
         if not 16 * 365 <= (now.date() - born).days <= 120 * 366:
             wrong.append({"field": "customer.birth_date", "why": "nobody of that age drives"})
         return wrong
+
+
+def is_past(local: datetime, now: datetime) -> bool:
+    """Whether a local time has passed, wherever on earth it is meant."""
+    return local < now.replace(tzinfo=None) - ZONES
 
 
 class PayRequest(_Wish):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import date
 from typing import Any
@@ -31,12 +32,13 @@ class HertzGateway:
         self._outside = outside
         self._account = account
         self._token = ""
+        self._lock = asyncio.Lock()  # many bookings at once log in once
 
     async def book(self, booking: Booking) -> SupplierBookingResult:
         deadline = Deadline(self._outside.seconds)
         reply = await self._post(booking, deadline)
         if reply.status == 401:  # nobody says how long a token lives
-            self._token = ""
+            self._token = ""  # perhaps another's fresh one, which costs a login
             reply = await self._post(booking, deadline)
         if reply.status in (401, 403):
             raise bad_login(reply)
@@ -46,12 +48,14 @@ class HertzGateway:
         raise NotImplementedError("Hertz Argentina cannot be asked for a booking by our code")
 
     async def _post(self, booking: Booking, deadline: Deadline) -> Reply:
-        self._token = self._token or await self._login(deadline)
+        async with self._lock:
+            self._token = self._token or await self._login(deadline)
+            token = self._token
         return await self._outside.call(
             "POST",
             "/Booking",
             json=_body(booking),
-            headers={"authorization": f"Bearer {self._token}", **reference(booking)},
+            headers={"authorization": f"Bearer {token}", **reference(booking)},
             acts=True,
             seconds=deadline.left(),
         )

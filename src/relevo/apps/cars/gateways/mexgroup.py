@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ class MexGroupGateway:
         self._account = account
         self._token = ""
         self._token_until = 0.0
+        self._lock = asyncio.Lock()  # many bookings at once log in once
 
     async def book(self, booking: Booking) -> SupplierBookingResult:
         deadline = Deadline(self._outside.seconds)
@@ -82,8 +84,12 @@ class MexGroupGateway:
         )
 
     async def _login(self, deadline: Deadline) -> str:
-        if self._token and time.time() < self._token_until:
+        async with self._lock:
+            if not self._token or time.time() >= self._token_until:
+                self._token, self._token_until = await self._new_token(deadline)
             return self._token
+
+    async def _new_token(self, deadline: Deadline) -> tuple[str, float]:
         login = {"user": self._account["USER"], "password": self._account["PASSWORD"]}
         path = "/api/brokers/login"
         reply = await self._outside.call(
@@ -95,8 +101,7 @@ class MexGroupGateway:
         token = data.get("token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise bad_login(reply)
-        self._token, self._token_until = token, _until(data.get("expiredAt"))
-        return token
+        return token, _until(data.get("expiredAt"))
 
 
 def _until(text: object) -> float:
