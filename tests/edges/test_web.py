@@ -62,9 +62,12 @@ async def test_the_admin_comes_in_with_the_password_of_the_settings(web: Site) -
         assert (await browser.get("/login", headers=ACCEPT)).status_code == 303
 
 
-async def test_over_https_the_cookies_stay_there(web: Site) -> None:
+@pytest.mark.parametrize("is_proxied", [False, True], ids=["to us", "to a proxy"])
+async def test_over_https_the_cookies_stay_there(web: Site, is_proxied: bool) -> None:
     """C13"""
-    async with web.browser(base_url="https://127.0.0.1") as browser:
+    headers = {"x-forwarded-proto": "https"} if is_proxied else {}
+    scheme = "http" if is_proxied else "https"
+    async with web.browser(base_url=f"{scheme}://127.0.0.1", headers=headers) as browser:
         page = await browser.get("/login", headers=ACCEPT)
         token = re.search(r'name="csrf" value="([0-9a-f]{40})"', page.text)
         assert token
@@ -168,6 +171,12 @@ async def test_too_many_attempts_are_held_back_for_a_minute(web: Site) -> None:
         held = await log_in(browser)
         assert held.status_code == 429 and "Too many attempts" in held.text
         assert (await log_in(elsewhere)).status_code == 303
+    async with web.browser(address="127.0.0.1") as proxy:
+        for number in range(12):  # of many people, through one proxy
+            proxy.headers["x-forwarded-for"] = f"198.51.100.{number}"
+            assert (await log_in(proxy, "admin", "wrong")).status_code == 401
+    async with web.browser() as browser:
+        assert (await log_in(browser)).status_code == 429
         web.clock.advance("61s")
         assert (await log_in(browser)).status_code == 303
 

@@ -174,6 +174,22 @@ def is_local(asked: HTTPConnection) -> bool:
     return asked.client is not None and is_loopback(asked.client.host) and not is_forwarded
 
 
+def is_https(asked: HTTPConnection) -> bool:
+    """Whether the browser speaks https, be it to us or to a proxy in front.
+
+    Who lies about it loses only cookies of their own.
+    """
+    return "https" in (asked.url.scheme, asked.headers.get("x-forwarded-proto", ""))
+
+
+def address_of(asked: HTTPConnection) -> str:
+    """Where a request comes from; of a proxy on this machine, what it says itself."""
+    if asked.client is None:
+        return "?"
+    named = asked.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return named[:64] if named and is_loopback(asked.client.host) else asked.client.host
+
+
 def _host(text: str) -> str:
     host, colon, port = text.strip().lower().rpartition(":")
     is_port = colon and port.isdecimal() and not host.endswith(":")

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from relevo.web.auth import address_of, is_https
 from relevo.web.doors import PLAIN, go, headed, site, visit_of
 from relevo.web.forms import form
 from relevo.web.visit import SESSION
@@ -59,7 +60,7 @@ async def enter(request: Request) -> Response:
     auth = visit.web.auth
     filled = await form(request)
     name, password, there = filled["name"].strip(), filled["password"], _next(filled["next"])
-    address = request.client.host if request.client else "?"
+    address = address_of(request)
     _ = PLAIN.words(request)
     if auth.is_too_often(name, address):
         log.warning("login held back", extra={"person": name[:64], "address": address})
@@ -77,7 +78,7 @@ async def enter(request: Request) -> Response:
         session,
         path=visit.url("/"),
         httponly=True,
-        secure=request.url.scheme == "https",
+        secure=is_https(request),
         samesite="strict",
     )
     return response

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from relevo.clock import moment
+from relevo.web.auth import is_https
 from relevo.web.translate import LANGUAGES, Words, language_of
 from relevo.web.visit import Visit
 from relevo.web.words import SPANISH
@@ -104,7 +105,7 @@ class Room:
 
 def _remember(request: Request, visit: Visit, response: Response, *, is_whole: bool) -> None:
     path = visit.url("/")
-    is_secure = request.url.scheme == "https"
+    is_secure = is_https(request)
     for name, allowed in (("lang", LANGUAGES), ("theme", THEMES)):
         chosen = request.query_params.get(name, "")
         if chosen in allowed:
@@ -124,7 +125,7 @@ def say(request: Request, response: Response, text: str) -> None:
         60,
         path=Visit.of(request.scope).url("/"),
         httponly=True,
-        secure=request.url.scheme == "https",
+        secure=is_https(request),
         samesite="strict",
     )
 
