@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 DEADLINE = 5.0
 PAGE = 25  # entries in one trip: others may have pushed megabytes
+SHOWN = 16 * 1_048_576  # bytes of dead entries read to be looked at
 
 
 class NotAList(RelevoError):
@@ -122,12 +123,18 @@ class RedisList:
         await calling(pipe.execute())
 
     async def buried(self, most: int = 50) -> list[Buried]:
-        """The dead list, newest first."""
-        entries = cast("list[bytes]", await calling(self._redis.lrange(self.dead, 0, most - 1)))
+        """The dead list, newest first; fewer than asked for where entries are very large."""
+        entries: list[bytes] = []
+        while len(entries) < most and sum(map(len, entries)) < SHOWN:
+            start, room = len(entries), min(10, most - len(entries))
+            page = await calling(self._redis.lrange(self.dead, start, start + room - 1))
+            entries += cast("list[bytes]", page)
+            if len(page) < room:
+                break
         if not entries:
             return []
         names = [fingerprint(entry) for entry in entries]
-        kept = await calling(self._redis.hmget(self.reasons, names))
+        kept = cast("list[bytes | None]", await calling(self._redis.hmget(self.reasons, names)))
         return [_buried(entry, why) for entry, why in zip(entries, kept, strict=True)]
 
     async def revive(self, id: str) -> bool:
