@@ -237,19 +237,24 @@ class Looking:
                 if cursor is None:
                     break
             is_cut = is_cut or cursor is not None
+        begun = [kept for kept in await self.store.delivery(chosen) if kept is not None]
+        begun = sorted(
+            (kept for kept in begun if self.sees(kept.source)), key=lambda kept: kept.received_at
+        )
+        # Of a delivery that was received in two goes the jobs may be of the first one's thread.
+        ids = list(dict.fromkeys([*ids, *(id for kept in begun for id in kept.jobs)]))
         is_cut = is_cut or len(ids) > STORY_MAX
-        jobs = [job for job in await self.store.find(ids[:STORY_MAX]) if job is not None]
+        known = [job for job in await self.store.find(ids[:STORY_MAX]) if job is not None]
+        jobs = [job for job in known if self.sees(job.queue)]
         jobs.sort(key=lambda job: (job.inserted_at, job.id))
         effects: list[Effect] = []
         for job in jobs:
             effects += (await self.effects(job=job.id, limit=PAGE_MAX))[0]
         effects.sort(key=lambda effect: effect.created_at)
-        begun = [kept for kept in await self.store.delivery(chosen) if kept is not None]
-        begun.sort(key=lambda kept: kept.received_at)
         return Story(
             found=tuple(found),
             threads=tuple(chosen),
-            deliveries=[kept for kept in begun if self.sees(kept.source)],
+            deliveries=begun,
             jobs=jobs,
             effects=effects,
             is_cut=is_cut,
