@@ -3,16 +3,18 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import httpx2
 import pytest
+from alembic import op
 from redis.asyncio import Redis
 from sqlalchemy import text
 
@@ -75,8 +77,7 @@ async def addresses(
                 with pytest.raises(SchemaMismatch, match="relevo migrate"):
                     async with Relevo(url, apps=[app]):
                         pass
-                assert await tables.migrate(url, MIGRATIONS)
-                assert await tables.migrate(url, MIGRATIONS) == []
+                await migrate_at_once(url)
                 yield url, None
         case "redis":
             url = redis_url()
@@ -89,6 +90,34 @@ async def addresses(
 async def _flush(url: str) -> None:
     async with Redis.from_url(url) as client:
         await client.flushdb()
+
+
+async def migrate_at_once(url: str) -> None:
+    """Four processes' worth of migrations: one does it, the others find it done."""
+    steps = await asyncio.gather(*(tables.migrate(url, MIGRATIONS) for _ in range(4)))
+    assert sorted(map(len, steps)) == [0, 0, 0, 1]
+
+
+async def test_f46_a_migration_that_dies_leaves_nothing_and_is_done_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'cars.db'}"
+    create = op.create_table
+    for last in range(5):
+        left = iter(range(last))
+
+        def die(*args: Any, left: Iterator[int] = left, **options: Any) -> Any:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return create(*args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(op, "create_table", die)
+            with pytest.raises(KeyboardInterrupt):
+                await tables.migrate(url, MIGRATIONS)
+        with closing(sqlite3.connect(tmp_path / "cars.db")) as file:
+            assert file.execute("select name from sqlite_master").fetchall() == []
+    await migrate_at_once(url)
 
 
 async def left(relevo: Relevo, status: str = "PAID") -> int:

@@ -25,12 +25,13 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from relevo.app import Resource
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError, SchemaMismatch
-from relevo.outbox import address
+from relevo.outbox import Database
+from relevo.stores import open_store
 
 
 class Tables:
@@ -61,12 +62,12 @@ def tables(package: str) -> Resource:
 
 async def migrate(database: str, package: str) -> list[str]:
     """Bring the tables at a database's address up to date; names the steps that were taken."""
-    engine = create_async_engine(address(database))
+    opened = Database(open_store(database), database)
     try:
-        async with engine.begin() as connection:
+        async with opened.engine.begin() as connection:
             return await connection.run_sync(_upgrade, package)
     finally:
-        await engine.dispose()
+        await opened.close()
 
 
 async def add_row(tx: AsyncSession, table: Any, row: Mapping[str, Any]) -> bool:
