@@ -32,6 +32,7 @@ from relevo.webhook import Delivery
 PASSWORD = "correct horse battery"
 ORIGIN = "http://127.0.0.1:8700"
 EVIL = "https://evil.example"
+HOOK = "a-secret-of-the-hook"
 ACCEPT = {"accept": "text/html"}
 
 
@@ -59,7 +60,7 @@ def apps() -> list[App]:
             webhook(
                 "/hooks/cars",
                 _hook,
-                verify=shared_secret("a-secret-of-the-hook", header="x-secret"),
+                verify=shared_secret(HOOK, header="x-secret"),
                 key=lambda delivery: delivery.json["id"],
             )
         ],

@@ -25,7 +25,17 @@ from relevo.web.visit import SESSION
 from relevo.web.words import SPANISH
 from tests.conformance.steps import add
 from tests.edges.box import Box
-from tests.edges.site import ACCEPT, ORIGIN, PASSWORD, Site, anyio_backend, token_of, unlocked, web
+from tests.edges.site import (
+    ACCEPT,
+    HOOK,
+    ORIGIN,
+    PASSWORD,
+    Site,
+    anyio_backend,
+    token_of,
+    unlocked,
+    web,
+)
 
 __all__ = ["anyio_backend", "unlocked", "web"]
 
@@ -386,16 +396,21 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
     await add(web.relevo.store, "cars:suppliers:book", payload=b'{"email":"ana@example.com"}')
     token, _ = await web.people.add_token("prometheus", Role.VIEWER, by="ann")
     async with web.browser(headers={"authorization": f"Bearer {token}"}) as scraper:
+        for secret, status in ((HOOK, 200), (HOOK, 200), ("wrong", 401)):
+            sent = {"json": {"id": "evt_1", "code": "RES-1"}, "headers": {"x-secret": secret}}
+            assert (await scraper.post("/hooks/cars", **sent)).status_code == status
         answer = await scraper.get("/metrics")
+        for outcome in ("taken", "repeated", "forged"):
+            assert f'relevo_deliveries_total{{outcome="{outcome}"}} 1.0' in answer.text
         assert answer.headers["content-type"].startswith("text/plain")
-        assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 1.0' in answer.text
+        assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 2.0' in answer.text
         for name in (
             "relevo_queue_oldest_seconds",
             "relevo_queue_mode",
             "relevo_workers",
             "relevo_outbox_lag_seconds",
             "relevo_jobs_settled_total",
-            "relevo_deliveries_refused",
+            "relevo_deliveries_total",
             "relevo_info",
         ):
             assert f"# TYPE {name}" in answer.text

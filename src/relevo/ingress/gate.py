@@ -248,6 +248,8 @@ class Gate:
         return self._told(door, taken)
 
     def _told(self, door: Door, taken: Taken) -> Reply:
+        name = "delivery_taken" if taken.is_new else "delivery_repeated"
+        self._engine.telemetry.counts[name] += 1
         if taken.answer is door.route.answer:
             return self._replies[door.source]
         return reply_of(taken.answer)

@@ -139,17 +139,17 @@ class Metrics:
         counts = dict(self._relevo.telemetry.counts)
         settled = counts.pop("settled", 0)
         happened = Counter("relevo_events", "What happened in this process.", labels=["what"])
-        refused = Counter(
-            "relevo_deliveries_refused", "Deliveries this process did not take.", labels=["why"]
+        delivered = Counter(
+            "relevo_deliveries", "What became of deliveries here.", labels=["outcome"]
         )
         for name in sorted(counts):
             if name.startswith(_DELIVERY):
-                refused.add_metric([name.removeprefix(_DELIVERY)], counts[name])
+                delivered.add_metric([name.removeprefix(_DELIVERY)], counts[name])
             else:
                 happened.add_metric([name], counts[name])
         yield Counter("relevo_jobs_settled", "Runs this process has ended.", settled)
         yield happened
-        yield refused
+        yield delivered
         commands = getattr(self._relevo.store, "commands", None)
         if isinstance(commands, int):
             yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
