@@ -78,6 +78,26 @@ async def test_a_second_handle_does_not_drop_the_locks_of_the_first(
     await fresh.close()
 
 
+async def test_f18_who_has_the_file_to_himself_for_an_instant_is_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the last process to leave has, while another comes up."""
+    url = f"sqlite:///{path}"
+    await open_store(url).migrate()
+    leaving = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    leaving.execute("pragma locking_mode = exclusive")
+    leaving.execute("begin immediate")
+    monkeypatch.setattr("relevo.stores.sqlite.file.examine", lambda path, clean: None)
+    coming = open_store(url)
+    opening = asyncio.create_task(coming.open())
+    await asyncio.sleep(0.3)
+    assert not opening.done()
+    leaving.close()
+    await opening
+    assert await coming.count(Filter()) == 0
+    await coming.close()
+
+
 async def test_f18_a_locked_database_is_waited_for_then_refused(
     relevo: Relevo, path: Path, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:

@@ -94,8 +94,7 @@ class Writer:
         alone = self.bells.enter()
         try:
             file.examine(self.path, clean=not alone or not _left_open(self.path))
-            self._connection = self._connect()
-            schema.check(self._connection, self.path)
+            self._connection = self._enter()
             self.anchor = self._anchor(alone)
             self.bells.stay()
             self.readers = Readers(self.path, self.identity)
@@ -133,6 +132,24 @@ class Writer:
         self.bells.leave()
 
     # life
+
+    def _enter(self) -> sqlite3.Connection:
+        """Connect for the first time; who comes or goes at the same moment is waited for."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                connection = self._connect()
+                try:
+                    schema.check(connection, self.path)
+                except BaseException:
+                    connection.close()
+                    raise
+            except (sqlite3.Error, StoreUnavailable) as error:
+                if time.monotonic() > deadline or not _is_busy(error.__cause__ or error):
+                    raise
+                time.sleep(0.01)
+            else:
+                return connection
 
     def _connect(self) -> sqlite3.Connection:
         self.identity.begin_anew()
