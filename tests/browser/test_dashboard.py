@@ -117,7 +117,7 @@ def test_a_group_of_dead_letters_is_retried(reader: Reader, shop: Program) -> No
     row = page.get_by_role("row").filter(has_text="card_declined")
     many = int(row.locator("td").first.inner_text())
     row.get_by_role("link", name="Retry…").click()
-    expect(page.locator(".bignumber")).to_contain_text(f"{many} jobs would be retried")
+    expect(page.locator(".bignumber")).to_contain_text(f"{many} would be retried")
     page.locator("input[name=rate]").fill("200/s")
     choose(page, f"Retry {many} jobs")
     expect(page.locator(".bignumber")).to_contain_text(f"{many} of {many} jobs")
@@ -142,7 +142,7 @@ def test_ticked_jobs_are_cancelled(reader: Reader, shop: Program) -> None:
     page.locator("th input[type=checkbox]").check()
     expect(page.locator("td input:checked")).to_have_count(3)
     choose(page, "Cancel")
-    expect(page.locator(".said")).to_have_text("3 of 3 jobs were changed.")
+    expect(page.locator(".said")).to_have_text("Changed: 3 of 3.")
 
 
 def test_an_effect_is_decided(reader: Reader, shop: Program) -> None:
@@ -161,7 +161,7 @@ def test_a_delivery_is_rehearsed_and_let_in_again(reader: Reader, shop: Program)
     choose(page, "See what a replay would do…")
     expect(page.locator(".panel", has_text="Nothing is stored yet")).to_contain_text("BookAgain")
     choose(page, "Replay it")
-    expect(page.locator(".said")).to_have_text("It was let in again, and 1 jobs came of it.")
+    expect(page.locator(".said")).to_have_text("It was let in again, and one job came of it.")
     expect(page.locator(".scroll").last).to_contain_text("BookAgain")
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from relevo.dashboard import ACT, LOOK, words
+from relevo.dashboard import ACT, LOOK, MENU, words
 from relevo.dashboard.board import HERE
 from relevo.desk import Role
 from relevo.engine import Relevo
@@ -148,7 +148,15 @@ def test_every_word_has_its_spanish() -> None:
     assert untranslated(HERE, words.SPANISH, SHARED) == []
 
 
-def test_no_spanish_is_left_over_and_every_blank_is_kept() -> None:
+def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:
+    told = [*words.RETOLD, *(text for pair in words.COUNTED.values() for text in pair)]
+    told += [text for entry in MENU for text in (entry.title, entry.section) if text]
+    told += re.findall(r'(?:text = |_warn\()"([^"]+)"', (HERE / "health.py").read_text())
+    assert len(told) > 50
+    assert [text for text in told if text not in words.SPANISH | SHARED] == []
+
+
+def test_every_blank_is_kept_in_spanish() -> None:
     blanks = re.compile(r"\{(\w+)")
     for english, spanish in words.SPANISH.items():
         assert set(blanks.findall(english)) == set(blanks.findall(spanish)), english
@@ -375,7 +383,7 @@ async def test_ticked_jobs_are_changed_together(web: Site, admin: Visitor) -> No
     await admin.do("/jobs/act", id=ids[:2], verb="cancel", back="/jobs?state=ready")
     states = [await state(web.relevo.store, id) for id in ids]
     assert states == [State.CANCELLED, State.CANCELLED, State.READY]
-    assert "2 of 2 jobs were changed." in await admin.see("/jobs")
+    assert "Changed: 2 of 2." in await admin.see("/jobs")
 
 
 @pytest.mark.parametrize("place", ["//evil.example/", "https://evil.example", "/\\evil.example"])

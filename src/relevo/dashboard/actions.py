@@ -126,7 +126,7 @@ async def change_jobs(board: Board, request: Request) -> Response:
         case _:
             raise DefinitionError("jobs are retried, cancelled or discarded")
     board.changed()
-    said = _("{n:,} of {all:,} jobs were changed.", n=sum(changed), all=len(changed))
+    said = _("Changed: {n:,} of {all:,}.", n=sum(changed), all=len(changed))
     return go(request, place, said=said)
 
 
@@ -198,7 +198,7 @@ async def change_flow(board: Board, request: Request) -> Response:
         changed = await desk.cancel_flow(flow, by, note)
     board.changed()
     _ = board.words(request)
-    said = _("{n:,} nodes were changed.", n=sum(changed.values()))
+    said = _("Changed: {n:,} of {all:,}.", n=sum(changed.values()), all=len(changed))
     return go(request, f"/flows/{flow.id}", said=said)
 
 

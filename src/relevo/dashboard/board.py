@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from relevo.dashboard.live import Live
 from relevo.dashboard.sweeps import Sweeps
-from relevo.dashboard.words import SPANISH, retold
+from relevo.dashboard.words import SPANISH, counted, retold
 from relevo.desk import Desk, Person
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError
@@ -72,13 +72,15 @@ class Board:
         here = f"{visit.path(request.scope)}{f'?{asked}' if asked else ''}"
         # What answers a form cannot be asked for again, and so is not refreshed.
         again = visit.url(here) if request.method == "GET" else None
+        words = room.words(request)
         ours = {
             "files": FILES,
             "told": told,
             "brief": brief,
             "ask": ask,
             "part": part,
-            "retold": partial(retold, room.words(request)),
+            "retold": partial(retold, words),
+            "counted": partial(counted, words),
             "here_path": here,
             "here_again": again,
         }

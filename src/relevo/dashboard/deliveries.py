@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.words import counted
 from relevo.desk import Replay
 from relevo.errors import DefinitionError
 from relevo.intake import answer_of
@@ -63,7 +64,8 @@ async def replay(board: Board, request: Request) -> Response:
     done = await desk.replay(request.path_params["id"], by, board.relevo.receiver, note)
     board.changed()
     _ = board.words(request)
-    said = _("It was let in again, and {n:,} jobs came of it.", n=len(done.orders))
+    jobs = counted(_, len(done.orders), "job")
+    said = _("It was let in again, and {jobs} came of it.", jobs=jobs)
     return go(request, f"/deliveries/{done.id}", said=said)
 
 

@@ -38,7 +38,7 @@ async def jobs(board: Board, request: Request) -> Response:
         jobs=[board.shown(request, job) for job in page.jobs],
         # Text is looked for job by job: to count what has it would be to read everything.
         count=await desk.count(where, most=COUNTED) if where.text is None else None,
-        counted=COUNTED,
+        many=COUNTED,
         more=more_of(request, page.cursor),
         queues=[tally.queue for tally in look.tallies],
         states=list(State),

@@ -148,15 +148,25 @@ SPANISH: Final[dict[str, str]] = {
     "flow": "flujo",
     "fingerprint": "huella",
     "text": "texto",
+    "one job": "un trabajo",
     "{n:,} jobs": "{n:,} trabajos",
+    "one effect outside": "un efecto fuera",
+    "{n:,} effects outside": "{n:,} efectos fuera",
+    "one delivery": "una entrega",
+    "{n:,} deliveries": "{n:,} entregas",
+    "one worker": "un worker",
+    "{n:,} workers": "{n:,} workers",
+    "one queue": "una cola",
     "{n:,} queues": "{n:,} colas",
-    "{n:,} times": "{n:,} veces",
+    "one dead letter": "una carta muerta",
+    "{n:,} dead letters": "{n:,} cartas muertas",
+    "Changed: {n:,} of {all:,}.": "Cambiados: {n:,} de {all:,}.",
     "personal data is masked": "los datos personales van ocultos",
     "It was so already.": "Ya estaba así.",
     # overview
     "All is well": "Todo va bien",
-    "{workers:,} workers serve {queues:,} queues, and nothing waits longer than it should.": (
-        "{workers:,} workers atienden {queues:,} colas, y nada espera más de lo debido."
+    "Nothing waits longer than it should: {workers}, {queues}.": (
+        "Nada espera más de lo debido: {workers}, {queues}."
     ),
     "Nothing has happened yet": "Aún no ha pasado nada",
     "When the first job is enqueued, its queue, its age and its rate appear here. To see all of it "
@@ -240,11 +250,8 @@ SPANISH: Final[dict[str, str]] = {
         "puede estar podado."
     ),
     "still going": "en marcha",
-    "{jobs:,} jobs and {effects:,} effects outside in {took}": (
-        "{jobs:,} trabajos y {effects:,} efectos fuera en {took}"
-    ),
-    "begun by {n:,} deliveries": "por {n:,} entregas",
-    "begun by one delivery": "por una entrega",
+    "{jobs} and {effects} in {took}": "{jobs} y {effects} en {took}",
+    "begun by {letters}": "empezó con {letters}",
     "There is more than a story holds: this is the first part.": (
         "Hay más de lo que cabe en una historia: esta es la primera parte."
     ),
@@ -271,9 +278,9 @@ SPANISH: Final[dict[str, str]] = {
         "Llegó otra vez con la misma clave, pero con otro cuerpo. Cuenta la primera."
     ),
     "Nothing is stored yet. Taken again by today's code, it would be answered {status} and enqueue "
-    "{n:,} jobs:": (
+    "{jobs}:": (
         "Aún no se guarda nada. Tomada otra vez por el código de hoy, se respondería {status} y se "
-        "encolarían {n:,} trabajos:"
+        "encolaría lo siguiente, {jobs}:"
     ),
     "A job whose unique key is known already is not made again.": (
         "Un trabajo cuya clave única ya se conoce no se crea de nuevo."
@@ -284,9 +291,7 @@ SPANISH: Final[dict[str, str]] = {
     "It would be taken again as if it had just come; the preview stores nothing.": (
         "Se tomaría otra vez como recién llegada; la vista previa no guarda nada."
     ),
-    "It was let in again, and {n:,} jobs came of it.": (
-        "Se dejó entrar otra vez, y salieron {n:,} trabajos."
-    ),
+    "It was let in again, and {jobs} came of it.": "Se dejó entrar otra vez, y salió: {jobs}.",
     "none were kept": "no se guardó ninguna",
     "(empty)": "(vacía)",
     "Jobs that came of it": "Trabajos que salieron de ella",
@@ -297,7 +302,7 @@ SPANISH: Final[dict[str, str]] = {
         "Una cola aparece con su primer trabajo: sus cuentas, la edad del más antiguo y si alguien "
         "la atiende."
     ),
-    "served by {n:,} workers": "atendida por {n:,} workers",
+    "served by {workers}": "atendida por {workers}",
     "no worker serves it: start one with": "ningún worker la atiende: arranca uno con",
     "its oldest job has waited {age}": "su trabajo más antiguo espera hace {age}",
     "Drain": "Vaciar",
@@ -322,11 +327,11 @@ SPANISH: Final[dict[str, str]] = {
     "{queue} is open.": "{queue} está abierta.",
     # jobs
     "Text in payload, key or error": "Texto en contenido, clave o error",
-    "more than {n:,} jobs": "más de {n:,} trabajos",
+    "{jobs} on this page": "{jobs} en esta página",
+    "more than {jobs}": "más de {jobs}",
     "Retry all of them…": "Reintentar todos…",
     "Discard all of them…": "Descartar todos…",
     "With those ticked:": "Con los marcados:",
-    "{n:,} jobs on this page": "{n:,} trabajos en esta página",
     "None among the jobs looked through so far": "Ninguno entre los trabajos mirados hasta ahora",
     "There are no more": "No hay más",
     "No job is like that": "Ningún trabajo es así",
@@ -361,11 +366,8 @@ SPANISH: Final[dict[str, str]] = {
         "El trabajo está cambiado, pero así no puede reintentarse."
     ),
     "No job was chosen.": "No se eligió ningún trabajo.",
-    "{n:,} of {all:,} jobs were changed.": "Se cambiaron {n:,} de {all:,} trabajos.",
     # dead letters and many jobs
-    "{n:,} dead letters, the same mistakes together": (
-        "{n:,} cartas muertas, los mismos fallos juntos"
-    ),
+    "{letters}, the same mistakes together": "{letters}, los mismos fallos juntos",
     "No dead letters": "No hay cartas muertas",
     "A job that has used up its attempts, or was refused for good, appears here, grouped by its "
     "mistake. Mend the cause, then retry the group: first a few as canaries, then the rest, as "
@@ -379,14 +381,15 @@ SPANISH: Final[dict[str, str]] = {
     "They were retried or discarded since.": "Se reintentaron o descartaron desde entonces.",
     "Retry many jobs": "Reintentar muchos trabajos",
     "Discard many jobs": "Descartar muchos trabajos",
-    "jobs would be retried": "trabajos se reintentarían",
-    "jobs would be discarded": "trabajos se descartarían",
     "Canaries: so many go first, and the rest follows only when all of them ended well": (
         "Canarios: tantos van primero, y el resto solo sigue si todos terminan bien"
     ),
     "No faster than": "No más rápido que",
-    "Retry {n:,} jobs": "Reintentar {n:,} trabajos",
-    "Discard {n:,} jobs": "Descartar {n:,} trabajos",
+    "would be retried": "se reintentarían",
+    "would be discarded": "se descartarían",
+    "Retry {jobs}": "Reintentar {jobs}",
+    "Discard {jobs}": "Descartar {jobs}",
+    "of {jobs}": "de {jobs}",
     "Retry all of them": "Reintentar todos",
     "Discard all of them": "Descartar todos",
     "Look at them first": "Mirarlos antes",
@@ -394,7 +397,6 @@ SPANISH: Final[dict[str, str]] = {
     "Retrying": "Reintentando",
     "Discarding": "Descartando",
     "discard": "descartar",
-    "of {n:,} jobs": "de {n:,} trabajos",
     "What was changed stays changed.": "Lo cambiado, cambiado queda.",
     "{n:,} were in no state for it, or a younger job has the key": (
         "{n:,} no estaban en estado para ello, o uno más joven tiene la clave"
@@ -423,7 +425,6 @@ SPANISH: Final[dict[str, str]] = {
     "It has more nodes than are shown here.": "Tiene más nodos de los que se muestran.",
     "What waits, and why": "Qué espera, y por qué",
     "Every node ended well.": "Todos los nodos terminaron bien.",
-    "{n:,} nodes were changed.": "Se cambiaron {n:,} nodos.",
     # why a node waits, as the desk says it
     "runs on {worker}, attempt {n} of {all}": "corre en {worker}, intento {n} de {all}",
     "its queue is paused": "su cola está en pausa",
@@ -596,6 +597,23 @@ SPANISH: Final[dict[str, str]] = {
     "Freeze or follow": "Congelar o seguir",
     "This list": "Esta lista",
 }
+
+COUNTED: Final = {
+    "job": ("one job", "{n:,} jobs"),
+    "effect": ("one effect outside", "{n:,} effects outside"),
+    "delivery": ("one delivery", "{n:,} deliveries"),
+    "worker": ("one worker", "{n:,} workers"),
+    "queue": ("one queue", "{n:,} queues"),
+    "dead letter": ("one dead letter", "{n:,} dead letters"),
+}
+"""Things that are counted: one, and many."""
+
+
+def counted(words: Words, n: int, what: str) -> str:
+    """So many of something, as a person says it."""
+    one, many = COUNTED[what]
+    return words(one) if n == 1 else words(many, n=n)
+
 
 RETOLD: Final = (
     "runs on {worker}, attempt {n} of {all}",
