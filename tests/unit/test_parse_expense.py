@@ -113,6 +113,13 @@ monotributo 26.600,10 | 26600.10 | ARS | taxes | 0
 curso de inglés 18.000 | 18000 | ARS | education | 0
 covid19 test 5000 | 5000 | ARS | other | 0
 gasté 999999999 en todo | 999999999 | ARS | other | 0
+100 verdes de ropa | 100 | USD | clothing | 0
+cine 2x1 5000 | 5000 | ARS | leisure | 0
+coca 1.5l 2000 | 2000 | ARS | other | 0
+*pan* 500 | 500 | ARS | groceries | 0
+cien mil de alquiler | 100000 | ARS | home | 0
+nafta 45 litros 60000 | 60000 | ARS | transport | 0
+30 facturas $4500 | 4500 | ARS | dining | 0
 """
 ENGLISH = """
 coffee 4.50 | 4.50 | USD | dining | 0
@@ -232,6 +239,34 @@ mañana gasto 500 | future
 super 4500 2026-12-31 | future
 ayer o anteayer pan 500 | days
 gasté 1000000000 en todo | number
+2 cafés | number
+12 facturas | number
+5 euros 20 | number
+$5 20 | number
+100 pesos con 20 | number
+100 pesos con 50 centavos | number
+50 centavos | number
+12 con 50 | number
+veinte con cincuenta | number
+cien cincuenta | number
+dos cincuenta | number
+500 a 600 | number
+500 o 600 | number
+pan 500 300 | number
+2 kg de papas a 500 | spread
+papas 500 el kilo | spread
+cambié 100 usd a 1200 | number
+cena 30 más iva | spread
+cena 30 + iva | spread
+dni 30123456 | number
+ruta 40 | number
+talle 42 | number
+3 gambas | number
+¿pan 500? | not
+~500~ 600 pan | number
+5OO pan | number
+pan 500 y cien | number
+usd500eur | currency
 """
 ORDERS = [
     ("total del mes", "total", date(2026, 3, 1), date(2026, 4, 1)),

@@ -91,6 +91,7 @@ _NOT = re.compile(
     r"didn'?t|did not|don'?t|won'?t|almost|will|would|going to|gonna|should|want to|budget|saved|"
     r"owe|owes|lent|if i|si gasto|si compro)\b"
 )
+_STRUCK = re.compile(r"~[^~]*\d[^~]*~")  # WhatsApp shows it crossed out
 _MINUS = re.compile(r"(?:^|[\s(:$])[-−–—]\s?[$€£]?\d|\(-")
 _EDGES = words(
     "gaste gastamos pague pagamos compre compramos puse pusimos me salio costo fueron son hoy fue "
@@ -122,6 +123,8 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
         return order
     if len(plain) > LONGEST:
         return Question("long")
+    if _STRUCK.search(plain):
+        return Question("number")
     if _MINUS.search(folded.replace(" - ", "   ").replace(" – ", "   ")):
         return Question("number")
     day = find_day(folded, today, region)
@@ -133,11 +136,15 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
         return Question("number")
     if amounts.problem == "currency":
         return Question("currency")
+    if amounts.problem == "spread" and not amounts.found:
+        return Question("spread")
     if not amounts.found:
         return Question("amount")
+    if len(amounts.found) == 1 and amounts.found[0].is_count:
+        return Question("number")  # "2 cafes"
     if _INCOME.search(folded):
         return Question("income")
-    if _NOT.search(folded):
+    if _NOT.search(folded) or "?" in plain:
         return Question("not")
     values = tuple(dict.fromkeys(amount.value for amount in amounts.found))
     on = day.on
@@ -161,7 +168,9 @@ def _the_one(found: tuple[Amount, ...]) -> Amount | None:
         return found[0]
     marked = [amount for amount in found if amount.mark is not None]
     counts = [amount for amount in found if amount.mark is None]
-    is_count = all(each.value < 25 and each.value == int(each.value) for each in counts)
+    is_count = all(
+        each.is_count or (each.value < 25 and each.value == int(each.value)) for each in counts
+    )
     return marked[0] if len(marked) == 1 and is_count else None
 
 

@@ -20,15 +20,23 @@ _UNITS = words(
     "kg kgs kilo kilos g gr grs gramos l lt lts litro litros liter liters ml cc km kms m mts "
     "cm mm lb lbs oz onzas gb mb tb h hr hrs hs hora horas hour hours min mins minutos minutes "
     "dia dias days noches nights personas people pax unidades u un uds docena docenas dozen packs "
-    "pack bolsas cajas latas botellas bottles bags cans"
+    "pack bolsas cajas latas botellas bottles bags cans m2 m3 km2"
 )
 _BRANDS = words("7up 7-up 5g 4g 3g 3d 4k 24hs 2x1 3x2 7eleven 7-eleven")
 _SPREAD = re.compile(
     r"\b(?:c/u|cada un[oa]|cada|each|apiece|por persona|per person|per|por cabeza|al mes|por mes|"
     r"mensual|mensuales|cuotas?|installments?|propina incluida|descuento|discount|off|mitad|half|"
-    r"dividido|entre|between|split|medio|media|pico|y algo|something|palos?|luca|gamba)\b|%"
+    r"dividido|entre|between|split|medio|media|pico|y algo|something|palos?|luca|gambas?|"
+    r"el kilo|por kilo|la docena|el litro|por litro|la unidad|mas (?:iva|propina|envio)|"
+    r"plus (?:tax|tip|shipping)|sin iva)\b|%|\+"
 )
-_NO_AMOUNT = words("+ menos minus # nro numero x")
+_NO_AMOUNT = words(
+    "+ menos minus # nro numero x dni cuit cbu cvu tel telefono cel celular codigo cod ref phone "
+    "code ruta linea calle piso depto talle size km"
+)
+_PRICE_OF_ONE = words("a @ at")
+_JOINTS = words("x + * / con y o u a and or to point punto coma - – menos mas plus")
+_CENTS = words("centavo centavos cent cents ctvs centimo centimos gamba gambas")
 _NO_MONEY = words("sol real pe q peso pesos pound pounds francos")  # words of their own
 _OPENING, _CLOSING = "([{\"'¿¡«“‘*~=:>|", ")]}\"'?!.,;:»”’…*~|"
 _SIGN = "|".join(sorted(map(re.escape, BEFORE), key=len, reverse=True))
@@ -51,6 +59,7 @@ class Amount:
     value: Decimal
     mark: str | None
     spans: tuple[tuple[int, int], ...]
+    is_count: bool = False  # it may tell how many of something
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +149,14 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
         spans.insert(0, (before.start, before.end))
     elif before is not None and before.text in _NO_AMOUNT:
         return None, 1, "number"
+    elif before is not None and before.text in _PRICE_OF_ONE:
+        return None, 1, "spread"
     taken = 1
     if post:
         if post in AFTER:
-            mark = mark or AFTER[post]
+            if mark not in (None, AFTER[post]):
+                return None, 1, "currency"
+            mark = AFTER[post]
         elif post in _UNITS:
             return None, 1, ""
         elif post in _TIMES:
@@ -170,19 +183,17 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
         rest = rest[2 if nation else 1 :]
     elif rest and rest[0].text in _UNITS and mark is None:
         return None, taken + 1, ""
-    elif rest and rest[0].text in ("x", "+", "*", "/", "con", "y") and _is_number(rest[1:]):
+    # "1 500" and "5 euros 20" are one number or two; "500 y 20", "12 con 50", "3 a 5" likewise.
+    if rest and (_is_number(rest) or (rest[0].text in _JOINTS and _is_number(rest[1:]))):
         return None, taken, "number"
-    elif (
-        rest
-        and re.fullmatch(r"\d{3}(?:[.,]\d+)?", rest[0].text, re.ASCII)
-        and len(match["num"]) < 4
-    ):
-        return None, taken, "number"  # "1 500": one number or two
+    if rest and rest[0].text in _CENTS:
+        return None, taken, "number"
     if value is None:
         return None, taken, "number"
     if not 0 < value <= MOST:
         return None, taken, "size"
-    return Amount(value, mark, tuple(spans)), taken, ""
+    is_count = mark is None and value < 100 and _is_counted(match["num"], rest)
+    return Amount(value, mark, tuple(spans), is_count), taken, ""
 
 
 def _times(value: Decimal | None, word: str) -> Decimal | None:
@@ -195,7 +206,19 @@ def _nation(rest: list[Chunk]) -> str | None:
 
 
 def _is_number(rest: list[Chunk]) -> bool:
-    return bool(rest) and any(map(str.isdigit, rest[0].text))
+    if not rest:
+        return False
+    is_named = rest[0].text in _BRANDS or rest[0].text[0].isalpha()
+    return (not is_named and any(map(str.isdigit, rest[0].text))) or (
+        _is_word(rest[0]) and rest[0].text not in ("un", "una", "uno", "one")
+    )
+
+
+def _is_counted(written: str, rest: list[Chunk]) -> bool:
+    """Whether it may tell how many: "2 cafes", "12 facturas"."""
+    if not written.isdigit() or not rest or rest[0].text in _AFTER_WORD:
+        return False
+    return rest[0].text.isalpha() and rest[0].text.endswith("s") and len(rest[0].text) > 3
 
 
 def _is_word(chunk: Chunk) -> bool:
@@ -217,6 +240,11 @@ def _words(chunks: list[Chunk], at: int) -> tuple[Amount | None, int, str]:
     mark = AFTER.get(rest[0].text) if rest else None
     if run[0] in ("un", "una", "uno", "one") and len(run) == 1 and mark is None:
         return None, end - at, ""
+    after = rest[1:] if mark is not None else rest
+    if after and after[0].text in _JOINTS and _is_number(after[1:]):
+        return None, end - at, "number"  # "veinte con cincuenta"
+    if after and (after[0].text in _CENTS or _is_number(after)):
+        return None, end - at, "number"
     value = read_words(run)
     spans = tuple((chunk.start, chunk.end) for chunk in chunks[at:end])
     if mark is not None:

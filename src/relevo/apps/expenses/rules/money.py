@@ -26,7 +26,6 @@ _SIGNS = {
     "£": "GBP",
     "¥": "JPY",
     "₲": "PYG",
-    "q": "GTQ",
     "ca$": "CAD",
     "a$": "AUD",
 }
@@ -41,6 +40,7 @@ _WORDS = {
     "dollars": "USD",
     "buck": "USD",
     "bucks": "USD",
+    "verdes": "USD",
     "euro": "EUR",
     "euros": "EUR",
     "pound": "GBP",

@@ -101,7 +101,8 @@ def read_words(words: list[str]) -> int | None:
         size, value = _sized(word)
         if size >= floor or value >= scale:
             return None
-        part, floor, is_linked = part + value, size, False
+        # "cien" stands alone or before a thousand: "cien cincuenta" may be 100.50.
+        part, floor, is_linked = part + value, 0 if word == "cien" else size, False
     return None if is_linked else total + part
 
 
