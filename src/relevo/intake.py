@@ -69,6 +69,7 @@ class Door:
         "route",
         "scheme",
         "source",
+        "types",
     )
 
     def __init__(self, app: str, route: Webhook, use: Use) -> None:
@@ -82,6 +83,7 @@ class Door:
         self._listed = frozenset(names.kept(route.keep_headers)) - hidden
         self._encoded = msgspec.msgpack.encode(route.answer)
         self._told = _told(self.scheme)
+        self.types: set[bytes | None] = set()  # content types that were found good
 
     def key(self, delivery: Delivery) -> str:
         """What makes two deliveries the same one; Reject if it has none."""

@@ -6,9 +6,10 @@ import zlib
 from collections.abc import Callable, Iterable
 
 from relevo.ingress.reply import Receive, Refused, Scope, error
-from relevo.route import Webhook
+from relevo.intake import Door
 
 BODY_SECONDS = 30.0
+TYPES = 20  # spellings of a good content type that a door remembers
 
 _CHARSETS = ("utf-8", "utf8", "us-ascii")
 
@@ -17,8 +18,9 @@ class Gone(Exception):
     """The caller hung up; nobody waits for an answer."""
 
 
-def check_head(route: Webhook, scope: Scope) -> bool:
+def check_head(door: Door, scope: Scope) -> bool:
     """Refuse what need not be read: size, type, encoding. Answers whether it is gzipped."""
+    route = door.route
     length: int | None = None
     is_chunked = is_gzip = False
     media: bytes | None = None
@@ -43,7 +45,10 @@ def check_head(route: Webhook, scope: Scope) -> bool:
         raise Refused(error(411, "length_required", close=True))
     if length is not None and length > route.limit:
         raise Refused(error(413, "too_large", close=True))
-    check_type(route.content_types, media or b"")
+    if media not in door.types:
+        check_type(route.content_types, media or b"")
+        if len(door.types) < TYPES:
+            door.types.add(media)
     return is_gzip
 
 

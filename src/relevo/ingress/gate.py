@@ -87,6 +87,7 @@ class Gate:
     def __init__(self, engine: Relevo, spool: Spool | None) -> None:
         self._engine = engine
         self._receiver = engine.receiver
+        self._doors: dict[str, Door] = {}
         self._replies: dict[str, Reply] = {}
         self._flights: set[Flight] = set()
         self._looking: asyncio.TimerHandle | None = None
@@ -96,11 +97,12 @@ class Gate:
         self.refusals = Refusals(engine)
 
     def find(self, path: str) -> Door | None:
-        return self._receiver.doors.get(path)
+        return self._doors.get(path)
 
     async def start(self) -> None:
         """Read the secrets, so that a door without one is heard of now; empty the spool."""
-        for door in self._receiver.doors.values():
+        self._doors = self._receiver.doors
+        for door in self._doors.values():
             self._replies[door.source] = reply_of(door.route.answer)
         if self.spool is not None:
             self.spool.start()
@@ -181,7 +183,7 @@ class Gate:
                 return self._challenge(door, path, scope)
             allowed = [*route.methods, *(["GET"] if route.challenge else [])]
             raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
-        is_gzip = check_head(route, scope)
+        is_gzip = check_head(door, scope)
         body = await read_body(receive, route.limit, partial(self._hold, flight))
         flight.is_read = True
         flight.deadline = time.monotonic() + FUNCTION_SECONDS
