@@ -122,8 +122,8 @@ class Live:
     def rates(self) -> list[tuple[int, int, int, float, float]]:
         """Columns of the chart: at, ready, running, new a second, ended a second."""
         points = list(self.points)
-        came = _rates([(point.at, point.came) for point in points])
-        ended = _rates([(point.at, point.ended) for point in points])
+        came = rates_of([(point.at, point.came) for point in points])
+        ended = rates_of([(point.at, point.ended) for point in points])
         return [
             (point.at, point.ready, point.running, new, over)
             for point, new, over in zip(points, came, ended, strict=True)
@@ -198,7 +198,7 @@ class Live:
             yield b"event: look\ndata: " + msgspec.json.encode(told) + b"\n\n"
 
 
-def _rates(points: list[tuple[int, int]]) -> list[float]:
+def rates_of(points: list[tuple[int, int]]) -> list[float]:
     """The growth a second at each point; what a store counted late is spread over the wait."""
     rates = [0.0] * len(points)
     start = 0
