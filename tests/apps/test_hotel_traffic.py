@@ -16,6 +16,7 @@ from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.records.sql import messages
 from relevo.ingress.server import serving
 from relevo.simulators import World
+from relevo.simulators.astra import astra
 from relevo.simulators.channel import channel
 from relevo.simulators.traffic.hotel import Sent, run
 from relevo.testing import until, working
@@ -34,21 +35,29 @@ def answers(world: World) -> int:
     return world.ledger.count("channel", "reply") + world.ledger.count("beds24", "send")
 
 
+async def kept_in(relevo: Relevo, world: World) -> list[tuple[str, str]]:
+    """Every message that is kept, and who wrote it; asked of the tables themselves."""
+    if relevo.use(Hotel).settings.astra is not None:
+        return [(each["_id"], each["direction"]) for each in astra(world).documents("messages")]
+    async with relevo.transaction() as tx:
+        rows = await tx.execute(select(messages.c.id, messages.c.direction))
+        return [(id, direction) for id, direction in rows]
+
+
 async def check(relevo: Relevo, world: World, sent: Sent) -> None:
     """Nothing lost, nothing doubled, nothing left."""
     hotel = relevo.use(Hotel)
-    async with relevo.transaction() as tx:
-        kept = (await tx.execute(select(messages.c.id, messages.c.direction))).all()
+    kept = await kept_in(relevo, world)
     assert {id for id, direction in kept if direction == "guest"} == sent.messages
     assert sum(direction == "host" for _, direction in kept) == sent.expected
     assert answers(world) == sent.expected
     assert world.ledger.doubled("channel", "reply") == {}
     assert world.ledger.doubled("beds24", "send") == {}
-    rows = {
-        f"{row.hotel_id}:{row.booking_id}": row.status
-        for row in await hotel.records.reservations(None, 10_000)
-    }
-    assert rows == sent.bookings
+    for place, status in sent.bookings.items():
+        row = await hotel.records.reservation(*place.split(":"))
+        assert row is not None
+        assert row.status == status
+    assert await hotel.records.count("reservations") == len(sent.bookings)
     assert channel(world).left() == 0
     for id in hotel.settings.hotels:
         assert await hotel.board.queue(id).lengths() == (0, 0, 0)
@@ -86,6 +95,17 @@ async def test_messages_by_three_ways_are_kept_once_and_answered_once(
     world.faults.add("beds24", "send", "lost", times=2)
     async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as relevo:
         await drive(relevo, world, 60, 7, "60s")
+
+
+async def test_the_same_in_astra(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTEL_RECORDS", "astra")
+    for command in ("insertOne", "updateOne", "findOne"):
+        world.faults.add("astra", command, "error", times=1)
+        world.faults.add("astra", command, "lost", times=1)
+    async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as relevo:
+        await drive(relevo, world, 30, 11, "60s")
 
 
 async def pushed(world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
