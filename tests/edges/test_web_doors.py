@@ -338,3 +338,17 @@ async def test_nobody_is_taken_for_who_came_before(web: Site) -> None:
         assert (await client.get("/api/me", headers=bearer)).status_code == 200
         assert (await client.get("/api/me")).status_code == 401
     assert shared == {}
+
+
+async def test_a_link_from_elsewhere_leads_to_the_page_it_names(web: Site) -> None:
+    """The session's cookie is sent to our own pages only."""
+    async with web.browser() as stranger:
+        asked = {**ACCEPT, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        answer = await stranger.get('/api/docs?a="><script>&b=1', headers=asked)
+        assert answer.status_code == 200 and "<script>" not in answer.text
+        assert 'content="0;url=/api/docs?a=%22%3E%3Cscript%3E&amp;b=1"' in answer.text
+        away = await stranger.get(httpx2.URL(f"{ORIGIN}//evil.example/x"), headers=asked)
+        assert 'content="0;url=/evil.example/x"' in away.text
+        asked["sec-fetch-site"] = "same-origin"
+        assert (await stranger.get("/api/docs", headers=asked)).status_code == 302
+        assert (await stranger.get("/api/queues", headers=asked)).status_code == 401

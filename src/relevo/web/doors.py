@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
+from html import escape
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -218,6 +219,15 @@ def _log_in_first(visit: Visit, asked: Request) -> Response:
     if asked.headers.get("hx-request") == "true":
         return Response("", 401, {"hx-redirect": door})
     if asked.method in ("GET", "HEAD") and not wants_json(asked):
+        if asked.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
+            # Whoever follows a link from elsewhere comes without the cookie, which is for our own
+            # pages only. One of them, asking for the same again, gets it sent along.
+            query = asked.url.query
+            path = "/" + there.lstrip("/")  # what begins with two is a host's name to a browser
+            here = escape(visit.url(path) + (f"?{query}" if query else ""))
+            return HTMLResponse(
+                f'<!doctype html><meta http-equiv="refresh" content="0;url={here}">'
+            )
         return RedirectResponse(door, 302)
     said = "log in, or send a token: Authorization: Bearer rlv_…"
     return _json_error(401, said, {"www-authenticate": "Bearer"})
