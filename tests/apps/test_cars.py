@@ -176,7 +176,9 @@ async def test_b20_b54_bad_bodies_are_refused_and_leave_nothing(
         answer = await client.post("/reservations", content=body, headers=typed)
         assert answer.status_code == status, body[:40]
         assert "error" in answer.json()
-    assert (await client.post("/reservations", content=b"a=1")).status_code == 415
+    for kind in ("", "text/plain", "application/json; charset=utf-7", "multipart/form-data"):
+        answer = await client.post("/reservations", content=b"{}", headers={"content-type": kind})
+        assert answer.status_code == 415
     assert (await client.put("/reservations", json={})).status_code == 405
     assert await rows(relevo, "select count(*) from reservations") == [(0,)]
 
@@ -577,6 +579,29 @@ async def test_b44_being_asked_to_wait_spends_no_attempt(
     world.faults.add("hertz", "book", "limit", times=3, seconds=2)
     await drain(relevo, skip_waits=True)
     assert await _events(relevo) == [(1, "DONE")]
+
+
+async def test_c20_no_password_is_in_the_store_or_the_log(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("MEXGROUP", "NIZA", "NOLEGGIARE", "HERTZ"):
+        monkeypatch.setenv(f"{name}_PASSWORD", f"{name}-CANARY")
+    monkeypatch.setenv("STRIPE_WEBHOOK_SECRET", "whsec_CANARY")
+    async with Relevo(f"sqlite:///{tmp_path / 'cars.db'}", apps=[app]) as relevo:
+        transport = httpx2.ASGITransport(app=relevo.asgi())
+        async with httpx2.AsyncClient(transport=transport, base_url="http://relevo") as client:
+            codes = [await paid(client, supplier) for supplier in (28, 126, 140, 128)]
+            await drain(relevo)
+            for code in codes:
+                assert (await client.get(f"/reservations/{code}")).json()["status"] == "PAID"
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("cars.db*") if path.is_file())
+    assert b"INVALID LOGIN" in kept  # what the supplier said is there
+    for secret in ("CANARY", KEY):
+        assert secret.encode() not in kept
+        assert secret not in caplog.text
 
 
 # all together

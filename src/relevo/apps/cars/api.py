@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from typing import Any
 
@@ -45,6 +46,8 @@ PREFIX = "/reservations"
 BODY_MAX = 65_536
 MISSES, WINDOW = 20, 60.0
 CLIENTS_MAX = 10_000
+
+_JSON = re.compile(r"application/json\s*(;\s*charset=\"?utf-8\"?\s*)?", re.I | re.ASCII)
 
 
 class Answer(Exception):
@@ -230,8 +233,7 @@ class Guard:
 
 async def _json(request: Request) -> Any:
     """The body, strictly: one JSON document, no key twice, nothing a store would choke on."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if not _JSON.fullmatch(request.headers.get("content-type", "")):
         raise Answer(415, "json_wanted")
     return parse_json(await request.body())
 

@@ -33,7 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-from relevo import Relevo, StoreUnavailable
+from relevo import Relevo, SchemaMismatch, StoreUnavailable
 from relevo.apps.cars.gateways import Booking, Driver
 
 BOOK_SUPPLIER = "BOOK_SUPPLIER"
@@ -46,6 +46,8 @@ NO_MINOR = frozenset(
     }
 )
 """The currencies whose smallest unit is the unit itself."""
+
+_NO_TABLE = ("no such table", "UndefinedTable")
 
 
 class Status(StrEnum):
@@ -196,6 +198,8 @@ class Records:
         except IntegrityError:
             raise
         except (DBAPIError, OSError) as error:
+            if any(words in str(error) for words in _NO_TABLE):
+                raise SchemaMismatch("cars has no tables here: run `relevo migrate`") from error
             raise StoreUnavailable("the database does not answer") from error
 
     async def create(self, reservation: Reservation) -> str:

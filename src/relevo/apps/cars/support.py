@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import or_, select
+from sqlalchemy import and_, or_, select
 
 from relevo import DefinitionError, MisuseError, NotFoundError, State
 from relevo.apps.cars import records
@@ -91,7 +91,9 @@ class Support:
         async with self._rows.transaction() as tx:
             last = await tx.get(Reservation, before) if before else None
             if last is not None:
-                query = query.where(Reservation.created_at < last.created_at)
+                at = Reservation.created_at
+                is_twin = and_(at == last.created_at, Reservation.code > last.code)
+                query = query.where(or_(at < last.created_at, is_twin))
             return list((await tx.scalars(query.limit(PAGE))).all())
 
     async def show(self, code: str) -> Case:

@@ -14,7 +14,7 @@ from typing import Any
 
 import stripe
 
-from relevo.apps.outside import Outside, retry_after
+from relevo.apps.outside import Outside
 from relevo.errors import (
     ProviderError,
     ProviderRefused,
@@ -116,9 +116,6 @@ async def _said(answer: Any) -> Payment:
     except stripe.CardError as error:
         code = str(getattr(error.error, "decline_code", None) or error.code or "card_declined")
         raise Declined(code, error.user_message or "the card was declined") from error
-    except stripe.RateLimitError as error:
-        wait = retry_after((error.headers or {}).get("retry-after")) or retry_after("5")
-        raise ProviderUnavailable("Stripe is busy", retry_after=wait, spends=False) from error
     except stripe.IdempotencyError as error:
         raise Busy("this reservation is being paid with another card") from error
     except stripe.InvalidRequestError as error:
@@ -164,6 +161,8 @@ class _Transport(stripe.HTTPClient):
             )
         except ProviderError as error:
             raise stripe.APIConnectionError(str(error), should_retry=True) from error
+        if reply.status == 429:
+            reply.check()  # with how long to wait, which the SDK forgets
         return reply.body, reply.status, reply.headers
 
     def sleep_async(self, secs: float) -> Any:
