@@ -24,7 +24,7 @@ SECOND = b"GET /health HTTP/1.1\r\nHost: smuggled\r\n\r\n"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -39,6 +39,16 @@ async def port(relevo: Relevo) -> AsyncGenerator[int]:
     with listen("127.0.0.1", 0) as listener:
         async with serving(relevo.asgi(), listener, grace=1):
             yield listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+async def steady(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[tuple[int, Relevo]]:
+    """A server for all who only say what it refuses; stopping one takes a while."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('steady') / 'relevo.db'}"
+    with listen("127.0.0.1", 0) as listener:
+        engine = Relevo(url, apps=[doors.app()])
+        async with engine, serving(engine.asgi(), listener, grace=1):
+            yield listener.getsockname()[1], engine
 
 
 class Heard(NamedTuple):
@@ -121,8 +131,9 @@ async def test_a_connection_is_kept_for_the_next_call(port: int, relevo: Relevo)
     ],
 )
 async def test_b12_a_second_request_cannot_be_smuggled(
-    port: int, said: bytes, relevo: Relevo
+    steady: tuple[int, Relevo], said: bytes
 ) -> None:
+    port, relevo = steady
     heard = await say(port, said)
 
     assert heard.statuses == [400]
@@ -165,8 +176,9 @@ async def test_b12_a_second_request_cannot_be_smuggled(
     ],
 )
 async def test_b13_what_is_not_to_be_heard_is_told_so_and_hung_up_on(
-    port: int, said: bytes, expected: int
+    steady: tuple[int, Relevo], said: bytes, expected: int
 ) -> None:
+    port, _ = steady
     heard = await say(port, said)
 
     assert heard.statuses == [expected]
@@ -174,7 +186,11 @@ async def test_b13_what_is_not_to_be_heard_is_told_so_and_hung_up_on(
     assert (await say(port, GET + b"\r\n")).statuses == [200]
 
 
-async def test_b08_a_told_length_is_refused_before_the_body_comes(port: int) -> None:
+async def test_b08_a_told_length_is_refused_before_the_body_comes(
+    steady: tuple[int, Relevo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.ingress.reply.LINGER_SECONDS", 0.05)
+    port, _ = steady
     heard = await say(port, HEAD + b"Content-Length: 10000000000\r\nExpect: 100-continue\r\n\r\n")
 
     assert heard.statuses == [413]
@@ -182,7 +198,10 @@ async def test_b08_a_told_length_is_refused_before_the_body_comes(port: int) -> 
     assert heard.is_closed
 
 
-async def test_b09_an_endless_body_is_cut_off_and_its_caller_told(port: int) -> None:
+async def test_b09_an_endless_body_is_cut_off_and_its_caller_told(
+    steady: tuple[int, Relevo],
+) -> None:
+    port, _ = steady
     chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
 
     heard = await say(port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 40)
@@ -230,9 +249,10 @@ async def test_c10_without_a_password_only_this_machine_may_come_in() -> None:
             check_binding(host, bare)
 
 
-async def test_a_port_that_is_taken_is_said_in_a_line(port: int) -> None:
+async def test_a_port_that_is_taken_is_said_in_a_line(steady: tuple[int, Relevo]) -> None:
     from relevo.errors import SettingsError
 
+    port, _ = steady
     with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
         listen("127.0.0.1", port)
 
@@ -311,7 +331,7 @@ async def test_bodies_that_come_slowly_are_counted_while_they_come(
         writers.append(writer)
         writer.write(head + b"x" * 150_000)
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(0.2):
                 statuses.append((await reader.readline())[:12])
         except TimeoutError:
             statuses.append(b"")
