@@ -71,7 +71,8 @@ def build_mine(relevo: Relevo) -> ASGIApp:
         token = request.query_params.get("link", "")
         link = links.read(relevo.use(ExpensesSettings).link_key, token, relevo.clock.now())
         if link is None:
-            raise NotFoundError("This link is over, or was never ours: ask for a new one.")
+            _ = room.words(request)
+            raise NotFoundError(_("This link is over, or was never ours: ask for a new one."))
         user = await _user(relevo, link.user)
         rows = await relevo.use(Records).rows(user.id, link.since, link.until)
         return _answer(request, user, rows, link.since, link.until, "/my/expenses", {"link": token})

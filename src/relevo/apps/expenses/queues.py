@@ -71,7 +71,14 @@ class ProcessMessage(
     message: Incoming
 
 
-class SpreadMessages(Command, queue="expenses:messages:spread", allow=("messages",)):
+class SpreadMessages(
+    Command,
+    queue="expenses:messages:spread",
+    attempts=12,
+    backoff=exponential("2s", cap="10m"),
+    timeout="60s",
+    allow=("messages",),
+):
     """Order each of many messages: more than one delivery may order by itself."""
 
     messages: list[Incoming]
@@ -92,7 +99,14 @@ class SendReply(
     reply_id: str
 
 
-class RecordStatuses(Command, queue="expenses:replies:status", allow=("statuses",)):
+class RecordStatuses(
+    Command,
+    queue="expenses:replies:status",
+    attempts=8,
+    backoff=exponential("1s", cap="1m"),
+    timeout="30s",
+    allow=("statuses",),
+):
     """Write down how replies of ours are getting on."""
 
     statuses: list[Status]

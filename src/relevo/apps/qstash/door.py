@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 from collections.abc import Awaitable, Callable
@@ -60,7 +59,6 @@ class Api:
             except DBAPIError:
                 if attempt == TRIES - 1:
                     raise
-                await asyncio.sleep(0.02 * (attempt + 1))
         return None
 
 

@@ -25,6 +25,7 @@ class Tick(
     queue="qstash:schedules:tick",
     attempts=100,
     backoff=constant("5s"),
+    timeout="60s",
     key="{schedule_id}:{generation}:{at}",
 ):
     """Publish what a schedule says, and order its next tick."""
@@ -34,5 +35,11 @@ class Tick(
     at: int  # Unix milliseconds
 
 
-class Tidy(Command, queue="qstash:messages:tidy"):
+class Tidy(
+    Command,
+    queue="qstash:messages:tidy",
+    attempts=3,
+    backoff=constant("1m"),
+    timeout="5m",
+):
     """Forget messages that ended long ago."""

@@ -78,6 +78,7 @@ async def deliver(order: Deliver, ctx: Context) -> Done | Snooze | Dead | None:
         office.note(tx, message, "ACTIVE")
         current, _ = await post.keys(tx)
     wish = message.wishes
+    # relevo: allow RV010 QStash promises at least once, and the message's id tells a repetition
     answer, error, is_final = await _call(post, message, wish, current)
     if not error:
         async with ctx.transaction() as tx:
