@@ -80,6 +80,7 @@ UNFIT = [
     b"\xff\xfe\x00",
     b'{"eventType":"guest_message","eventType":"x"}',
     b'{"a":' * 5_000,
+    entry(2, content="\x01" * 16_000),
     b"x" * 5_000_000,
 ]
 
@@ -99,6 +100,23 @@ async def test_what_cannot_be_read_goes_to_the_dead_list_as_it_came(
     for id in ("cm-msg-a", "' OR 1=1--", "*:{x}"):
         assert await hotel.records.has_message(f"hotel999:channelManager:{id}")
     assert await hotel.records.count("messages") == 6  # each with its answer
+
+
+async def test_ids_and_texts_that_look_like_cards_are_kept_as_they_are(
+    relevo: Relevo, hotel: Hotel, world: World
+) -> None:
+    """B33: a guest may write what we would never send along, and ids are what they are."""
+    card = "4111111111111111"
+    text = (
+        f"mi tarjeta es {card}, clave: hunter2, eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
+    )
+    same = {"messageId": card, "guestId": card, "conversationId": card, "reservationId": card}
+    await hotel.board.queue("hotel999").push([entry(1, content=text, **same)])
+    await turn(relevo)
+    kept = await hotel.records.message_of(f"hotel999:channelManager:{card}")
+    assert kept is not None
+    assert kept.content == text
+    assert world.ledger.count("channel", "reply") == 1
 
 
 async def test_a_turn_takes_two_hundred_at_most(relevo: Relevo, hotel: Hotel) -> None:

@@ -8,20 +8,23 @@ that twice is once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
-from relevo import Context, Poll
+from relevo import Command, Context, Poll
 from relevo.apps.hotel.board import DRAIN, Queue
 from relevo.apps.hotel.gateways.channel import Channel, Letter, Pulled
 from relevo.apps.hotel.hotel import Hotel
-from relevo.apps.hotel.queues import SaveMessage
 from relevo.apps.hotel.reading import Unfit, read_entry
 from relevo.bridges.redis_list import PAGE, NotAList
 from relevo.clock import milliseconds
 from relevo.errors import PayloadError, ProviderError
 from relevo.telemetry import log
+
+T = TypeVar("T")
 
 PAGES = 10  # of messages in one pull
 MARGIN = timedelta(seconds=30)
@@ -110,28 +113,27 @@ class ChannelBot:
 
     async def _handle(self, entries: list[bytes]) -> None:
         now = await self._hotel.relevo.time.now()
-        good: list[tuple[bytes, SaveMessage]] = []
+        good: list[tuple[bytes, Command]] = []
         for entry in entries:
             try:
                 good.append((entry, read_entry(self._id, entry, now)))
             except Unfit as error:
                 await self._bury(entry, str(error))
-        try:
-            await self._hotel.order([order for _, order in good])
-        except PayloadError:
-            await self._one_by_one(good)
-        else:
-            await self._queue.done([entry for entry, _ in good])
+        unfit = await self._keep(good)
+        for entry, why in unfit:
+            await self._bury(entry, why)
+        await self._queue.done([entry for entry, _ in good if entry not in dict(unfit)])
 
-    async def _one_by_one(self, good: list[tuple[bytes, SaveMessage]]) -> None:
-        """One of them cannot travel: find it, and let the others go on."""
-        for entry, order in good:
-            try:
-                await self._hotel.order([order])
-            except PayloadError as error:
-                await self._bury(entry, str(error))
-            else:
-                await self._queue.done([entry])
+    async def _keep(self, orders: Sequence[tuple[T, Command]]) -> list[tuple[T, str]]:
+        """Order everything; gives back what cannot travel, which keeps no others from it."""
+        try:
+            await self._hotel.order([order for _, order in orders])
+        except PayloadError:
+            if len(orders) > 1:
+                return [bad for each in orders for bad in await self._keep([each])]
+            [(what, order)] = orders
+            return [(what, f"{type(order).__name__} cannot travel: it is too large")]
+        return []
 
     async def _bury(self, entry: bytes, reason: str) -> None:
         log.warning("an entry is unfit", extra={"hotel": self._id, "reason": reason})
@@ -147,10 +149,10 @@ class ChannelBot:
             await channel.acknowledge(self._id, pulled)
         for _ in range(PAGES):
             letters, has_more = await channel.messages(self._id)
-            await self._hotel.order([each.order for each in letters if each.order is not None])
-            for letter in letters:
-                if letter.order is None:
-                    await self._bury_letter(letter)
+            orders = [(each, each.order) for each in letters if each.order is not None]
+            unfit = [(each, each.problem) for each in letters if each.order is None]
+            for letter, why in [*unfit, *await self._keep(orders)]:
+                await self._bury_letter(letter, why)
             await channel.acknowledge_messages(self._id, [each.id for each in letters])
             if not has_more:
                 break
@@ -159,7 +161,7 @@ class ChannelBot:
         entry = {"eventType": "reservation", "payload": {"reservationId": pulled.id}}
         await self._bury(msgspec.json.encode(entry), pulled.problem)
 
-    async def _bury_letter(self, letter: Letter) -> None:
+    async def _bury_letter(self, letter: Letter, why: str) -> None:
         payload = {"messageId": letter.id, "content": letter.text}
         entry = {"eventType": "guest_message", "channel": "channelManager", "payload": payload}
-        await self._bury(msgspec.json.encode(entry), letter.problem)
+        await self._bury(msgspec.json.encode(entry), why)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from relevo import Event
 
 
-class MessageSaved(Event, name="hotel.message-saved", key="{id}"):
+class MessageSaved(
+    Event,
+    name="hotel.message-saved",
+    key="{id}",
+    allow=("booking_id", "conversation_id", "id", "message_id"),
+):
     """A guest's message is in the table for good."""
 
     id: str
@@ -17,7 +22,12 @@ class MessageSaved(Event, name="hotel.message-saved", key="{id}"):
     sent_at: int = 0
 
 
-class ReservationChanged(Event, name="hotel.reservation-changed", key="{event_id}"):
+class ReservationChanged(
+    Event,
+    name="hotel.reservation-changed",
+    key="{event_id}",
+    allow=("booking_id", "event_id"),
+):
     """A reservation has another state, or other details."""
 
     hotel_id: str

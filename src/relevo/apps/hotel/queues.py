@@ -7,6 +7,8 @@ from typing import Any
 from relevo import Breaker, Command, exponential
 
 PATIENT = exponential("2s", cap="5m")
+# Others make these ids, and a long number may look like a card's; guests write what they like.
+THEIRS = ("booking_id", "content", "conversation_id", "guest_id", "guest_name", "message_id")
 
 
 class SaveBooking(
@@ -16,7 +18,7 @@ class SaveBooking(
     backoff=PATIENT,
     timeout="45s",
     key="{hotel_id}:{event_id}",
-    allow=("details",),
+    allow=("booking_id", "details", "event_id"),
 ):
     """A change of a reservation; `modified_at` is the provider's time, 0 if it did not say."""
 
@@ -37,7 +39,7 @@ class SaveMessage(
     backoff=PATIENT,
     timeout="45s",
     key="{hotel_id}:{channel}:{message_id}",
-    allow=("content",),  # guests write what they like, card numbers too
+    allow=THEIRS,
 ):
     """What a guest wrote, or what the house wrote elsewhere."""
 
@@ -63,7 +65,7 @@ class ReplyToGuest(
     key="{reference}",
     unique="forever",
     breaker=Breaker("cm:{hotel_id}:{via}"),
-    allow=("content",),
+    allow=("booking_id", "content", "conversation_id", "guest_id", "in_reply_to", "reference"),
 ):
     """An answer to a guest; the same reference is the same answer, for good."""
 
@@ -88,6 +90,7 @@ class FetchBooking(
     timeout="90s",
     breaker=Breaker("beds24:{hotel_id}"),
     ordered="{hotel_id}",  # one call at a time per account
+    allow=("booking_id",),
 ):
     """Ask Beds24 how a booking stands and what was written about it."""
 

@@ -156,7 +156,7 @@ def _change(hotel: str, element: Element) -> SaveBooking:
     at = element.get("LastModifyDateTime") or element.get("CreateDateTime") or ""
     return SaveBooking(
         hotel_id=hotel,
-        event_id=":".join(filter(None, ("ota", number, status, at)))[:200],
+        event_id=":".join(filter(None, ("ota", number, status, at[:40]))),
         event_type=f"reservation.{status}",
         booking_id=number,
         status=status,
@@ -211,7 +211,7 @@ def _letter(hotel: str, element: Element) -> Letter:
         )
     except Unfit as error:
         return Letter(id, None, str(error), text)
-    return Letter(id, order)
+    return Letter(id, order, text=text)
 
 
 def _get(element: Element | None, name: str) -> str:

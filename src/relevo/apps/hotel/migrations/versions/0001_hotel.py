@@ -35,7 +35,7 @@ def upgrade() -> None:
     op.create_index("hotel_reservations_newest", "hotel_reservations", ["hotel_id", "updated_at"])
     op.create_table(
         "cm_events",
-        sa.Column("id", sa.String(300), primary_key=True),
+        sa.Column("id", sa.String(400), primary_key=True),
         _text("hotel_id", 64),
         _text("event_id"),
         _text("event_type", 100),
