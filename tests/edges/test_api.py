@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -297,7 +298,9 @@ async def test_the_page_describes_every_call_in_two_languages(web: Site) -> None
         spanish = (await viewer.get("/api/docs?lang=es", headers=ACCEPT)).text
     for call in CALLS:
         assert f"{call.plain_path}</code>" in english
+        assert call.says not in html.unescape(spanish)
     assert "observador" in spanish and "Documento OpenAPI" in spanish
+    assert "How many" not in spanish and "literally" not in spanish
 
 
 async def test_a_viewer_sees_payloads_behind_a_mask(web: Site, things: Things) -> None:

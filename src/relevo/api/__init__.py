@@ -33,7 +33,7 @@ room = Room(Path(__file__).parent / "templates", SPANISH)
 def build(relevo: Relevo, web: Web) -> ASGIApp:
     """An ASGI app for everything under /api, for people and tokens of any role."""
     web.menu.insert(0, Entry("HTTP API", "/api/docs"))  # the dashboard's lines come before it
-    web.spanish |= SPANISH
+    web.spanish["HTTP API"] = SPANISH["HTTP API"]
     pages = [
         Route("/api/openapi.json", openapi),
         Route("/api/docs", docs),

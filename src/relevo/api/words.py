@@ -6,7 +6,7 @@ from typing import Final
 
 SPANISH: Final = {
     "HTTP API": "API HTTP",
-    "Everything here needs a session or a token.": "Todo aquí necesita una sesión o un testigo.",
+    "Everything here needs a session or a token.": "Todo aquí necesita una sesión o un token.",
     "OpenAPI document": "Documento OpenAPI",
     "field": "campo",
     "in": "en",
@@ -15,4 +15,123 @@ SPANISH: Final = {
     "meaning": "significado",
     "required": "obligatorio",
     "Nothing is asked.": "No se pide nada.",
+    # queues
+    "Every queue that has, or had, jobs: its mode, its counts, the age of its oldest.": (
+        "Cada cola que tiene, o tuvo, trabajos: su modo, sus cuentas, la edad del más antiguo."
+    ),
+    "One queue.": "Una cola.",
+    "Give nothing out until it is resumed.": "No entrega nada hasta que se reanude.",
+    "Open again.": "Abierta de nuevo.",
+    "Take nothing in until it is resumed.": "No admite nada hasta que se reanude.",
+    # jobs
+    "Jobs, newest first, without their history.": (
+        "Trabajos, primero los más nuevos, sin su historial."
+    ),
+    "How many jobs there are of a kind.": "Cuántos trabajos hay de una clase.",
+    "Retry up to 1,000 jobs by their ids.": "Reintenta hasta 1.000 trabajos por su id.",
+    "Cancel up to 1,000 jobs by their ids.": "Cancela hasta 1.000 trabajos por su id.",
+    "Put up to 1,000 dead or held jobs aside by their ids; the note says why.": (
+        "Aparta hasta 1.000 trabajos muertos o retenidos por su id; la nota dice por qué."
+    ),
+    "One job with its history; payload and result masked for viewers.": (
+        "Un trabajo con su historial; contenido y resultado enmascarados para observadores."
+    ),
+    "Change payload, priority, run_at or attempts of a job that is neither running nor done.": (
+        "Cambia contenido, prioridad, run_at o intentos de un trabajo ni en curso ni hecho."
+    ),
+    "Ready again with fresh attempts: a dead, held, parked, cancelled or scheduled job.": (
+        "Listo otra vez con intentos nuevos: muerto, retenido, aparcado, cancelado o programado."
+    ),
+    "End a job that has not ended; a running one loses its lease.": (
+        "Termina un trabajo que no ha terminado; si está en curso pierde su concesión."
+    ),
+    "Put a dead or held job aside for good; the note says why.": (
+        "Aparta para siempre un trabajo muerto o retenido; la nota dice por qué."
+    ),
+    # dead letters
+    "Dead letters by mistake, most first.": "Cartas muertas por fallo, primero las que más hay.",
+    "Retry many dead letters, canaries first if wanted; answers when all have been let go.": (
+        "Reintenta muchas cartas muertas, con canarios si se quiere; responde al soltarlas todas."
+    ),
+    "Put many dead letters aside; the note says why.": (
+        "Aparta muchas cartas muertas; la nota dice por qué."
+    ),
+    # deliveries and the outbox
+    "What was delivered, newest first, without bodies.": (
+        "Lo entregado, primero lo más nuevo, sin cuerpos."
+    ),
+    "One delivery: what came, what was answered, the jobs that came of it; masked for viewers.": (
+        "Una entrega: qué llegó, qué se respondió y sus trabajos; enmascarada para observadores."
+    ),
+    "Run today's code on a delivery's raw bytes, as the next generation of its key.": (
+        "Ejecuta el código de hoy sobre los bytes de una entrega, como otra generación de su clave."
+    ),
+    "Letters that wait for a store which lives elsewhere; none where the store is a database.": (
+        "Cartas que esperan a un almacén que vive aparte; ninguna si este es una base de datos."
+    ),
+    # flows
+    "Recent flows, newest first; a page without flows but with a cursor: there are older jobs.": (
+        "Flujos recientes, primero los más nuevos; sin flujos pero con cursor: hay trabajos antes."
+    ),
+    "What each node that has not ended well waits for, why, and what to do.": (
+        "Qué espera cada nodo que no ha acabado bien, por qué, y qué hacer."
+    ),
+    "End every live node.": "Termina todos los nodos vivos.",
+    "Retry what ended badly and is still needed; with a node, only that one and what it needs.": (
+        "Reintenta lo que acabó mal y aún hace falta; con un nodo, solo ese y lo que necesita."
+    ),
+    "A flow by its id, its key, or the id of one of its jobs.": (
+        "Un flujo por su id, su clave, o el id de uno de sus trabajos."
+    ),
+    # breakers, pollers, schedules
+    "Every breaker that was ever troubled, open ones first.": (
+        "Cada disyuntor que tuvo problemas, primero los abiertos."
+    ),
+    "Stop calling: jobs are parked until it closes.": (
+        "Deja de llamar: los trabajos se aparcan hasta que cierre."
+    ),
+    "Call again, and let the parked jobs go, spread over time.": (
+        "Llama otra vez y suelta los trabajos aparcados, repartidos en el tiempo."
+    ),
+    "Let one job try now.": "Deja que un trabajo pruebe ahora.",
+    "One breaker with its history.": "Un disyuntor con su historial.",
+    "Every one of them, by queue and name.": "Todos, por cola y nombre.",
+    "Switch one off until it is resumed.": "Apaga uno hasta que se reanude.",
+    "Switch one on again.": "Enciende uno de nuevo.",
+    "Take a turn now; unchanged when one is being taken.": (
+        "Da una vuelta ahora; sin cambio si ya se está dando una."
+    ),
+    "One, by its name or its job's id.": "Uno, por su nombre o el id de su trabajo.",
+    # the rest
+    "Who is alive, and who fell silent within the last day.": (
+        "Quién está vivo, y quién calló en el último día."
+    ),
+    "The effect ledger, newest first; results masked for viewers.": (
+        "El libro de efectos, primero los más nuevos; resultados enmascarados para observadores."
+    ),
+    "It did happen, and this came of it: the job goes on with the result.": (
+        "Sí ocurrió, y dio esto: el trabajo sigue con el resultado."
+    ),
+    "It did not happen: the job goes on and asks for it again with the same key.": (
+        "No ocurrió: el trabajo sigue y lo pide otra vez con la misma clave."
+    ),
+    "One effect of a job.": "Un efecto de un trabajo.",
+    "What people did, newest first.": "Lo que hizo la gente, primero lo más nuevo.",
+    "The whole story of an id, a key, a provider's code, or any text that occurs in it.": (
+        "La historia entera de un id, una clave, un código del proveedor o cualquier texto suyo."
+    ),
+    "Who you are, and what you may do.": "Quién eres, y qué puedes hacer.",
+    # fields
+    "Why; it is written down with the act.": "Por qué; queda escrito con el acto.",
+    "Found literally in payload, key or error.": "Tal cual en contenido, clave o error.",
+    "Where the page before this one ended.": "Donde acabó la página anterior.",
+    "How many at most.": "Cuántos como mucho.",
+    "Jobs' ids.": "Ids de trabajos.",
+    "So many first.": "Tantos primero.",
+    "No faster than that, such as 50/s.": "No más rápido que eso, como 50/s.",
+    "How long canaries may take.": "Cuánto pueden tardar los canarios.",
+    "One door only, as app:/path.": "Una sola puerta, como app:/ruta.",
+    "The provider's own id.": "El id del propio proveedor.",
+    "Found literally in key, body or reason.": "Tal cual en clave, cuerpo o motivo.",
+    "Only tell what would be enqueued.": "Solo decir qué se encolaría.",
 }
