@@ -104,11 +104,13 @@ class Recorder:
         lost: int | None = None,
         doubled: int | None = None,
         recovery: float | None = None,
+        note: str = "",
     ) -> None:
         """Numbers for a row, or for those the test names; the worst of several is shown."""
         told = {"lost": lost, "doubled": doubled, "recovery": recovery}
+        where = store or store_of(self._item)
         for one in [row] if row else rows_of(self._item):
-            self._item.user_properties.append((KEY, (one, store or store_of(self._item), told)))
+            self._item.user_properties.append((KEY, (one, where, told, note)))
 
 
 @pytest.fixture
@@ -142,9 +144,11 @@ class Cell:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     unmade: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     worst: dict[str, float] = field(default_factory=dict)
 
-    def told(self, numbers: dict[str, float | None]) -> None:
+    def told(self, numbers: dict[str, float | None], note: str) -> None:
+        self.notes += [note] if note else []
         for name, value in numbers.items():
             if value is not None:
                 self.worst[name] = max(value, self.worst.get(name, value))
@@ -161,7 +165,7 @@ class Cell:
             result = "**no test**"
         else:
             result = f"{self.passed} passed"
-        return counts[0], counts[1], seconds, result
+        return counts[0], counts[1], seconds, "; ".join([result, *dict.fromkeys(self.notes)])
 
 
 COUNTS = ("lost", "doubled")
@@ -201,8 +205,8 @@ class Matrix:
         if report.when == "teardown":
             for name, told in report.user_properties:
                 if name == KEY:
-                    row, store, numbers = told  # type: ignore[misc] - pytest says object
-                    self._cells[row, store].told(numbers)
+                    row, store, numbers, note = told
+                    self._cells[row, store].told(numbers, note)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if terminalreporter.config.option.collectonly:

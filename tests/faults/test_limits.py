@@ -199,13 +199,13 @@ async def test_f31_heavy_payloads_side_by_side_stay_small(
             await store.insert([job])
         [member] = fleet.hire(1)
         await drained(store, 60, fleet.check)
-        assert _most_memory(member.pid) < 200 << 20
+        assert most_memory(member.pid) < 200 << 20
     await relevo.rest()
 
     await judged(store, ledger, range(300), lease=2)
 
 
-def _most_memory(pid: int) -> int:
+def most_memory(pid: int) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1_024
