@@ -27,7 +27,7 @@ from relevo.web import Room, Web, site
 
 room = Room(Path(__file__).parent / "templates", SPANISH)
 
-_WIDE = 420
+_WIDE = 190  # of a chart 480 wide, which fits a telephone
 
 
 class Bar(NamedTuple):

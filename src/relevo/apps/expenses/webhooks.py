@@ -34,6 +34,10 @@ _CHALLENGE = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9._=+/:-]{1,255}", re.ASCII)
 _DIGITS = re.compile(r"\d{1,20}", re.ASCII)
 _USER = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,150}", re.ASCII)
+_KIND = re.compile(r"[a-z_]{1,40}", re.ASCII)
+_MEDIA_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/=]{1,64}", re.ASCII)
+_WORD = re.compile(r"[a-z]{1,20}", re.ASCII)
 _MEDIA = ("image", "audio", "document", "video", "sticker")
 _TEXT_MAX = 4_096
 
@@ -158,7 +162,7 @@ def _messages(value: dict[str, Any]) -> Iterator[Incoming]:
 
 
 def _message(message: dict[str, Any], people: list[dict[str, Any]], ours: str) -> Incoming | None:
-    kind = _text(message.get("type"), re.compile(r"[a-z_]{1,40}", re.ASCII)) or "unknown"
+    kind = _text(message.get("type"), _KIND) or "unknown"
     id = _text(message.get("id"), _ID)
     wa_id = _text(message.get("from"), _DIGITS)
     user_id = _text(message.get("from_user_id"), _USER)
@@ -179,8 +183,8 @@ def _message(message: dict[str, Any], people: list[dict[str, Any]], ours: str) -
         user_id=user_id,
         name=_plain(_dict(person.get("profile")).get("name"), 100),
         text=_plain(_words(kind, content), _TEXT_MAX),
-        media_id=_text(media.get("id"), re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)),
-        media_sha256=_text(media.get("sha256"), re.compile(r"[A-Za-z0-9+/=]{1,64}", re.ASCII)),
+        media_id=_text(media.get("id"), _MEDIA_ID),
+        media_sha256=_text(media.get("sha256"), _BASE64),
     )
 
 
@@ -209,7 +213,7 @@ def _statuses(value: dict[str, Any]) -> Iterator[Status]:
     for status in _dicts(value.get("statuses")):
         reply_id = _text(status.get("biz_opaque_callback_data"), _ID)
         wamid = _text(status.get("id"), _ID)
-        word = _text(status.get("status"), re.compile(r"[a-z]{1,20}", re.ASCII))
+        word = _text(status.get("status"), _WORD)
         if reply_id and wamid and word:
             errors = list(_dicts(status.get("errors")))
             code = errors[0].get("code") if errors else None
