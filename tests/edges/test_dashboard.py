@@ -253,6 +253,32 @@ async def test_odd_questions_are_answered(admin: Visitor, some: Filled, query: s
     await admin.see(f"/jobs?{query}")
 
 
+@pytest.mark.parametrize("page", ["jobs", "effects", "audit", "deliveries", "flows", "dead/0123"])
+async def test_a_cursor_that_is_not_ours_is_refused(
+    admin: Visitor, some: Filled, page: str
+) -> None:
+    """B60"""
+    for cursor in ("x", "0" * 500, "%00", "abcdef0123.1"):
+        await admin.see(f"/{page}?cursor={cursor}", 400)
+
+
+async def test_odd_searches_end_well(admin: Visitor, some: Filled) -> None:
+    """B60"""
+    for text in (
+        "%",
+        "_",
+        "a",
+        "%25" * 100,
+        "%00abc",
+        "(a%2B)%2B$" * 20,
+        "%F0%9F%98%80%F0%9F%98%80",
+    ):
+        answer = await admin.client.get(f"/search?q={text}", headers=ACCEPT)
+        assert answer.status_code in (200, 303, 404), (text, answer.text[-500:])
+    await admin.see("/search?q=" + "x" * 600, 400)
+    assert (await admin.client.get("/search?q=" + "x" * 10_000)).status_code == 414
+
+
 async def test_pages_follow_one_another(web: Site, admin: Visitor) -> None:
     for _ in range(60):
         await add(web.relevo.store, SAVE)
