@@ -23,7 +23,7 @@ from relevo.webhook import Answer
 from tests.conformance.steps import BOOM, about, add, add_parent, end, make, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.schema import problems
-from tests.edges.site import ACCEPT, ORIGIN, Site, anyio_backend, token_of, web
+from tests.edges.site import ACCEPT, ENDLESS, ORIGIN, Site, anyio_backend, filled, token_of, web
 
 __all__ = ["anyio_backend", "web"]
 
@@ -556,3 +556,30 @@ async def test_a_mistake_of_ours_tells_nothing(web: Site, monkeypatch: pytest.Mo
     async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as client:
         answer = await client.get("/api/queues", headers={"authorization": f"Bearer {token}"})
     assert answer.status_code == 500 and "canary" not in answer.text
+
+
+async def test_no_page_tells_more_than_one_may_see(web: Site, things: Things) -> None:
+    """C15, C16: every page there is, with ids of `cars`, by who may see them and who may not."""
+    inner = ("RES-", "supplier:28", "poll-rates", things.held, things.live)
+    async with (
+        web.browser(Role.OPERATOR) as operator,
+        web.browser(Role.VIEWER) as viewer,
+        web.browser(Role.ADMIN, apps=("hotel",)) as hotel,
+    ):
+        seen, masked, elsewhere = [
+            await _crawled(web, each, things) for each in (operator, viewer, hotel)
+        ]
+    for secret in (MAIL, *inner):
+        assert secret in seen and secret not in elsewhere, secret
+    assert MAIL not in masked and things.held in masked
+
+
+async def _crawled(web: Site, browser: httpx2.AsyncClient, things: Things) -> str:
+    texts: list[str] = []
+    for verb, path in web.routes():
+        if verb == "GET" and not ENDLESS.search(path):
+            for id in (things.dead, things.flow, things.delivery):
+                answer = await browser.get(filled(path, id), headers=ACCEPT)
+                assert answer.status_code in (200, 303, 400, 403, 404), (path, answer.text[:300])
+                texts.append(answer.text)
+    return "".join(texts)
