@@ -1,9 +1,9 @@
 """A process that dies at its k-th call to the store, for every k, before and after it took effect.
 
-`python -m tests.faults.every_call` imports everything once and forks its victims from there, a wave
-at a time. Each victim orders its own story and works until that story is told, or until it dies;
-then one that does not die tells what is left. Prints a JSON line: how many died, and at which k the
-victims no longer did.
+`main` runs in a process that has imported everything and forks its victims from there, a wave at a
+time. Each victim orders its own story and works until that story is told, or until it dies; then
+one that does not die tells what is left. It ends with a JSON line: how many died, and at which k
+the victims no longer did.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from relevo import App, Command, Context, Event, Flow, Relevo, constant
 from relevo.app import listener
@@ -170,23 +169,28 @@ def victim(run: Callable[[], Any]) -> int:
     return pid
 
 
-def main(store: str, database: str, path: str, stride: str, offset: str, waves: str) -> None:
+def main(
+    store: str, database: str | None, path: str, stride: int, offset: int, waves: int, out: str
+) -> None:
+    """Die everywhere; what is said goes to the file `out`, its last line is the answer."""
+    with Path(out).open("ab") as lines:
+        for stream in (1, 2):
+            os.dup2(lines.fileno(), stream)
     start_logging("error", "text")
-    create_async_engine("sqlite+aiosqlite://")  # imports it all, or every victim would
     ledger = Ledger(path)
     died = number = 0
-    at = 1 + int(offset)
+    at = 1 + offset
     survivors: set[int] = set()
-    for _ in range(int(waves)):
+    for _ in range(waves):
         wave: dict[int, int] = {}
         for n in range(WAVE):
             number += 1
-            k, when = at + n // 2 * int(stride), ("before", "after")[n % 2]
+            k, when = at + n // 2 * stride, ("before", "after")[n % 2]
             one, fate = [number], (k, when)
             wave[
                 victim(
                     lambda one=one, fate=fate: tell(
-                        engine(store, database or None, ledger, *fate), ledger, one
+                        engine(store, database, ledger, *fate), ledger, one
                     )
                 )
             ] = k
@@ -197,15 +201,12 @@ def main(store: str, database: str, path: str, stride: str, offset: str, waves: 
             if code == 0:
                 survivors.add(k)
         some = list(range(number - WAVE + 1, number + 1))
-        clean = victim(lambda: tell(engine(store, database or None, ledger, 0, ""), ledger, some))  # noqa: B023 - forked at once
+        clean = victim(lambda: tell(engine(store, database, ledger, 0, ""), ledger, some))  # noqa: B023 - forked at once
         code = os.waitstatus_to_exitcode(os.waitpid(clean, 0)[1])
         assert code == 0, f"after the wave at {at} the survivor ended with {code}"
         if survivors:
             break
-        at += WAVE // 2 * int(stride)
+        at += WAVE // 2 * stride
     told = {"died": died, "stories": number, "calls": min(survivors, default=at)}
-    Path("/dev/stdout").write_text(json.dumps(told) + "\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with Path(out).open("a") as lines:
+        lines.write(json.dumps(told) + "\n")

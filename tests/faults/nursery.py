@@ -9,10 +9,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from relevo import engine, relay, telemetry, testing
 from relevo.stores import open_store
-from tests.faults import apps, fleet
+from tests.faults import apps, every_call, fleet
 
-__all__ = ["aiosqlite", "apps", "asyncpg", "engine", "fleet", "redis", "relay", "telemetry"]
-__all__ += ["testing"]
+__all__ = [
+    "aiosqlite", "apps", "asyncpg", "engine", "every_call", "fleet", "redis", "relay",
+    "telemetry", "testing",
+]  # fmt: skip
 
 create_async_engine("sqlite+aiosqlite://")
 for url in ("sqlite:///none.db", "postgresql://127.0.0.1/none", "redis://127.0.0.1"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,8 @@ from relevo.testing import until
 from tests.faults import apps
 from tests.faults.apps import Nap, Print
 from tests.faults.every_call import PARTS
-from tests.faults.fleet import HOME, Fleet
+from tests.faults.every_call import main as die_everywhere
+from tests.faults.fleet import NURSERY, Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.producer import Producer
 from tests.faults.verdict import SEEN, drained, judged, stuck, whole
@@ -101,19 +101,19 @@ async def every_call(
     store: Store, ledger: Ledger, folder: Path, *, stride: int, waves: int
 ) -> dict[str, int]:
     """Die at every `stride`-th call; then every part of every story has happened once."""
-    database = "" if store.name in ("sqlite", "postgres") else f"sqlite:///{folder / 'outbox.db'}"
-    relevo = Relevo(store.dsn, database=database or None)
+    is_sql = store.name in ("sqlite", "postgres")
+    database = None if is_sql else f"sqlite:///{folder / 'outbox.db'}"
+    relevo = Relevo(store.dsn, database=database)
     async with relevo:
         async with relevo.transaction() as session:
             await session.execute(text("create table orders (number integer)"))
-        command = [sys.executable, "-m", "tests.faults.every_call", store.dsn, database]
-        command += [str(ledger.path), str(stride), str(random.randrange(stride)), str(waves)]
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=HOME, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        out, complaints = await process.communicate()
-        assert process.returncode == 0, complaints.decode()[-4_000:]
-        told: dict[str, int] = json.loads(out)
+        out, where = folder / "said", (store.dsn, database, str(ledger.path))
+        much = (stride, random.randrange(stride), waves)
+        process = NURSERY.Process(target=die_everywhere, args=(*where, *much, str(out)))
+        process.start()
+        await asyncio.to_thread(process.join)
+        assert process.exitcode == 0, out.read_text()[-4_000:]
+        told: dict[str, int] = json.loads(out.read_text().splitlines()[-1])
         numbers = Counter(range(1, told["stories"] + 1))
         for part in PARTS:
             assert ledger.counts(part) == numbers, f"{part}: {ledger.counts(part) - numbers}"
