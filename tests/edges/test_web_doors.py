@@ -352,3 +352,17 @@ async def test_a_link_from_elsewhere_leads_to_the_page_it_names(web: Site) -> No
         asked["sec-fetch-site"] = "same-origin"
         assert (await stranger.get("/api/docs", headers=asked)).status_code == 302
         assert (await stranger.get("/api/queues", headers=asked)).status_code == 401
+
+
+async def test_a_flood_from_one_address_is_held_back(
+    web: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C38"""
+    monkeypatch.setattr("relevo.web.auth._REQUESTS", 10)
+    async with web.browser(Role.VIEWER) as flood, web.browser(address="127.0.0.1") as here:
+        answers = [(await flood.get("/api/me")).status_code for _ in range(12)]
+        assert answers == [200] * 10 + [429] * 2
+        assert (await flood.get("/login", headers=ACCEPT)).headers["retry-after"] == "60"
+        assert [(await here.get("/metrics")).status_code for _ in range(12)] == [200] * 12
+        web.clock.advance("61s")
+        assert (await flood.get("/api/me")).status_code == 200

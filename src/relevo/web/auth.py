@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ADMIN = "admin"
 LOCAL = Person("local", Role.ADMIN)
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+_REQUESTS = 6_000  # a minute, from one address elsewhere
 _ATTEMPTS = 5
 _ATTEMPTS_OF_ADDRESS = 30
 _WINDOW = 60.0
@@ -83,6 +84,7 @@ class Auth:
         self._people = people
         self._settings = settings
         self._clock = clock
+        self._requests = Throttle(_REQUESTS)
         self._by_person = Throttle(_ATTEMPTS)
         self._by_address = Throttle(_ATTEMPTS_OF_ADDRESS)
         # A password costs 32 MB and a tenth of a second to check: a crowd must queue for it.
@@ -117,6 +119,12 @@ class Auth:
         if record is None or not is_marked(cookie, record.password, mark):
             return Found()
         return Found(person_of(record), _apps(record.apps), cookie)
+
+    def is_flood(self, asked: HTTPConnection) -> bool:
+        """Whether an address asks more than any person does; this machine may."""
+        address = address_of(asked)
+        now = self._clock.now().timestamp()
+        return not is_loopback(address) and not self._requests.admit(address, now)
 
     # letting in
 

@@ -164,6 +164,10 @@ def _check_shape(web: Web, asked: Request) -> None:
         raise HTTPException(
             400, "this is not the host you asked for: RELEVO_ALLOWED_HOSTS lists its names"
         )
+    if web.auth.is_flood(asked):
+        raise HTTPException(
+            429, "too many requests from there: wait a minute", {"retry-after": "60"}
+        )
     query: bytes = asked.scope.get("query_string", b"")
     if len(query) > QUERY_MAX:
         raise HTTPException(414, f"the query has more than {QUERY_MAX:,} bytes")
