@@ -210,6 +210,35 @@ async def test_b09_an_endless_body_is_cut_off_and_its_caller_told(
     assert heard.is_closed
 
 
+async def test_b13_endless_trailers_and_extensions_are_cut_off(
+    steady: tuple[int, Relevo],
+) -> None:
+    port, _ = steady
+    chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+    trailer = await say(port, chunked + b"2\r\n{}\r\n0\r\nX: ", *[b"x" * 65_536] * 4)
+    extension = await say(port, chunked + b"2;", *[b"x" * 65_536] * 4)
+    lines = await say(port, *[b"\r\n" * 32_768] * 4)
+
+    assert trailer.statuses == extension.statuses == lines.statuses == [431]
+    assert trailer.is_closed
+    assert extension.is_closed
+
+
+async def test_a_trailer_is_no_header(port: int, relevo: Relevo) -> None:
+    body = b'{"id":"e1"}'
+    seal_line = f"X-Signature: {seal(body)}\r\n".encode()
+    chunked = HEAD + b"Transfer-Encoding: chunked\r\n"
+    said = b"\r\n%x\r\n%b\r\n0\r\n" % (len(body), body)
+
+    late = await say(port, chunked + said + seal_line + b"\r\n")
+    early = await say(port, chunked + seal_line + said + b"\r\n")
+
+    assert late.statuses == [401]
+    assert early.statuses == [200]
+    assert await jobs(relevo) == ["e1"]
+
+
 async def test_b10_slow_heads_are_hung_up_on_and_others_are_not(
     port: int, monkeypatch: pytest.MonkeyPatch, relevo: Relevo
 ) -> None:

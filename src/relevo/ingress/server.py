@@ -52,7 +52,7 @@ class Guarded(HttpToolsProtocol):
 
     _since = 0.0  # when it was last our turn to hear something
     _is_heading = False
-    _heard = 0
+    _unheard = 0  # bytes of which the parser has told us nothing yet, but for lines of a head
     _head = 0
     _data = b""
     _refusal = BAD
@@ -62,15 +62,15 @@ class Guarded(HttpToolsProtocol):
         self._since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
-        self._heard += len(data)
+        self._unheard += len(data)
         self._data = data
         super().data_received(data)
-        if self._is_heading:
-            # A single line may be endless, and the parser tells of it only when it ends.
-            if self._heard > HEAD_BYTES and not self.transport.is_closing():
-                self._refusal = LONG_URL if not self.headers and not self.url else LONG_HEAD
-                self.send_400_response("")
-        elif self.timeout_keep_alive_task is None:
+        # A header, a trailer or a chunk's extension may be endless; the parser keeps it to itself.
+        if self._unheard > HEAD_BYTES and not self.transport.is_closing():
+            is_url = self._is_heading and not self.headers and not self.url
+            self._refusal = LONG_URL if is_url else LONG_HEAD
+            self.send_400_response("")
+        elif self.timeout_keep_alive_task is None and not self._is_heading:
             self._wait_no_longer()
 
     def _wait_no_longer(self) -> None:
@@ -85,7 +85,7 @@ class Guarded(HttpToolsProtocol):
         super().on_message_begin()
         self._since = self.loop.time()
         self._is_heading = True
-        self._heard = self._head = 0
+        self._unheard = self._head = 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -94,6 +94,8 @@ class Guarded(HttpToolsProtocol):
             raise _Excess
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_heading:
+            return  # a trailer, which nobody asked for and nobody checks
         self._head += len(name) + len(value) + 4
         if self._head > HEAD_BYTES or len(self.headers) >= HEAD_LINES:
             self._refusal = LONG_HEAD
@@ -113,6 +115,14 @@ class Guarded(HttpToolsProtocol):
         super().on_headers_complete()
         self._is_heading = False
         cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        self._unheard = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unheard = 0
+        super().on_message_complete()
 
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.headers)
