@@ -230,6 +230,7 @@ async def test_f43_a_server_killed_between_charge_and_commit_charges_once(
         paying = asyncio.create_task(client.post(f"/reservations/{code}/pay", json=CARD))
         await until(lambda: world.ledger.count("stripe", "charge", code) == 1, timeout="20s")
         first.send_signal(signal.SIGKILL)
+        await first.wait()
         with pytest.raises(httpx2.HTTPError):
             await paying
     world.target = base  # from here on Stripe's webhook, which it repeats, finds a server
