@@ -128,8 +128,10 @@ def rows_of(item: pytest.Item) -> list[str]:
 
 
 def store_of(item: pytest.Item) -> str:
-    """The store that a test is about: its parameter, or what its file or name says."""
+    """The store that a test is about: its parameter or group, or what its name or file says."""
     said = [str(item.callspec.id)] if hasattr(item, "callspec") else []
+    if group := item.get_closest_marker("xdist_group"):  # those of one server run together
+        said += [str(one) for one in group.args]
     for text in (*said, item.name, item.path.stem):
         for name in ("cluster", "postgres", "redis", "sqlite"):
             if name in text:
