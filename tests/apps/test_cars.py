@@ -141,6 +141,7 @@ LATER = {"pickup_datetime": "2027-03-01T10:00:00", "dropoff_datetime": "2027-03-
         ({"customer": {"birth_date": "2024-01-01"}}, "customer.birth_date"),
         ({"total_amount": "-5"}, "total_amount"),
         ({"total_amount": "1e9"}, "total_amount"),
+        ({"total_amount": "1000000.00"}, "total_amount"),
         ({"total_amount": "10.50", "currency": "JPY"}, "total_amount"),
         ({"currency": "euro"}, "currency"),
     ],

@@ -26,6 +26,7 @@ LONGEST = timedelta(days=365)
 FARTHEST = timedelta(days=3 * 365)
 ZONES = timedelta(hours=12)  # how far behind UTC an office's clock may be
 VALUE_MAX = 100
+AMOUNT_MAX = 99_999_999  # Stripe's, in the currency's smallest unit
 
 _LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -155,6 +156,8 @@ class CreateReservationRequest(_Wish):
         minor = self.total_amount.scaleb(digits)
         if minor != minor.to_integral_value():
             wrong.append({"field": "total_amount", "why": f"{self.currency} has no cents"})
+        if minor > AMOUNT_MAX:
+            wrong.append({"field": "total_amount", "why": "no card is charged that much"})
         if wrong:
             raise Invalid(wrong)
         who = self.customer
