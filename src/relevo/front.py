@@ -8,6 +8,8 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.gate import Gate
 from relevo.ingress.reply import Receive, Reply, Scope, Send, error, reply, send_reply
@@ -130,18 +132,19 @@ class Front:
         return told
 
     async def _ask(self) -> Reply:
+        """Whether the store answers and nothing waits for it."""
+        told: dict[str, Any] = {"ok": True}
         try:
             async with asyncio.timeout(HEALTH_PATIENCE):
                 await self._engine.store.now()
         except (StoreError, TimeoutError):
-            return _small(503, b'{"ok":false,"store":"away"}')
-        waiting = 0
-        if self.gate.spool is not None:
-            try:
-                waiting = await self.gate.spool.waiting()
-            except StoreError:
-                return _small(503, b'{"ok":false,"spool":"unreadable"}')
-        return _small(200, b'{"ok":true,"spool":%d}' % waiting if waiting else b'{"ok":true}')
+            told |= {"ok": False, "store": "away"}
+        try:
+            waiting = 0 if self.gate.spool is None else await self.gate.spool.waiting()
+            told |= {"spool": waiting} if waiting else {}
+        except StoreError:
+            told |= {"ok": False, "spool": "unreadable"}
+        return _small(200 if told["ok"] else 503, msgspec.json.encode(told))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         is_ours = False

@@ -37,6 +37,8 @@ T = TypeVar("T")
 ORDERS = 1_000
 """Jobs that one delivery may ask for."""
 
+_SQLITE_TROUBLE = (5, 6, 8, 10, 13, 14)  # busy, locked, read-only, I/O, full, cannot open
+_POSTGRES_TROUBLE = ("08", "40", "53", "57", "58")  # connection, conflict, resources, shutdown, I/O
 _BAD_KEY = (LookupError, TypeError, AttributeError, ValueError)
 
 
@@ -414,15 +416,21 @@ def _taken(reception: Reception, answer: Answer, jobs: Sequence[NewJob]) -> Take
 
 
 def _unavailable(error: Exception) -> StoreUnavailable | None:
-    """The same trouble as the store would tell it; None when it is not the database's."""
+    """The same trouble as the store would tell it; None when it is the function's own mistake."""
     if isinstance(error, StoreUnavailable):
         return error
-    if isinstance(error, ConnectionError):
-        return StoreUnavailable(f"the database does not answer: {error}")
-    from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import TimeoutError as NoConnection
 
-    if isinstance(error, InterfaceError | OperationalError) or (
-        isinstance(error, DBAPIError) and error.connection_invalidated
-    ):
+    if isinstance(error, ConnectionError | NoConnection):
+        return StoreUnavailable(f"the database does not answer: {error}")
+    if isinstance(error, DBAPIError) and (error.connection_invalidated or _is_transient(error)):
         return StoreUnavailable(f"the database does not answer: {error.orig}")
     return None
+
+
+def _is_transient(error: Any) -> bool:
+    # A table that is missing is an OperationalError too, and would wait in a spool for ever.
+    code: int = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    state: str = getattr(error.orig, "sqlstate", None) or ""
+    return code in _SQLITE_TROUBLE or state[:2] in _POSTGRES_TROUBLE

@@ -68,6 +68,8 @@ async def saving_a_row(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> Non
     await ctx.enqueue(Save(delivery.json["id"]))
     if delivery.json.get("do") == "raise":
         raise RuntimeError("after the row")
+    if delivery.json.get("do") == "query":
+        await tx.execute(text("select * from nowhere"))
 
 
 async def saving_a_field(delivery: Delivery, ctx: Intake) -> None:

@@ -38,21 +38,21 @@ class Away:
         self._relevo = relevo
         self._patch = monkeypatch
         self.calls = 0
-        self._real = {verb: getattr(relevo.store, verb) for verb in self.VERBS}
+        self.real = {verb: getattr(relevo.store, verb) for verb in (*self.VERBS, "now")}
 
     def go(self) -> None:
         async def gone(*_: Any) -> Any:
             self.calls += 1
             raise StoreUnavailable("the store is away")
 
-        for verb in self.VERBS:
+        for verb in (*self.VERBS, "now"):
             self._patch.setattr(self._relevo.store, verb, gone)
         self._patch.setattr(self._relevo.receiver._arrivals, "_flush", gone)
 
     def come_back(self) -> None:
-        for verb, real in self._real.items():
+        for verb, real in self.real.items():
             self._patch.setattr(self._relevo.store, verb, real)
-        self._patch.setattr(self._relevo.receiver._arrivals, "_flush", self._real["receive"])
+        self._patch.setattr(self._relevo.receiver._arrivals, "_flush", self.real["receive"])
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_a_delivery_waits_out_the_store_and_happens_once(
     assert await relevo.asgi().gate.spool.waiting() == 3
     assert stat.S_IMODE((tmp_path / "relevo-spool.db").stat().st_mode) == 0o600
     health = await deliver(relevo, "/health", method="GET", sign=False)
-    assert health.body == b'{"ok":true,"spool":3}'
+    assert health.body == b'{"ok":false,"store":"away","spool":3}'
 
     away.come_back()
     await until(lambda: is_empty(relevo))
@@ -147,6 +147,37 @@ async def test_what_is_refused_after_its_answer_waits_where_people_see_it(
     [refused], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
     assert "room 99" in refused.reason
     assert await relevo.asgi().gate.spool.waiting() == 1  # the mistake stays, others pass it by
+
+
+async def test_a_mistake_in_a_query_is_no_store_that_is_away(relevo: Relevo) -> None:
+    answer = await deliver(relevo, TX, json={"id": "e1", "do": "query"})
+
+    assert code(answer) == (500, "internal")
+    assert await relevo.asgi().gate.spool.waiting() == 0
+
+
+async def test_one_that_the_store_never_takes_does_not_hold_up_the_others(
+    relevo: Relevo, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "odd"}) == OK
+    assert await deliver(relevo, SIGNED, json={"id": "e2"}) == OK
+    real = away.real["receive"]
+
+    async def choosy(arrivals: Any) -> Any:
+        if any(arrival.kept.key == "odd" for arrival in arrivals):
+            raise StoreUnavailable("not this one")
+        return await real(arrivals)
+
+    away.come_back()
+    monkeypatch.setattr(relevo.receiver._arrivals, "_flush", choosy)
+
+    await until(lambda: _is_taken(relevo, "e2"))
+    assert await relevo.asgi().gate.spool.waiting() == 1
+
+
+async def _is_taken(relevo: Relevo, key: str) -> bool:
+    return bool((await relevo.store.deliveries(Letterbox(key=key)))[0])
 
 
 async def test_without_a_spool_it_is_503_and_nothing_is_promised(

@@ -113,8 +113,12 @@ class Spool:
         while True:
             try:
                 await receiver.take(door, delivery, received_at=kept.received_at)
-            except StoreError:
+            except StoreError as trouble:
                 await asyncio.sleep(AGAIN)
+                if await self._is_back():
+                    # It is not the store but this one: the others shall not wait for it.
+                    self._engine.telemetry.trouble("a delivery stays in the spool", trouble)
+                    return False
                 continue
             except Reject as rejected:
                 # Answered long since; so it waits where a person sees it.
@@ -133,6 +137,13 @@ class Spool:
                 )
                 return False
             return True
+
+    async def _is_back(self) -> bool:
+        try:
+            await self._engine.store.now()
+        except StoreError:
+            return False
+        return True
 
     # the file
 
