@@ -220,7 +220,7 @@ class LaneStory(StoreStory):
 @pytest.mark.timeout(600)
 def test_a_store_and_its_model_of_lanes_agree(store_name: str, tmp_path: Path) -> None:
     """F50"""
-    tell(LaneStory, store_name, tmp_path, examples=25, steps=30)
+    tell(LaneStory, store_name, tmp_path, examples=15, steps=30)
 
 
 @pytest.mark.soak

@@ -648,7 +648,7 @@ class Story(StoreStory):
 @pytest.mark.timeout(600)
 def test_a_store_and_its_model_agree(store_name: str, tmp_path: Path) -> None:
     """F50"""
-    tell(Story, store_name, tmp_path, examples=25, steps=40)
+    tell(Story, store_name, tmp_path, examples=15, steps=40)
 
 
 @pytest.mark.soak
