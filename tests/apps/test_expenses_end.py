@@ -21,6 +21,7 @@ from relevo.apps import qstash
 from relevo.apps.expenses import app, export, links, records, settings, webhooks
 from relevo.apps.expenses.queues import Incoming, ProcessMessage
 from relevo.apps.expenses.settings import ExpensesSettings
+from relevo.cli import run
 from relevo.ingress.server import listen, serving
 from relevo.signatures import qstash as scheme_of
 from relevo.simulators import World, whatsapp
@@ -275,3 +276,20 @@ def test_no_cell_is_a_formula(text: str) -> None:
 
 def test_plain_cells_stay_as_they_are() -> None:
     assert export.safe("café con Ana") == "café con Ana"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["read", "pan 500", "--json"], 0, '"amount": "500"'),
+        (["read", "tacos 1,500", "--country", "MX", "--json"], 0, '"currency": "MXN"'),
+        (["read", "pan -5", "--json"], 1, '"why": "number"'),
+        (["read", "pan 5", "--country", "ZZ"], 2, ""),
+    ],
+    ids=range(4),
+)
+def test_a_person_can_ask_how_a_text_is_read(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["expenses", *words]) == code
+    assert said in capsys.readouterr().out

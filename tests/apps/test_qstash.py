@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import httpx2
 import pytest
 from qstash import AsyncQStash, Receiver
@@ -21,9 +26,11 @@ from starlette.routing import Route
 
 from relevo import Relevo, State
 from relevo.apps.qstash import app
+from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.workers import Post
 from relevo.ingress.server import listen, serving
 from relevo.testing import ManualClock, drain, until, working
+from tests.servers.postgres import free_port
 
 TOKEN = "a-token-of-the-tests"
 CURRENT = "sig_current_key_of_the_tests_0123456789"
@@ -510,3 +517,34 @@ async def test_what_ended_long_ago_is_forgotten(house: House, clock: ManualClock
     await house.drain()
     with pytest.raises(QStashError, match="404"):
         await house.sdk.message.get(done.message_id)
+
+
+async def test_the_program_serves_it_with_the_vendor_s_development_keys(tmp_path: Path) -> None:
+    """`relevo qstash --dev`: an .env made for the vendor's dev server works unchanged."""
+    port = free_port()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("QSTASH_")}
+    words = ("qstash", "--dev", "--port", str(port), "--store", f"sqlite:///{tmp_path / 'q.db'}")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "relevo.cli", *words, env=env, stdout=DEVNULL, stderr=DEVNULL
+    )
+    sdk = AsyncQStash(DEV["QSTASH_TOKEN"], base_url=f"http://127.0.0.1:{port}", retry=False)
+
+    async def is_up() -> bool:
+        try:
+            return (await sdk.signing_key.get()).current == DEV["QSTASH_CURRENT_SIGNING_KEY"]
+        except httpx.HTTPError:
+            return False
+
+    try:
+        async with receiver() as there:
+            await until(is_up, timeout="40s")
+            url = f"{there.base}/hook".replace("127.0.0.1", "localhost")
+            await sdk.message.publish(url=url, body="x")
+            await until(lambda: len(there.calls) == 1, timeout="20s")
+            assert there.calls[0].headers["upstash-signature"].count(".") == 2
+    finally:
+        http: Any = sdk.http
+        await http._client.aclose()
+        process.terminate()
+        await process.wait()
+    assert process.returncode == 0
