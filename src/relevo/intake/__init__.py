@@ -1,0 +1,12 @@
+"""How a delivery and its jobs are kept as one.
+
+A Door is a webhook whose secrets have been read. A Receiver takes what has passed a door: it asks
+for the key, runs the function with an Intake, and keeps the delivery and the jobs in one step, many
+deliveries to a commit. The same path serves live calls, those that waited in a spool, and replays.
+"""
+
+from relevo.intake.door import Door, Reject, answer_of, delivery_of
+from relevo.intake.intake import Intake
+from relevo.intake.receiver import Receiver, Taken
+
+__all__ = ["Door", "Intake", "Receiver", "Reject", "Taken", "answer_of", "delivery_of"]

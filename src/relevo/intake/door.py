@@ -1,0 +1,144 @@
+"""Door: a webhook whose secrets have been read, and what may be kept of a delivery."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from relevo.errors import MisuseError, RelevoError
+from relevo.message import KEY_MAX
+from relevo.route import Use, Webhook
+from relevo.sensitive import HIDDEN
+from relevo.signatures import Scheme, SharedSecret
+from relevo.store import Keeping, Kept
+from relevo.webhook import KEPT, Answer, BodyError, Delivery, Headers
+
+_BAD_KEY = (LookupError, TypeError, AttributeError, ValueError)
+
+
+class Reject(RelevoError):
+    """What arrived is not acceptable: the caller gets this status and code, nothing is enqueued."""
+
+    def __init__(self, status: int, code: str, why: str = "") -> None:
+        super().__init__(why or code)
+        if not 400 <= status <= 499:
+            raise MisuseError(f"Reject({status}) is no refusal: use 400 to 499, or raise an error")
+        self.answer = Answer.json({"ok": False, "error": code}, status)
+
+    @classmethod
+    def giving(cls, answer: Answer) -> Reject:
+        """A refusal in the function's own words."""
+        made = cls(400, "refused", f"its function answered {answer.status}")
+        made.answer = answer
+        return made
+
+
+class Door:
+    """A webhook of an app, its secrets read."""
+
+    __slots__ = (
+        "_encoded",
+        "_listed",
+        "_told",
+        "app",
+        "is_transactional",
+        "route",
+        "scheme",
+        "source",
+        "types",
+    )
+
+    def __init__(self, app: str, route: Webhook, use: Use) -> None:
+        self.app = app
+        self.route = route
+        self.source = f"{app}:{route.path}"
+        self.scheme: Scheme = route.scheme(use)
+        self.is_transactional = "tx" in route.takes
+        names = Headers((name, "") for name in (*KEPT, *route.keep_headers))
+        hidden = {name.lower() for name in self.scheme.hides}
+        self._listed = frozenset(names.kept(route.keep_headers)) - hidden
+        self._encoded = msgspec.msgpack.encode(route.answer)
+        self._told = _told(self.scheme)
+        self.types: set[bytes | None] = set()  # content types that were found good
+
+    def key(self, delivery: Delivery) -> str:
+        """What makes two deliveries the same one; Reject if it has none."""
+        try:
+            key: Any = self.route.key(delivery)
+        except BodyError as error:
+            raise Reject(400, error.code, str(error)) from None
+        except _BAD_KEY as error:
+            raise Reject(422, "invalid_key", f"no key in it: {type(error).__name__}") from None
+        if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX:
+            raise Reject(422, "invalid_key", f"the key is not a text of 1 to {KEY_MAX} characters")
+        return key
+
+    def keep(
+        self,
+        delivery: Delivery,
+        key: str | None,
+        *,
+        generation: int = 0,
+        received_at: int = 0,
+        state: Keeping = Keeping.ACCEPTED,
+        reason: str = "",
+        answer: bytes = b"",
+        status: int = 200,
+        jobs: tuple[str, ...] = (),
+    ) -> Kept:
+        """The delivery as it may be stored: listed headers, no secret in the query, the body."""
+        pairs = [pair for pair in delivery.headers.pairs if pair[0] in self._listed]
+        body = delivery.body
+        for secret in self._told:
+            body = body.replace(secret, HIDDEN.encode())
+        return Kept(
+            id=delivery.id,
+            source=self.source,
+            key=key,
+            generation=generation,
+            state=state,
+            reason=reason,
+            method=delivery.method,
+            path=delivery.path,
+            query=delivery.shown_query(self.scheme.hides) if delivery.query else "",
+            headers=msgspec.json.encode(pairs),
+            body=body,
+            answer=answer,
+            status=status,
+            jobs=jobs,
+            thread=delivery.id,
+            received_at=received_at,
+        )
+
+    def encoded(self, answer: Answer) -> bytes:
+        return self._encoded if answer is self.route.answer else msgspec.msgpack.encode(answer)
+
+
+def _told(scheme: Scheme) -> list[bytes]:
+    """The secrets that come inside the body itself, in every spelling, so as not to keep them."""
+    if not isinstance(scheme, SharedSecret) or not (scheme.form or scheme.json):
+        return []
+    texts = [key.value for key in scheme.keys.given]
+    every = {spelled(text) for text in texts for spelled in (str, quote, quote_plus)}
+    return [text.encode() for text in sorted(every, key=len, reverse=True)]
+
+
+def delivery_of(kept: Kept, received_at: Any) -> Delivery:
+    """A kept delivery as it came, less what is never kept."""
+    pairs = msgspec.json.decode(kept.headers, type=list[tuple[str, str]])
+    return Delivery(
+        id=kept.id,
+        path=kept.path,
+        method=kept.method,
+        query=kept.query,
+        headers=Headers(pairs),
+        body=kept.body,
+        received_at=received_at,
+    )
+
+
+def answer_of(kept: Kept) -> Answer:
+    """What was answered to a kept delivery."""
+    return msgspec.msgpack.decode(kept.answer, type=Answer)
