@@ -60,7 +60,7 @@ def booking(id: int, first: str = "Ana", last: str = "Paz") -> Booking:
 
 @pytest.fixture
 async def selector(world: World) -> AsyncGenerator[Selector]:
-    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=1)
+    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=5)
     yield Selector(factory)
     await factory.close()
 
@@ -143,9 +143,9 @@ FAILURES: dict[Kind, type[ProviderError]] = {
 
 @EVERY
 async def test_every_way_to_fail_is_told_apart(id: int, world: World) -> None:
-    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=0.3)
+    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=0.6)
     for kind, error in FAILURES.items():
-        world.faults.add(PROVIDERS[id], "book", kind, times=1, seconds=0.5)
+        world.faults.add(PROVIDERS[id], "book", kind, times=1, seconds=0.9)
         with pytest.raises(error) as caught:
             await Selector(factory).for_supplier(id).book(booking(id))
         if isinstance(caught.value, ProviderUnavailable):
@@ -171,7 +171,7 @@ async def test_a_wrong_password_keeps_the_bookings_instead_of_killing_them(
 ) -> None:
     monkeypatch.setenv("MEXGROUP_PASSWORD", "old")
     monkeypatch.setenv("HERTZ_PASSWORD", "old")
-    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=1)
+    factory = SupplierGatewayFactory(settings.read().suppliers, seconds=5)
     with pytest.raises(ProviderUnavailable, match="login"):
         await Selector(factory).for_supplier(id).book(booking(id))
     await factory.close()
@@ -229,7 +229,7 @@ class Answering:
             return original(transport=httpx2.MockTransport(answer))
 
         self._patch.setattr(httpx2, "AsyncClient", client)
-        factory = SupplierGatewayFactory(settings.read().suppliers, seconds=1)
+        factory = SupplierGatewayFactory(settings.read().suppliers, seconds=5)
         try:
             result = await Selector(factory).for_supplier(id).book(booking(id))
             return result.supplier_reservation_code

@@ -79,6 +79,13 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
     )
 
 
+def askable(environ: Mapping[str, str] | None = None) -> frozenset[int]:
+    """The suppliers that can be asked whether they have a booking; needs no account."""
+    rows = _rows((os.environ if environ is None else environ).get("CARS_SUPPLIERS"), [])
+    kinds = {row.id: KINDS.get(row.gateway) for row in rows}
+    return frozenset(id for id, kind in kinds.items() if kind is not None and kind.can_find)
+
+
 def _rows(path: str | None, wrong: list[str]) -> list[Row]:
     try:
         return msgspec.json.decode(Path(path or SUPPLIERS).read_bytes(), type=list[Row])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import and_, or_, select
 
 from relevo import DefinitionError, MisuseError, NotFoundError, State
-from relevo.apps.cars import records
+from relevo.apps.cars import records, settings
 from relevo.apps.cars.mirror import mirror
 from relevo.apps.cars.records import (
     History,
@@ -39,6 +39,7 @@ class Case:
     event: OutboxEvent | None
     dead: OutboxDeadLetter | None
     job: Job | None
+    can_ask: bool = False  # whether the supplier can say if it has the booking
 
     @property
     def is_stuck(self) -> bool:
@@ -58,6 +59,7 @@ class Support:
     def __init__(self, rows: Records, desk: Desk) -> None:
         self._rows = rows
         self._desk = desk
+        self._askable = settings.askable()
 
     async def counts(self) -> dict[str, int]:
         async with self._rows.transaction() as tx:
@@ -120,22 +122,23 @@ class Support:
             case = (reservation, history.all(), requests.all(), event, dead)
         id = event.id if event is not None else dead.id if dead is not None else None
         [job] = [None] if id is None else await self._rows.relevo.store.find([id])
-        return Case(*case, job)
+        return Case(*case, job, reservation.supplier_id in self._askable)
 
     async def retry(self, code: str, by: Person, note: str, *, not_booked: bool = False) -> Case:
         """Have the supplier asked again.
 
-        An order that is held may have been booked: whoever retries it says that it was not.
+        An order that is held may have been booked: if the supplier cannot be asked, whoever
+        retries it says that it was not.
         """
         case = await self._stuck(code)
         if case.job is None:
             raise MisuseError("the order of this reservation is gone; confirm or cancel it")
-        if case.is_held and not not_booked:
+        if case.is_held and not (not_booked or case.can_ask):
             raise MisuseError(
                 "the supplier may have this booking: look there first, then retry as not booked, "
                 "or confirm it with the supplier's number"
             )
-        if case.is_held:
+        if case.is_held and not_booked:
             await self._desk.deny_effect(case.job.id, EFFECT, by, note)
         else:
             await self._desk.retry([case.job.id], by, note)

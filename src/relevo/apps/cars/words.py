@@ -63,6 +63,7 @@ SPANISH: Final[dict[str, str]] = {
     "The supplier was asked and did not book.": "Se pidió al proveedor y no la hizo.",
     "Note": "Nota",
     "Retry": "Reintentar",
+    "Ask the supplier": "Preguntar al proveedor",
     "It is not there: book it": "No está allí: reservar",
     "Confirm": "Confirmar",
     "Cancel it": "Cancelarla",

@@ -77,8 +77,9 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
         code = await ctx.once("book", book, find=find if can_find else None)
     except ProviderError as error:
         await calls.save(error)
-        if isinstance(error, ProviderUncertain) and can_find:
+        if isinstance(error, ProviderUncertain) and can_find and not ctx.is_last_attempt:
             # It will be asked for before it is booked again, so there is nothing to hold it for.
+            # After the last attempt nobody asks any more: better held than dead.
             raise ProviderUnavailable(f"{error}; to be looked up") from error
         raise
     async with ctx.transaction() as tx:

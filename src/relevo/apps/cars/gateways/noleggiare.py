@@ -116,4 +116,5 @@ KIND = Kind(
     needs=("URL", "USER", "PASSWORD", "COMPANY"),
     may={"TARGET": "Production", "PAYMENT_TYPE": "voucher"},
     fields=("sipp_code",),
+    can_find=True,
 )

@@ -74,6 +74,7 @@ class Kind:
     may: Mapping[str, str] = field(default_factory=dict[str, str])  # with what they are otherwise
     fields: tuple[str, ...] = ()
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
+    can_find: bool = False  # as its gateway
 
 
 @dataclass(frozen=True, slots=True)
