@@ -51,7 +51,7 @@ async def test_everything_in_postgres(world: World) -> None:
                 pass
         assert len(await tables.migrate(url, MIGRATIONS)) == 1
         async with Relevo(url, apps=[app]) as relevo:
-            await drive(relevo, world, 45, 9, "60s")
+            await drive(relevo, world, 30, 9, "60s")
 
 
 @pytest.mark.xdist_group("redis")
@@ -63,4 +63,4 @@ async def test_jobs_and_board_in_redis_beside_a_database(
         await client.flushdb()
     database = f"sqlite:///{tmp_path / 'hotel.db'}"
     async with Relevo(redis_url(), apps=[app], database=database) as relevo:
-        await drive(relevo, world, 45, 10, "60s")
+        await drive(relevo, world, 30, 10, "60s")
