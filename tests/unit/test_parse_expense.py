@@ -120,6 +120,9 @@ coca 1.5l 2000 | 2000 | ARS | other | 0
 cien mil de alquiler | 100000 | ARS | home | 0
 nafta 45 litros 60000 | 60000 | ARS | transport | 0
 30 facturas $4500 | 4500 | ARS | dining | 0
+alquiler marzo 2026 300000 | 300000 | ARS | home | 0
+12,5 marzo pan | 12.5 | ARS | groceries | 0
+pan 800 mar 10 | 800 | ARS | groceries | 3
 """
 ENGLISH = """
 coffee 4.50 | 4.50 | USD | dining | 0
@@ -267,6 +270,10 @@ talle 42 | number
 5OO pan | number
 pan 500 y cien | number
 usd500eur | currency
+alquiler mayo 2026 | amount
+lunch may 12 | amount
+lunch march 5 | amount
+estacionamiento 1.5 hs | amount
 """
 ORDERS = [
     ("total del mes", "total", date(2026, 3, 1), date(2026, 4, 1)),
@@ -381,6 +388,25 @@ def test_what_is_written_the_usual_way_comes_back_exactly(cents: int, frame: str
         found = read(frame.format(written), TODAY, AR)
         assert isinstance(found, Spent)
         assert found.amount == amount
+
+
+WORDS = """
+pan 500 1.500 1,500 12,5 $ usd euros y con mil a 2 cafés el 12 / ayer - x cada 0 00 1e3 % 20 pesos
+3 kg lucas centavos de en + la docena 10:30 hs march 5 mayo 2026 12/03 .5 7, am days ago
+"""
+BITS = WORDS.split()
+WORTH = {Decimal(each) for each in ("500", "1500", "12.5", "2", "12", "20", "3", "5", "2026", "7")}
+
+
+@given(st.lists(st.sampled_from(BITS), min_size=1, max_size=6).map(" ".join))
+@example("12,5 march")
+@example("mayo 10:30")
+@example("12,5 hs")
+@example("7, 5 days ago")
+def test_no_part_of_a_number_is_ever_taken_for_the_amount(text: str) -> None:
+    found = read(text, TODAY, AR)
+    if isinstance(found, Spent):
+        assert found.amount in WORTH | {each * 1_000 for each in (*WORTH, Decimal(1))}, found
 
 
 def test_a_description_keeps_what_matters() -> None:

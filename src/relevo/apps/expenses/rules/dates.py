@@ -29,7 +29,6 @@ _MONTHS = {
     )
     for name in names.split()
 }
-_LONG = {name for name in _MONTHS if len(name) > 3}
 _DAYS = {
     name: number
     for number, names in enumerate(
@@ -53,11 +52,12 @@ _COUNTS = {
     for word in words.split()
 }
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+_WHOLE = r"(?<![\d.,:/$-])"  # not the tail of another number: "12,5 march", "1.5 hs"
 _COUNT = rf"\d{{1,3}}|{'|'.join(sorted(_COUNTS, key=len, reverse=True))}"
 _UNIT = r"(?P<unit>dias?|days?|semanas?|weeks?)"
 
 _AGO = re.compile(
-    rf"\b(?:hace (?P<a>{_COUNT}) {_UNIT}|(?P<b>{_COUNT}) (?P<unit2>days?|weeks?) ago)\b"
+    rf"\b(?:hace (?P<a>{_COUNT}) {_UNIT}|{_WHOLE}(?P<b>{_COUNT}) (?P<unit2>days?|weeks?) ago)\b"
 )
 _NEAR = (
     (re.compile(r"\b(?:anteayer|antes de ayer|antier|the day before yesterday)\b"), 2),
@@ -90,22 +90,23 @@ _DASHED = re.compile(
     r"(?<![\d.,/$-])(?P<a>\d{1,2})(?P<s>[-.])(?P<b>\d{1,2})(?P=s)(?P<y>20\d\d)(?!\d)"
 )
 _NAMED = re.compile(
-    rf"\b(?:el |on |the )?(?P<d>\d{{1,2}})(?:st|nd|rd|th|ro)?(?: de| of)? (?P<m>{_MONTH})"
-    r"(?:(?: de| del|,)? (?P<y>20\d\d))?\b(?![.,]\d)"
+    rf"\b(?:el |on |the )?{_WHOLE}(?P<d>\d{{1,2}})(?:st|nd|rd|th|ro)?(?: de| of)? (?P<m>{_MONTH})"
+    r"(?:(?: de| del|,)? (?P<y>20\d\d))?\b(?![.,:]\d|/)"
 )
 _NAMED_EN = re.compile(
     rf"\b(?:on )?(?P<m>{_MONTH}) (?P<d>\d{{1,2}})(?P<th>st|nd|rd|th)?"
-    r"(?:,? (?P<y>20\d\d))?\b(?![.,]\d|/)"
+    r"(?:,? (?P<y>20\d\d))?\b(?![.,:]\d|/)"
 )
 _OF_MONTH = re.compile(
     r"\b(?:el|el dia|dia) (?P<d>\d{1,2})\b"
-    r"(?![.,/]\d|\s*(?:mil|k|pesos?|usd|dolares|euros|\$|lucas|hs?)\b|%)"
+    r"(?![.,:/]\d|\s*(?:mil|k|pesos?|usd|dolares|euros|\$|lucas|hs?)\b|%)"
 )
 _CLOCK = re.compile(
-    r"\b(?:(?:a las|tipo|las|at) )?(?:[01]?\d|2[0-3]):[0-5]\d(?: ?(?:hs?|hrs|am|pm))?\b"
-    r"|\b(?:(?:a las|tipo|at) )?(?:[01]?\d|2[0-3]) ?(?:hs|hrs|am|pm)\b"
+    rf"\b(?:(?:a las|tipo|las|at) )?{_WHOLE}(?:[01]?\d|2[0-3]):[0-5]\d(?: ?(?:hs?|hrs|am|pm))?\b"
+    rf"|\b(?:(?:a las|tipo|at) )?{_WHOLE}(?:[01]?\d|2[0-3]) ?(?:hs|hrs|am|pm)\b"
     r"|\ba las (?:[01]?\d|2[0-3])\b(?![.,:]\d)"
 )
+_MONTH_YEAR = re.compile(rf"\b(?:{_MONTH})(?: de| del)? 20\d\d\b(?![.,]\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,9 @@ def find_day(folded: str, today: date, region: Region) -> Day:
         for match in pattern.finditer(rest()):
             if (day := _calendar(match, today, region)) is not None:
                 take(match, day)
+    for match in _MONTH_YEAR.finditer(rest()):  # "alquiler mayo 2026" names no day, and no amount
+        take(match, today)
+        days.pop()
     for pattern, back in _NEAR:
         for match in pattern.finditer(rest()):
             take(match, today - timedelta(days=back))
@@ -183,12 +187,7 @@ def _calendar(match: re.Match[str], today: date, region: Region) -> date | None:
     if "m" in found:
         name = found["m"]
         day = int(found["d"])
-        if name.isdigit():
-            month = int(name)
-        elif name in _LONG or year or found.get("th") or " de " in match[0] or match.re is _NAMED:
-            month = _MONTHS[name]
-        else:
-            return None
+        month = int(name) if name.isdigit() else _MONTHS[name]
     else:
         first, second = int(found["a"]), int(found["b"])
         day, month = (second, first) if region.month_first else (first, second)
