@@ -15,8 +15,10 @@ from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.store import Store
 
 if TYPE_CHECKING:
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
+_AWAY = ("database is locked", "disk I/O error", "database or disk is full", "unable to open")
 _OURS = {"schema", "pooler", "synchronous"}  # options of the store's address, not of the driver's
 
 
@@ -47,15 +49,31 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncSession]:
-        """A session that commits when the block ends well and leaves nothing when it does not."""
+        """A session that commits when the block ends well and leaves nothing when it does not.
+
+        A database that is away, or busy for too long, is StoreUnavailable.
+        """
         self.engine  # noqa: B018 - made on first use
         assert self._session is not None  # noqa: S101 - made with the engine
-        async with self._store.turn(), self._session() as session, session.begin():
-            yield session
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            async with self._store.turn(), self._session() as session, session.begin():
+                yield session
+        except DBAPIError as error:
+            if not _is_away(error):
+                raise
+            raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
 
     async def close(self) -> None:
         if self._engine is not None:
             await self._engine.dispose()
+
+
+def _is_away(error: DBAPIError) -> bool:
+    """Whether trying again later may help; a statement that is wrong stays wrong."""
+    said = str(error.orig)
+    return error.connection_invalidated or any(word in said for word in _AWAY)
 
 
 def address(url: str) -> str:

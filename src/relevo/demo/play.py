@@ -13,7 +13,6 @@ from relevo.demo.stage import APPS, Stage, stage
 from relevo.demo.systems import System, systems, waiting
 from relevo.engine import Relevo
 from relevo.job import State
-from relevo.store import Tally
 
 KILLS_AT = (0.25, 0.6)  # of the effects that are expected
 LONGEST = 75.0  # seconds on stage
@@ -84,24 +83,20 @@ async def _act(
             what = f"killed worker {here.kill_one()} with -9; another takes over"
         if sending.done():
             what = "all is sent; retries and breakers finish their work"
-            idle = 0 if await _is_going(relevo) else idle + 1
+            idle = 0 if await _is_going(relevo, cast) else idle + 1
         proof.seconds = round(time.monotonic() - began, 1)
         tell(what, proof)
     await sending
 
 
-async def _is_going(relevo: Relevo) -> bool:
-    return any(tally.counts.get(state) for tally in await _queues(relevo) for state in GOING)
-
-
-async def _queues(relevo: Relevo) -> list[Tally]:
-    """Every queue that has, or had, jobs; but for those whose jobs never end."""
-    return [
-        tally
+async def _is_going(relevo: Relevo, cast: list[System]) -> bool:
+    endless = {queue for system in cast for queue in system.endless}
+    return any(
+        tally.counts.get(state)
         for tally in await relevo.store.tally()
-        if not (":pollers:" in tally.queue or ":schedules:" in tally.queue)
-        and any(tally.counts.values())
-    ]
+        for state in GOING
+        if not (state is State.SCHEDULED and tally.queue in endless)
+    )
 
 
 async def _count(here: Stage, relevo: Relevo, cast: list[System], proof: Proof) -> None:

@@ -33,6 +33,7 @@ class System(ABC):
     name: str
     count: int  # how much of it
     effects: int  # about how many come of that
+    endless: tuple[str, ...] = ()  # queues that always have something for later
 
     def __init__(self) -> None:
         self.sent: Any = None
@@ -67,6 +68,7 @@ class Cars(System):
     name = "cars"
     count = 40
     effects = 80
+    endless = ("cars:payments:finish",)  # looks after every payment once more, in a minute
     suppliers = ("mexgroup", "niza", "infinity", "noleggiare", "hertz")
 
     def faults(self, world: World) -> None:
@@ -102,6 +104,7 @@ class Cars(System):
 
 class HotelDesk(System):
     name = "hotel"
+    endless = ("hotel:bots:poll",)
     count = 60
     effects = 60
 

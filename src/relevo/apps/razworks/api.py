@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from relevo import Relevo
+from relevo import Relevo, StoreUnavailable
 from relevo.apps.razworks import records
 from relevo.apps.razworks.auth.events import UserRegistered
 from relevo.apps.razworks.cortex.queues import cortex
@@ -109,6 +110,11 @@ def build(relevo: Relevo) -> FastAPI:
             "intent": found.intent,
             "summary": found.summary,
         }
+
+    @api.exception_handler(StoreUnavailable)
+    async def away(request: Request, error: StoreUnavailable) -> JSONResponse:
+        """Nothing was stored, and nothing was promised."""
+        return JSONResponse({"detail": "try again soon"}, 503, {"retry-after": "1"})
 
     return api
 

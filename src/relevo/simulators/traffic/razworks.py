@@ -35,6 +35,11 @@ async def run(world: World, base_url: str, count: int, seed: int) -> Sent:
 
         async def post(path: str, wish: dict[str, Any]) -> httpx2.Response:
             sent.delivered += 1
+            for wait in (0.2, 0.5, 1, 2, 4):
+                answer = await client.post(API + path, json=wish)
+                if answer.status_code != 503:
+                    return answer
+                await asyncio.sleep(wait)
             return await client.post(API + path, json=wish)
 
         async def one(number: int, name: str, is_twice: bool) -> None:
