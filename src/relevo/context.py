@@ -18,6 +18,7 @@ from relevo.job import Ending, Lease, State
 from relevo.message import Command, Event, Priority
 from relevo.once import once
 from relevo.payload import plain
+from relevo.store import Tally
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -180,6 +181,10 @@ class Context:
     def give(self, result: Any) -> None:
         """Set the job's result, for those who end with `transaction()` and so cannot return it."""
         self._result = result
+
+    async def tallies(self) -> list[Tally]:
+        """How many jobs every queue has, for work that must know what others still have to do."""
+        return await self._engine.store.tally()
 
     async def results(self) -> dict[str, Any]:
         """What the children of this flow's node gave, by node name; None where one ended badly."""

@@ -91,6 +91,7 @@ def _environment(
         "RELEVO_PORT": str(port),
         "RELEVO_GRACE": "3s",
         "RELEVO_CONCURRENCY": "20",
+        "WHATSAPP_STATUS_SECONDS": "600",  # on a busy machine a status may come late
         "RELEVO_LOG_LEVEL": "error",
         "PYTHONDONTWRITEBYTECODE": "1",
     }

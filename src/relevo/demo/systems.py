@@ -16,7 +16,7 @@ from relevo.demo.proof import Row
 from relevo.demo.stage import Stage
 from relevo.engine import Relevo
 from relevo.ids import derived_id
-from relevo.job import State
+from relevo.job import LIVE, State
 from relevo.message import Command
 from relevo.simulators import World
 from relevo.simulators.traffic import cars, expenses, hotel, razworks, subscriptions
@@ -241,8 +241,9 @@ async def tally(row: Row, happened: int, relevo: Relevo, where: Filter) -> None:
 
 
 async def _waits(relevo: Relevo, where: Filter) -> bool:
+    """Whether a job is dead or held, or on its way still: late is not lost."""
     page = await relevo.store.page(where, limit=50)
-    return any(job.state in SEEN for job in page.jobs)
+    return any(job.state in SEEN | LIVE for job in page.jobs)
 
 
 async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:

@@ -37,6 +37,7 @@ from relevo.apps.expenses.rules import (
 )
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.expenses.webhooks import order_for
+from relevo.job import LIVE
 
 PATIENCE = 4
 """Attempts that a second reader gets; then the person is asked instead."""
@@ -245,7 +246,8 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
         if known is None or known.wamid is not None or known.tried_at is None:
             return None if known is None else known.wamid
         tried_at = known.tried_at.replace(tzinfo=known.tried_at.tzinfo or UTC)
-        if kept.now() - tried_at < silence:
+        # A status that has come and waits in our own queue is no silence.
+        if kept.now() - tried_at < silence or await _statuses_wait(ctx):
             raise ProviderUnavailable(
                 "no answer, and no status yet", retry_after=LOOK_AGAIN, spends=False
             )
@@ -258,6 +260,12 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
         if row is not None:
             row.wamid = wamid
     return None
+
+
+async def _statuses_wait(ctx: Context) -> bool:
+    queue = RecordStatuses.__relevo__.queue
+    tallies = [tally for tally in await ctx.tallies() if tally.queue == queue]
+    return any(tally.counts.get(state) for tally in tallies for state in LIVE)
 
 
 async def record_statuses(order: RecordStatuses, ctx: Context) -> None:
