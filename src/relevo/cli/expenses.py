@@ -1,15 +1,20 @@
-"""relevo expenses: who writes, a person's month, and how a text would be read."""
+"""relevo expenses: who writes, a person's month, how a text would be read, and writing one."""
 
 from __future__ import annotations
 
+import importlib
+import os
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from relevo.apps.outside import Outside
 from relevo.cli.terminal import OK, PROBLEM, Terminal, Verbs, hide_password
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError
+
+SENDER = "5491100000001"
 
 group = Verbs("WhatsApp expenses: people, months, and the rules.", name="expenses")
 
@@ -30,6 +35,32 @@ async def read(
     shown |= {name: str(getattr(found, name)) for name in type(found).__dataclass_fields__}
     terminal.show(shown, lambda: "\n".join(f"{name}: {value}" for name, value in shown.items()))
     return PROBLEM if isinstance(found, rules.Question) else OK
+
+
+@group.verb("say")
+async def say_to(
+    terminal: Terminal,
+    text: Annotated[str, typer.Argument(help="A message, such as 'pan 500'.")],
+    sender: Annotated[str, typer.Option("--from", help="The number that writes.")] = SENDER,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="Otherwise RELEVO_HOST and PORT.")
+    ] = None,
+) -> int:
+    """Write to a running relevo as WhatsApp would: signed, to /api/webhook."""
+    pretended = importlib.import_module("relevo.simulators")
+    importlib.import_module("relevo.simulators.whatsapp")
+    secret = os.environ.get("WHATSAPP_APP_SECRET") or pretended.whatsapp.APP_SECRET
+    content = pretended.whatsapp.text(text)
+    value = pretended.whatsapp.message(pretended.World(), content, sender=sender)
+    body = pretended.whatsapp.envelope(value)
+    settings = terminal.settings
+    base = (to or f"http://{settings.host}:{settings.port}").rstrip("/")
+    async with Outside("relevo", base) as door:
+        headers = pretended.whatsapp.sign(body, secret)
+        answer = await door.call("POST", "/api/webhook", content=body, headers=headers, acts=True)
+    shown = {"message": value["messages"][0]["id"], "status": answer.status}
+    terminal.show(shown, lambda: f"answered {answer.status}")
+    return OK if answer.status == 200 else PROBLEM
 
 
 @group.verb("ls")
