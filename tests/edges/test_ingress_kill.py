@@ -68,18 +68,26 @@ async def _serving(port: int, url: str) -> subprocess.Popen[bytes]:
     made = subprocess.Popen(
         [*SERVE, "--store", url, "--port", str(port)], cwd=HOME, stderr=subprocess.DEVNULL
     )
-    async with asyncio.timeout(60):
-        while made.poll() is None:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                return made
-            except OSError:
-                await asyncio.sleep(0.02)
-    raise AssertionError("the server ended by itself")
+    try:
+        async with asyncio.timeout(60):
+            while made.poll() is None:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    return made
+                except OSError:
+                    await asyncio.sleep(0.02)
+        raise AssertionError("the server ended by itself")
+    except BaseException:
+        made.kill()
+        made.wait()
+        raise
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.soak)])
+LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=LONG)])
 async def test_f03_what_was_acknowledged_outlives_the_server(
     kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
