@@ -21,6 +21,7 @@ from relevo.apps.cars.api import Misses
 from relevo.apps.cars.gateways import KINDS, Supplier
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.requests import CreateReservationRequest, Invalid
+from relevo.apps.cars.settings import CarsSettings
 from relevo.apps.cars.support import Support
 from relevo.desk import Person, Role
 from relevo.job import LIVE
@@ -496,7 +497,7 @@ async def test_r8_one_that_was_never_answered_is_held_not_dead_and_asked_by_supp
     world.faults.add("noleggiare", "book", "lost")
     world.faults.add("noleggiare", "find", "error")
     await drain(relevo, skip_waits=True, until=lambda: _unparked(relevo, clock))
-    support = Support(relevo.use(Records), relevo.desk)
+    support = Support(relevo.use(Records), relevo.desk, relevo.use(CarsSettings).askable)
     case = await support.show(code)
     assert case.job is not None
     assert case.job.state in (State.HELD, State.DEAD)

@@ -27,7 +27,8 @@ def build(relevo: Relevo) -> ASGIApp:
     """The pages under /cars, and the list as JSON under /cars/reservations."""
 
     def support(request: Request) -> Support:
-        return Support(relevo.use(Records), request.state.desk)
+        askable = relevo.use(CarsSettings).askable
+        return Support(relevo.use(Records), request.state.desk, askable)
 
     def names() -> dict[int, str]:
         return {id: each.name for id, each in relevo.use(CarsSettings).suppliers.items()}

@@ -53,6 +53,11 @@ class CarsSettings:
         """Whether the key moves real money; events of the other world are refused."""
         return "_live_" in self.stripe_key
 
+    @property
+    def askable(self) -> frozenset[int]:
+        """The suppliers that can be asked whether they have a booking."""
+        return frozenset(id for id, each in self.suppliers.items() if each.kind.can_find)
+
 
 def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
     """The settings; SettingsError naming everything that is wrong, never a value."""
@@ -80,7 +85,7 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
 
 
 def askable(environ: Mapping[str, str] | None = None) -> frozenset[int]:
-    """The suppliers that can be asked whether they have a booking; needs no account."""
+    """The same for whoever has no account of any supplier: support's command line."""
     rows = _rows((os.environ if environ is None else environ).get("CARS_SUPPLIERS"), [])
     kinds = {row.id: KINDS.get(row.gateway) for row in rows}
     return frozenset(id for id, kind in kinds.items() if kind is not None and kind.can_find)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, or_, select
 
 from relevo import DefinitionError, MisuseError, NotFoundError, State
-from relevo.apps.cars import records, settings
+from relevo.apps.cars import records
 from relevo.apps.cars.mirror import mirror
 from relevo.apps.cars.records import (
     History,
@@ -54,12 +54,15 @@ class Case:
 
 
 class Support:
-    """The verbs, at a desk that knows how far each person may go."""
+    """The verbs, at a desk that knows how far each person may go.
 
-    def __init__(self, rows: Records, desk: Desk) -> None:
+    `askable` are the suppliers that can be asked whether they have a booking.
+    """
+
+    def __init__(self, rows: Records, desk: Desk, askable: Collection[int] = ()) -> None:
         self._rows = rows
         self._desk = desk
-        self._askable = settings.askable()
+        self._askable = askable
 
     async def counts(self) -> dict[str, int]:
         async with self._rows.transaction() as tx:
