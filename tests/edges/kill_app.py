@@ -1,5 +1,0 @@
-"""The app whose server is killed."""
-
-from tests.edges import doors
-
-app = doors.app()
