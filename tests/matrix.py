@@ -108,8 +108,8 @@ class Recorder:
     ) -> None:
         """Numbers for a row, or for those the test names; the worst of several is shown."""
         told = {"lost": lost, "doubled": doubled, "recovery": recovery}
-        where = store or store_of(self._item)
         for one in [row] if row else rows_of(self._item):
+            where = store or place_of(one, self._item)
             self._item.user_properties.append((KEY, (one, where, told, note)))
 
 
@@ -120,11 +120,21 @@ def matrix(request: pytest.FixtureRequest) -> Recorder:
 
 
 def rows_of(item: pytest.Item) -> list[str]:
-    """The faults that a test names."""
+    """The faults that a test names, or else the one that its module is about."""
     text = f"{item.originalname if isinstance(item, pytest.Function) else item.name} "
     text += getattr(getattr(item, "obj", None), "__doc__", None) or ""
     found = [f"F{number}" for number in _ROW.findall(text)]
+    about = getattr(getattr(item, "module", None), "__doc__", None) or ""
+    if not found and (only := re.match(r"F\d\d(?=:)", about)):
+        found = [only[0]]
     return [row for row in dict.fromkeys(found) if row in ROWS]
+
+
+def place_of(row: str, item: pytest.Item) -> str:
+    """The store that a test proves a row on; one that names none has the only one of the row."""
+    stores = ROWS[row][1].split()
+    store = store_of(item)
+    return stores[0] if store == ANY and len(stores) == 1 else store
 
 
 def store_of(item: pytest.Item) -> str:
@@ -178,7 +188,7 @@ class Matrix:
 
     def __init__(self, file: str) -> None:
         self._file = Path(file)
-        self._collected: list[tuple[list[str], str]] = []
+        self._collected: list[tuple[str, str]] = []
         self._cells: defaultdict[tuple[str, str], Cell] = defaultdict(Cell)
 
     @pytest.hookimpl(trylast=True)
@@ -189,14 +199,14 @@ class Matrix:
         items[:] = [item for item in items if rows_of(item)]
         config.hook.pytest_deselected(items=left)
         for item in items:
-            about = rows_of(item), store_of(item)
-            self._collected.append(about)
+            about = [(row, place_of(row, item)) for row in rows_of(item)]
+            self._collected += about
             item.user_properties.append((ABOUT, about))  # a worker of xdist sends it along
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        rows, store = next(about for name, about in report.user_properties if name == ABOUT)
+        about = next(about for name, about in report.user_properties if name == ABOUT)
         unmade = [str(why) for name, why in report.user_properties if name == UNMADE]
-        for row in rows:
+        for row, store in about:
             cell = self._cells[row, store]
             if report.failed:
                 cell.failed.append(report.nodeid.rpartition("::")[2].partition("@")[0])
@@ -220,12 +230,13 @@ class Matrix:
         for line in lines:
             terminalreporter.write_line(line)
         kept = self._file.read_text() if self._file.exists() else ""
-        self._file.write_text(page(merged(kept.splitlines(), lines)))
+        words = " ".join(terminalreporter.config.invocation_params.args)
+        self._file.write_text(page(merged(kept.splitlines(), lines), f"pytest {words}"))
 
 
-def unproved(tests: Iterable[tuple[list[str], str]]) -> dict[str, list[str]]:
+def unproved(tests: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """The stores that a fault names and no test proves it on."""
-    seen = {(row, store) for rows, store in tests for row in rows}
+    seen = set(tests)
     missing = {
         row: [store for store in stores.split() if not any((row, s) in seen for s in (store, ANY))]
         for row, (_, stores) in ROWS.items()
@@ -254,15 +265,17 @@ def merged(kept: list[str], new: list[str]) -> list[str]:
     return sorted([*old, *new], key=lambda line: line[2:5])
 
 
-def page(lines: list[str]) -> str:
-    """The whole of the file."""
-    return "\n".join(_page(lines)) + "\n"
+def page(lines: list[str], command: str) -> str:
+    """The whole of the file; the command is that of the last run that renewed lines of it."""
+    return "\n".join(_page(lines, command)) + "\n"
 
 
-def _page(lines: list[str]) -> Iterator[str]:
+def _page(lines: list[str], command: str) -> Iterator[str]:
     yield "# The faults, row by row"
     yield ""
-    yield f"relevo {version('relevo')}, {os.cpu_count()} cores, `make soak`."
+    yield f"relevo {version('relevo')}, {os.cpu_count()} cores, last renewed by:"
+    yield ""
+    yield f"    {command}"
     yield ""
     yield from _LEGEND
     yield ""

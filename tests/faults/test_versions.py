@@ -183,8 +183,10 @@ async def _restored(url: str, copy: Callable[[], str], ledger: Ledger, folder: P
                 fleet.kill(member)  # the disaster
     store = open_store(restored)
     await store.open()
-    with Fleet(restored, ledger, folder) as fleet:
+    (folder / "again").mkdir()
+    with Fleet(restored, ledger, folder / "again") as fleet:
         fleet.hire(1)
+        fleet.wait_for(1)
         await drained(store, 60, fleet.check)
     late = set(ledger.counts("effect")) - before
     await judged(store, ledger, before, unsure=late, lease=2, keyed=True)
