@@ -159,7 +159,15 @@ def poller(
         key: str
         values: dict[str, str]
 
-    class Bad(Command, queue=queue, name=f"bad:{function.__name__}", allow=("item", "reason")):
+    class Bad(
+        Command,
+        queue=queue,
+        name=f"bad:{function.__name__}",
+        attempts=3,
+        backoff=constant(wait),
+        timeout=timeout,
+        allow=("item", "reason"),
+    ):
         key: str
         item: str
         reason: str

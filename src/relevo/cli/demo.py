@@ -78,6 +78,8 @@ def _print(proof: Proof, as_json: bool, once: bool) -> None:
         typer.echo(json.dumps(proof.as_json()))
         return
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     console.print(table("the proof", proof))
     for name, state in sorted(proof.breakers.items()):
         console.print(f"  breaker {name}: opened, now {state}", markup=False, highlight=False)

@@ -92,8 +92,10 @@ def routes(world: World) -> list[BaseRoute]:
             here.seen[known] = (id, world.now() + SEEN_SECONDS)
         world.effect("qstash", "publish", known or id, url=url)
         body = await request.body()
+        # relevo: allow RV001 the courier works beside the answer
         _send(world, id, url, body, request.headers.get("content-type", ""))
         if fault(request) == "duplicate":
+            # relevo: allow RV001 the courier works beside the answer
             _send(world, id, url, body, request.headers.get("content-type", ""))
         return JSONResponse({"messageId": id}, 201)
 

@@ -200,6 +200,7 @@ def routes(world: World) -> list[BaseRoute]:
         mark = str(told.get("biz_opaque_callback_data", ""))
         world.effect("whatsapp", "send", mark or wamid, to=to, text=body, wamid=wamid)
         if phone(world).has_statuses:
+            # relevo: allow RV001 the courier works beside the answer
             _announce(world, wamid, to, mark)
         return JSONResponse(
             {
