@@ -1,8 +1,8 @@
 """The table of faults: which test proves which row on which store, and what it measured.
 
 `pytest --matrix FILE` runs only the tests that name a fault (F09 in a name or a docstring), prints
-a line for each fault and store, and writes the same to FILE. Lines of faults that this run left
-out stay as they were, so one row can be renewed alone. With `--collect-only` it tells what no test
+a line for each fault and store, and writes the same to FILE. Lines that this run had no test for
+stay as they were, so one row can be renewed alone. With `--collect-only` it tells what no test
 proves.
 """
 
@@ -80,7 +80,8 @@ ROWS: dict[str, tuple[str, str]] = {
 }
 
 _ROW = re.compile(r"(?<![a-z0-9])f(\d\d)(?![0-9])", re.IGNORECASE)
-_LINE = re.compile(r"\| (F\d\d) \|")
+_LINE = re.compile(r"\| (F\d\d) \| [^|]* \| (\w+) \|")
+_ORDER = [*ALL.split(), ANY]
 _HEAD = ("", "fault", "store", "lost", "doubled", "recovery (s)", "result")
 
 _LEGEND = (
@@ -251,18 +252,22 @@ def _any(row: str, seen: set[tuple[str, str]]) -> bool:
 
 def told(cells: dict[tuple[str, str], Cell]) -> list[str]:
     """A line of the table for each fault and store, in the order of the faults."""
-    order = [*ALL.split(), ANY]
     return [
         "| " + " | ".join((row, ROWS[row][0], store, *cells[row, store].words())) + " |"
-        for row, store in sorted(cells, key=lambda cell: (cell[0], order.index(cell[1])))
+        for row, store in sorted(cells, key=lambda cell: (cell[0], _ORDER.index(cell[1])))
     ]
 
 
 def merged(kept: list[str], new: list[str]) -> list[str]:
-    """The new lines, and of the kept ones those whose fault was not looked at."""
-    renewed = {found[1] for line in new if (found := _LINE.match(line))}
-    old = [line for line in kept if (found := _LINE.match(line)) and found[1] not in renewed]
-    return sorted([*old, *new], key=lambda line: line[2:5])
+    """The new lines, and of the kept ones those whose fault and store were not looked at."""
+    renewed = {found.groups() for line in new if (found := _LINE.match(line))}
+    old = [line for line in kept if (found := _LINE.match(line)) and found.groups() not in renewed]
+
+    def place(line: str) -> tuple[str, int]:
+        found = _LINE.match(line)
+        return (found[1], _ORDER.index(found[2])) if found else ("", 0)
+
+    return sorted([*old, *new], key=place)
 
 
 def page(lines: list[str], command: str) -> str:

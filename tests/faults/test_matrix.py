@@ -37,9 +37,13 @@ def test_what_failed_or_could_not_be_made_is_said() -> None:
 def test_rows_that_were_left_out_stay_as_they_were() -> None:
     kept = page(["| F01 | a | sqlite | old |", "| F02 | b | sqlite | old |"], "").splitlines()
 
-    lines = merged(kept, ["| F02 | b | redis | new |"])
+    lines = merged(kept, ["| F01 | a | redis | new |", "| F02 | b | sqlite | new |"])
 
-    assert lines == ["| F01 | a | sqlite | old |", "| F02 | b | redis | new |"]
+    assert lines == [
+        "| F01 | a | sqlite | old |",
+        "| F01 | a | redis | new |",
+        "| F02 | b | sqlite | new |",
+    ]
 
 
 def test_a_row_is_proved_on_every_store_it_names() -> None:
