@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,7 @@ def _main(orders: dict[str, Any], log: str) -> None:
     os.close(handle)
     os.setsid()
     os.chdir(HOME)
+    threading.Thread(target=_die_with_test, daemon=True).start()
     if shift := orders.get("clock"):
         _shift_clock(shift)
     if limits := orders.get("limits"):
@@ -226,6 +228,14 @@ def _main(orders: dict[str, Any], log: str) -> None:
     import asyncio
 
     asyncio.run(_work(orders))
+
+
+def _die_with_test() -> None:
+    """However the test's own process ends, nothing of it stays behind."""
+    test = multiprocessing.parent_process()
+    assert test is not None
+    test.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _shift_clock(seconds: float) -> None:
