@@ -30,7 +30,7 @@ from relevo.errors import (
 )
 from relevo.ids import new_id
 from relevo.job import Ending, Inserted, State, Verdict
-from relevo.store import Filter, Want
+from relevo.store import By, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.store import SqliteStore
@@ -528,15 +528,15 @@ async def test_callers_of_one_moment_share_one_commit(store: SqliteStore, path: 
 
 async def test_a_refused_bundle_takes_no_key_from_its_neighbours(store: SqliteStore) -> None:
     """They share a transaction; what was never stored must not answer for another's job."""
-    await add(store, key="taken")
-    bundle = [job(key="free", bundle="b"), job(key="taken", bundle="b")]
+    await store.set_mode(["app:module:closed"], QueueMode.DRAINING, By("Ana"))
+    bundle = [job(key="free", bundle="b"), job("app:module:closed", bundle="b")]
     mine = job(key="free")
 
     refused, answered = await asyncio.gather(store.insert(bundle), store.insert([mine]))
 
-    assert {answer.verdict for answer in refused} == {Verdict.IN_PROGRESS}
+    assert {answer.verdict for answer in refused} == {Verdict.CLOSED}
     assert answered == [Inserted(mine.id, Verdict.NEW)]
-    assert await store.count(Filter()) == 2
+    assert await store.count(Filter()) == 1
 
 
 async def test_a_caller_that_is_gone_costs_the_others_nothing(store: SqliteStore) -> None:
