@@ -67,6 +67,8 @@ def headers(**values: str) -> Headers:
         ("duplicate_key", b'{"id":"a","id":"b"}'),
         ("duplicate_key", b'{"id":"a","\\u0069d":"b"}'),
         ("duplicate_key", b'{"a":[{"id":1,"id":1}]}'),
+        ("duplicate_key", b'{"id" :"a","id":"b"}'),
+        ("duplicate_key", b'{"id"\n:"a","id" :":b"}'),
         # B24
         ("invalid_text", b'{"a":"\\ud800"}'),
         ("invalid_text", b'{"a":["\\udc00\\ud800"]}'),
