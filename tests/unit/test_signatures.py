@@ -780,6 +780,29 @@ def test_a_shared_secret_in_json_is_a_text(body: bytes) -> None:
     refusal(scheme, delivery(body, headers=json_type))
 
 
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (b"id=1&secret=a%2fb%2Bc%7e&x=2", b"id=1&secret=***&x=2"),
+        (b"s%65cret=%61/b%2bc~", b"s%65cret=***"),
+        (b"secret[]=a/b%2bc~&Secret=A/B%2bC~", b"secret[]=***&Secret=***"),
+        (b"id=1&secret=", b"id=1&secret="),
+        (b'{"id":1, "secret" : "a\\/b+c~", "x":"\\""}', b'{"id":1, "secret" : "***", "x":"\\""}'),
+        (b'{"secret":"A/B+C~","x":"secret"}', b'{"secret":"***","x":"secret"}'),
+        (b'{"\\u0073ecret":"a\\u002fb+c~"}', b'{"secret":"***"}'),
+        (b'{"secret":["a/b+c~"]}', b'{"secret":"***"}'),
+        (b'{"secret":"\\u0061/b+c~",', b'{"secret":"***",'),
+    ],
+    ids=str,
+)
+def test_a_secret_in_the_body_is_not_kept_however_it_is_spelled(body: bytes, kept: bytes) -> None:
+    """C21: as some serialiser writes it, or nearly right."""
+    scheme = shared_secret("a/b+c~", form="secret", json="secret")
+    json_type = {"content-type": "application/json"}
+    came = delivery(body, headers=json_type if body.startswith(b"{") else FORM)
+    assert scheme.bare(came) == kept
+
+
 # Nothing else is touched, and nothing else is raised
 
 

@@ -55,6 +55,10 @@ class Scheme(ABC):
         """Headers and query parameters that carry the secret itself."""
         return frozenset()
 
+    def bare(self, delivery: Delivery) -> bytes:
+        """The body as it may be kept, without a secret that came inside it."""
+        return delivery.body
+
     @abstractmethod
     def check(self, delivery: Delivery, now: datetime) -> None:
         """Return if the delivery is from who it says; InvalidSignature if not, and nothing else."""

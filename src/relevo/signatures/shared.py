@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, unquote_to_bytes
 
 import msgspec
 
+from relevo.sensitive import HIDDEN
 from relevo.signatures.keys import Keys
 from relevo.signatures.scheme import LONGEST, InvalidSignature, Scheme, check_seal, with_headers
 from relevo.webhook import BodyError, Delivery, wire
 
 FORM = "application/x-www-form-urlencoded"
+
+_TEXT = rb'"(?:[^"\\]|\\.)*+"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,12 @@ class SharedSecret(Scheme):
 
     def check(self, delivery: Delivery, now: datetime) -> None:
         check_seal(self.keys, now, [self.given(delivery)], lambda key: key)
+
+    def bare(self, delivery: Delivery) -> bytes:
+        # By its name: a secret may be escaped in many ways, and a wrong one may nearly be right.
+        if self.json and delivery.media_type == "application/json":
+            return _without_member(delivery, self.json)
+        return _without_field(delivery.body, self.form) if self.form else delivery.body
 
     def given(self, delivery: Delivery) -> bytes:
         """The secret as it came."""
@@ -83,6 +93,29 @@ class SharedSecret(Scheme):
             body = msgspec.json.encode(tree)
             sent = with_headers(delivery, {"content-type": "application/json"})
         return msgspec.structs.replace(sent, body=body)
+
+
+def _without_field(body: bytes, name: str) -> bytes:
+    return b"&".join(_hidden(part, name.lower()) for part in body.split(b"&"))
+
+
+def _hidden(part: bytes, name: str) -> bytes:
+    written, equals, value = part.partition(b"=")
+    plain = unquote_to_bytes(written.replace(b"+", b" ")).decode("utf-8", "replace")
+    is_secret = value and plain.strip().lower().removesuffix("[]") == name
+    return written + equals + HIDDEN.encode() if is_secret else part
+
+
+def _without_member(delivery: Delivery, name: str) -> bytes:
+    key = re.escape(msgspec.json.encode(name))
+    body = re.sub(rb"(%b\s*:\s*)%b" % (key, _TEXT), rb'\1"%b"' % HIDDEN.encode(), delivery.body)
+    # The name itself may be escaped, or what it names no text; then it is written anew.
+    try:
+        tree = msgspec.structs.replace(delivery, body=body).json
+    except BodyError:
+        return body
+    is_bare = tree.get(name, HIDDEN) == HIDDEN
+    return body if is_bare else msgspec.json.encode({**tree, name: HIDDEN})
 
 
 def _joined(fields: str, name: str, value: str) -> str:
