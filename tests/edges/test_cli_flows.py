@@ -413,14 +413,14 @@ def test_limits_and_breakers_are_shown_where_the_app_is_named(box: Box) -> None:
     )
     box.do(lambda store: add(store, "cars:suppliers:book"))
 
-    rows = {row["takes"]: row for row in box("map", "--app", "cars", "--json").json}
+    rows = {row["takes"]: row for row in box("map", "--app", "cars:app", "--json").json}
     assert rows["Book"]["limits"] == "4 at once per s:{s}, 60/m"
     assert rows["Book"]["breaker"] == "supplier:{s}"
     assert rows["Tell"]["limits"] == "in turns per g:{g}"
     assert rows["Log"]["limits"] == "2 at once, in order per g:{g}"
-    [row] = box("queues", "ls", "--app", "cars", "--json").json
+    [row] = box("queues", "ls", "--app", "cars:app", "--json").json
     assert row["limits"] == "4 at once per s:{s}, 60/m"
-    assert "4 at once per s:{s}, 60/m" in box("queues", "ls", "--app", "cars").out
+    assert "4 at once per s:{s}, 60/m" in box("queues", "ls", "--app", "cars:app").out
     assert "limits" not in box("queues", "ls").out
 
 
