@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,21 @@ async def test_a_code_that_is_taken_is_not_given_twice(
 
 
 LATER = {"pickup_datetime": "2027-03-01T10:00:00", "dropoff_datetime": "2027-03-05T10:00:00"}
+
+
+@pytest.mark.parametrize(
+    ("price", "currency", "amount"),
+    [("10.50", "EUR", 1050), ("500", "JPY", 500), ("10.50", "KWD", 10_500)],
+)
+def test_a_price_is_charged_in_the_smallest_unit_of_its_currency(
+    price: str, currency: str, amount: int
+) -> None:
+    asked = {**wish(**LATER), "total_amount": price, "currency": currency}
+    suppliers = {28: Supplier(28, "Mex Group", KINDS["mexgroup"], {})}
+    made = CreateReservationRequest.model_validate(asked).reservation(
+        suppliers, datetime(2026, 11, 16, tzinfo=UTC)
+    )
+    assert (made.amount, made.price) == (amount, Decimal(price))
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ NO_MINOR = frozenset(
     }
 )
 """The currencies whose smallest unit is the unit itself."""
+THOUSANDTHS = frozenset({"bhd", "jod", "kwd", "omr", "tnd"})
+"""The currencies whose smallest unit is a thousandth."""
 
 _NO_TABLE = ("no such table", "UndefinedTable")
 
@@ -104,7 +106,7 @@ class Reservation(Base):
     @property
     def price(self) -> Decimal:
         """The amount in units, with the digits its currency has."""
-        return Decimal(self.amount).scaleb(0 if self.currency in NO_MINOR else -2)
+        return Decimal(self.amount).scaleb(-digits(self.currency))
 
     def booking(self) -> Booking:
         """What a gateway needs of it."""
@@ -228,6 +230,11 @@ class Records:
 @asynccontextmanager
 async def open_records(relevo: Relevo) -> AsyncGenerator[Records]:
     yield Records(relevo)
+
+
+def digits(currency: str) -> int:
+    """How many decimals a currency has at Stripe; its amounts are counted in the last of them."""
+    return 0 if currency in NO_MINOR else 3 if currency in THOUSANDTHS else 2
 
 
 def new_code() -> str:

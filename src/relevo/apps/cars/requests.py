@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from relevo.apps.cars.gateways import Kind, Supplier
-from relevo.apps.cars.records import NO_MINOR, Reservation, Status
+from relevo.apps.cars.records import Reservation, Status, digits
 
 LONGEST = timedelta(days=365)
 FARTHEST = timedelta(days=3 * 365)
@@ -152,8 +152,7 @@ class CreateReservationRequest(_Wish):
         else:
             snapshot = _snapshot(supplier.kind, self.supplier_specific_data, wrong)
         currency = self.currency.lower()
-        digits = 0 if currency in NO_MINOR else 2
-        minor = self.total_amount.scaleb(digits)
+        minor = self.total_amount.scaleb(digits(currency))
         if minor != minor.to_integral_value():
             wrong.append({"field": "total_amount", "why": f"{self.currency} has no cents"})
         if minor > AMOUNT_MAX:
