@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import relevo.ingress.spool as spool_module
-from relevo import App, Relevo, StoreUnavailable
+from relevo import App, Relevo, StoreUnavailable, hmac_header, webhook
 from relevo.store import Keeping, Letterbox
 from relevo.testing import ManualClock, deliver, drain, until
 from tests.edges import doors
@@ -174,6 +174,74 @@ async def test_one_that_the_store_never_takes_does_not_hold_up_the_others(
 
     await until(lambda: _is_taken(relevo, "e2"))
     assert await relevo.asgi().gate.spool.waiting() == 1
+
+
+async def test_a_spool_that_fails_while_it_is_emptied_is_emptied_later(
+    relevo: Relevo, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what was answered nothing waits for the next start: not for a lock, not for a bad row."""
+    spool = relevo.asgi().gate.spool
+    await spool._do(lambda db: db.execute("insert into spool (data) values (x'c1')"))
+    real, locked = spool._read, [StoreUnavailable("locked")] * 3
+
+    async def read(after: int) -> Any:
+        if locked:
+            raise locked.pop()
+        return await real(after)
+
+    monkeypatch.setattr(spool, "_read", read)
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "e1"}) == OK
+    away.come_back()
+
+    await until(lambda: _is_taken(relevo, "e1"))
+    assert locked == []
+    await until(lambda: _waits(relevo, 1))  # what cannot be read stays for people
+
+
+async def test_one_that_comes_at_the_very_end_of_a_pass_is_not_left_behind(
+    relevo: Relevo, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = relevo.asgi().gate.spool
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "e1"}) == OK
+    real, late = spool._read, ["e2"]
+
+    async def read(after: int) -> Any:
+        rows = await real(after)
+        if not rows and late:
+            away.go()
+            relevo.asgi().gate._away_until = 0.0
+            assert await deliver(relevo, SIGNED, json={"id": late.pop()}) == OK
+            away.come_back()
+        return rows
+
+    monkeypatch.setattr(spool, "_read", read)
+    away.come_back()
+
+    await until(lambda: _is_taken(relevo, "e2"))
+
+
+async def test_what_would_not_be_known_again_is_503_and_nothing_is_promised(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is in a header that is not kept: the spool could do nothing with it later."""
+    signed = hmac_header("X-Signature", SECRET)
+    by_header = webhook("/hooks/h", doors.saving, verify=signed, key=lambda d: d.headers["x-id"])
+    shop = App("shop", workers=[doors.save], webhooks=[by_header])
+    url = f"sqlite:///{tmp_path / 'relevo.db'}"
+    async with Relevo(url, apps=[shop], clock=clock) as engine:
+        headers = {"x-id": "e1"}
+        assert await deliver(engine, "/hooks/h", json={"id": "e1"}, headers=headers) == OK
+        Away(engine, monkeypatch).go()
+        answer = await deliver(engine, "/hooks/h", json={"id": "e2"}, headers={"x-id": "e2"})
+
+        assert code(answer) == (503, "unavailable")
+        assert await engine.asgi().gate.spool.waiting() == 0
+
+
+async def _waits(relevo: Relevo, count: int) -> bool:
+    return await relevo.asgi().gate.spool.waiting() == count
 
 
 async def _is_taken(relevo: Relevo, key: str) -> bool:

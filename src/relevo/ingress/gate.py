@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from relevo.clock import stamp
+from relevo.clock import moment, stamp
 from relevo.errors import QueueClosed, StoreError
 from relevo.ingress.body import BODY_SECONDS, Gone, check_head, read_body, unpacked
 from relevo.ingress.refusals import Refusals
@@ -30,9 +30,9 @@ from relevo.ingress.reply import (
     send_reply,
 )
 from relevo.ingress.spool import Spool
-from relevo.intake import Door, Reject, Taken
+from relevo.intake import Door, Reject, Taken, delivery_of
 from relevo.signatures import InvalidSignature, Nonce
-from relevo.store import Note
+from relevo.store import Kept, Note
 from relevo.telemetry import log
 from relevo.webhook import FIELDS, BodyError, Delivery, Headers
 
@@ -272,11 +272,23 @@ class Gate:
         if self.spool is None:
             return AWAY_REPLY
         try:
-            now = stamp(delivery.received_at)
-            await self.spool.keep(door.keep(delivery, door.key(delivery), received_at=now))
+            key = door.key(delivery)
+            kept = door.keep(delivery, key, received_at=stamp(delivery.received_at))
+            if not _is_itself(door, kept, key):
+                log.error("%s cannot wait in the spool: its key is not kept", door.source)
+                return AWAY_REPLY
+            await self.spool.keep(kept)
         except Reject as rejected:
             return reply_of(rejected.answer)
         except StoreError as trouble:
             self._engine.telemetry.trouble("the spool takes nothing either", trouble)
             return AWAY_REPLY
         return self._replies[door.source]
+
+
+def _is_itself(door: Door, kept: Kept, key: str) -> bool:
+    """Whether what is kept of a delivery still has its key: it might be in a header that is not."""
+    try:
+        return door.key(delivery_of(kept, moment(kept.received_at))) == key
+    except Reject:
+        return False

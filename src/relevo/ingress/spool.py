@@ -44,10 +44,12 @@ class Spool:
         self._lock = threading.Lock()
         self._keeping: Coalescer[Kept, None] = Coalescer(self._write)
         self._draining: asyncio.Task[None] | None = None
+        self._is_fed = False  # since the last pass began
 
     async def keep(self, kept: Kept) -> None:
         """Write it down durably; StoreUnavailable if this disk does not take it either."""
         await self._keeping.add([kept])
+        self._is_fed = True
         self.start()
 
     async def waiting(self) -> int:
@@ -78,13 +80,21 @@ class Spool:
     async def _drain(self) -> None:
         try:
             while True:
-                if not await self._pass():
+                self._is_fed = False
+                if await self._is_stuck():
+                    await asyncio.sleep(STUCK)
+                elif not self._is_fed:
                     return
-                await asyncio.sleep(STUCK)
-        except StoreError as trouble:
-            self._engine.telemetry.trouble("the spool cannot be read", trouble)
         finally:
             self._draining = None
+
+    async def _is_stuck(self) -> bool:
+        try:
+            return await self._pass()
+        except StoreError as trouble:
+            # What is in it was promised: a disk or a store that fails once is asked again.
+            self._engine.telemetry.trouble("the spool cannot be emptied", trouble)
+            return True
 
     async def _pass(self) -> bool:
         """Go through it once, oldest first; True if some had to be left where they were."""
@@ -92,7 +102,7 @@ class Spool:
         while rows := await self._read(after):
             for number, data in rows:
                 after = number
-                if await self._carry(msgspec.msgpack.decode(data, type=Kept)):
+                if await self._carry(data):
                     await self._do(
                         lambda db, n=number: db.execute("delete from spool where id = ?", (n,))
                     )
@@ -104,8 +114,13 @@ class Spool:
         question = "select id, data from spool where id > ? order by id limit ?"
         return await self._do(lambda db: db.execute(question, (after, BATCH)).fetchall())
 
-    async def _carry(self, kept: Kept) -> bool:
+    async def _carry(self, data: bytes) -> bool:
         receiver = self._engine.receiver
+        try:
+            kept = msgspec.msgpack.decode(data, type=Kept)
+        except msgspec.DecodeError as damage:
+            log.error("a delivery in the spool cannot be read: %s", damage)
+            return False
         door = receiver.door(kept.source)
         if door is None:
             return False
