@@ -2,16 +2,26 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from relevo import Relevo
-from relevo.apps.subscriptions import app, queues, records, settings, streams, webhooks
+from relevo.apps.subscriptions import (
+    app,
+    gateways,
+    queues,
+    records,
+    settings,
+    streams,
+    webhooks,
+)
 from relevo.apps.subscriptions.streams import StreamWorker
-from relevo.errors import SettingsError
+from relevo.errors import ProviderUnavailable, ProviderUncertain, SettingsError
 from relevo.job import State
 from relevo.simulators import World
 from relevo.simulators.traffic.subscriptions import event, sign
@@ -65,6 +75,7 @@ async def test_a_forged_signature_leaves_nothing(relevo: Relevo, world: World) -
     [
         ({"livemode": True}, 400),
         ({"type": "customer.created"}, 200),
+        ({"account": "acct_other"}, 200),
         ({"type": "invoice.paid", "data": {}}, 200),
         ({"data": {"object": {"mode": "subscription"}}}, 422),
         ({"data": {"object": []}}, 422),
@@ -132,6 +143,49 @@ async def test_f42_a_letter_whose_reply_was_lost_is_held_not_sent_again(
     assert world.ledger.count("relay", "send") == 1
     effects, _ = await relevo.store.effects(states=frozenset({EffectState.UNKNOWN}))
     assert [effect.name for effect in effects] == ["email"]
+
+
+class SlowSheet(gateways.Sheet):
+    """A sheet whose rows arrive late."""
+
+    rows: list[str]
+
+    def _open(self) -> Any:
+        rows = self.rows = []
+
+        class Worksheet:
+            def append_row(self, row: list[str], **options: object) -> None:
+                time.sleep(0.2)
+                rows.append(row[0])
+
+            def col_values(self, number: int) -> list[str]:
+                return list(rows)
+
+        return Worksheet()
+
+
+async def test_f42_a_row_on_its_way_is_waited_for_before_it_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateways, "SECONDS", 0.1)
+    sheet = SlowSheet({}, "", "", "")
+    with pytest.raises(ProviderUncertain):
+        await sheet.append(["one"])
+    monkeypatch.setattr(gateways, "SECONDS", 5)
+    assert await sheet.has("one")
+
+
+async def test_f42_a_row_that_had_no_turn_in_time_was_never_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateways, "SECONDS", 0.1)
+    sheet = SlowSheet({}, "", "", "")
+    first, second = await asyncio.gather(
+        sheet.append(["one"]), sheet.append(["two"]), return_exceptions=True
+    )
+    assert [type(first), type(second)] == [ProviderUncertain, ProviderUnavailable]
+    monkeypatch.setattr(gateways, "SECONDS", 5)
+    assert not await sheet.has("two")
 
 
 async def test_one_who_unsubscribed_is_left_alone(relevo: Relevo, world: World) -> None:
@@ -273,6 +327,23 @@ async def test_what_fails_stays_pending_and_is_taken_over(
 
     await serve(streamed, "spreadsheet", done=saved)
     assert world.ledger.count("sheets") == 1
+
+
+async def test_f42_a_worker_that_was_frozen_leaves_its_row_to_the_next(
+    streamed: Relevo, world: World, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await subscribe(streamed, 1)
+    await drain(streamed)
+    monkeypatch.setattr(streams, "LATE", -1.0)
+    worker = StreamWorker(streamed, "spreadsheet")
+    await worker._stream.ensure()
+    assert await worker.turn() == 1
+    assert world.ledger.count("sheets") == 0
+    assert await pending(redis, "stripe_jobs_spreadsheet") == 1
+
+    monkeypatch.setattr(streams, "LATE", 20.0)
+    await serve(streamed, "spreadsheet", done=lambda: _settled(redis, "stripe_jobs_spreadsheet"))
+    assert world.ledger.count("sheets", "append") == 1
 
 
 async def test_a_key_of_another_type_stops_nobody(

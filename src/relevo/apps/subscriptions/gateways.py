@@ -107,15 +107,31 @@ class Sheet:
         return id in await self._do(lambda sheet: sheet.col_values(1), acts=False)
 
     async def _do(self, work: Callable[[gspread.Worksheet], T], *, acts: bool) -> T:
-        async with self._turn:
-            try:
-                async with asyncio.timeout(SECONDS * 1.5):
-                    sheet = self._sheet or await asyncio.to_thread(_told, self._open, False)
-                    self._sheet = sheet
-                    return await asyncio.to_thread(_told, lambda: work(sheet), acts)
-            except TimeoutError as error:
-                said = "Google Sheets did not answer: time is up"
-                raise (ProviderUncertain if acts else ProviderUnavailable)(said) from error
+        try:
+            async with asyncio.timeout(SECONDS * 1.5):
+                try:
+                    await self._turn.acquire()
+                except asyncio.CancelledError:
+                    # Nothing has left. Whoever waited longer than that may have been replaced.
+                    acts = False
+                    raise
+                # A thread cannot be stopped, so the next one waits until it is really over: has()
+                # must not say no while a row is still on its way.
+                call = asyncio.ensure_future(asyncio.to_thread(self._work, work, acts))
+                call.add_done_callback(self._done)
+                return await asyncio.shield(call)
+        except TimeoutError as error:
+            said = "Google Sheets did not answer: time is up"
+            raise (ProviderUncertain if acts else ProviderUnavailable)(said) from error
+
+    def _work(self, work: Callable[[gspread.Worksheet], T], acts: bool) -> T:
+        sheet = self._sheet = self._sheet or _told(self._open, False)
+        return _told(lambda: work(sheet), acts)
+
+    def _done(self, call: asyncio.Future[Any]) -> None:
+        self._turn.release()
+        if not call.cancelled():
+            call.exception()  # nobody may be left to hear of it
 
     def _open(self) -> gspread.Worksheet:
         url = self._url

@@ -26,6 +26,7 @@ STREAMS = ("stripe_jobs_email", "stripe_jobs_list", "stripe_jobs_spreadsheet")
 COUNT = 10
 REST = 2.0  # seconds after Redis did not answer
 TIDY_EVERY = 600.0
+CALL, LATE = 40.0, 20.0  # seconds that a call may take, and after which none is begun any more
 
 
 class Streams:
@@ -133,15 +134,24 @@ class StreamWorker:
         await self._stream.done([entry.id])
 
     async def _integrate(self, job_id: str, attempt: int) -> None:
+        late_at = time.monotonic() + max(LATE, self._pace.wait(attempt) / 1000 - CALL)
         job = await self._records.job(job_id) if _is_id(job_id) else None
         if job is None:
             raise LookupError("there is no such job")
         if self._worker.is_job_processed(job):
             return
+
+        async def process(key: str) -> str:
+            if self._worker.can_look_up and time.monotonic() > late_at:
+                # A process that was frozen may wake up when the entry is another's, who has looked
+                # for the effect and found none: two would make it.
+                raise ProviderUncertain("too late: the entry is due again, and is looked up then")
+            return await self._worker.process_job(job)
+
         flag = await self._relevo.once(
             effect_id(job.id),
             self._worker.effect,
-            lambda key: self._worker.process_job(job),
+            process,
             queue=f"subscriptions:stripe:{self._worker.effect}",
             attempt=attempt,
             find=(lambda key: self._worker.look_up(job)) if self._worker.can_look_up else None,

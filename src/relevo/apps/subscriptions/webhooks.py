@@ -38,7 +38,9 @@ async def subscribed(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> Answe
     event = delivery.json
     if event.get("livemode") is not ctx.use(SubscriptionSettings).livemode:
         raise Reject(400, "livemode_mismatch")
-    job = _job(event) if event.get("type") in SUBSCRIBED else None
+    # Those of an account that is connected to ours are not our customers.
+    is_ours = event.get("type") in SUBSCRIBED and "account" not in event
+    job = _job(event) if is_ours else None
     if job is not None and await records.add_job(tx, job):
         await ctx.enqueue(PublishJob(job["id"]))
     return None
