@@ -29,7 +29,7 @@ class Nap(Command, queue="fault:people:nap", attempts=25, backoff=constant("100m
     ms: int
 
 
-class Hog(Command, queue="fault:people:hog", attempts=9, timeout="30s"):
+class Hog(Command, queue="fault:people:hog", attempts=9, backoff=constant("100ms"), timeout="30s"):
     """Takes every file handle of its process for a while."""
 
     number: int
