@@ -135,6 +135,26 @@ async def test_a_name_that_changes_its_mind_gains_nothing() -> None:
         await guard.find(place)
 
 
+async def test_a_header_of_any_letters_travels() -> None:
+    told: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 x\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    caller = Caller(Guard(allow=[f"127.0.0.1:{port}"]))
+    headers = [("X-City", "Logro\u00f1o"), ("X-Price", "5 \u20ac")]
+    answer = await caller.call("POST", f"http://127.0.0.1:{port}/", headers, b"", 2)
+    await caller.close()
+    server.close()
+    assert answer.status == 204
+    assert "Logro\u00f1o".encode("latin-1") in told[0]
+    assert "5 \u20ac".encode() in told[0]
+
+
 async def test_a_redirect_is_an_answer_and_nothing_more() -> None:
     """C30: 0 connections inward."""
     calls: list[str] = []

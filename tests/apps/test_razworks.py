@@ -120,6 +120,35 @@ async def test_a_bad_registration_names_its_field(
     assert next(iter(change)) in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/users", '{"email": "a@b.co", "name": "\\ud800", "password": "short"}'),
+        ("/users", '{"email": "a@b.co", "name": NaN, "password": "short"}'),
+        ("/projects", '{"user_id": "%s", "title": "a\\u0000b", "text": "x"}'),
+        (
+            "/recordings",
+            '{"user_id": "%s", "storage_url": "https://[", "media_type": "audio/ogg"}',
+        ),
+        (
+            "/recordings",
+            (
+                '{"user_id": "%s", "media_type": "audio/ogg",\n'
+                r'"storage_url": "https://x\\@storage.razworks.example"}'
+            ),
+        ),
+    ],
+    ids=["surrogate", "nan", "nul", "brackets", "backslash"],
+)
+async def test_b20_what_cannot_be_kept_is_refused_and_not_repeated(
+    api: httpx2.AsyncClient, path: str, body: str
+) -> None:
+    sent = body.replace("%s", await register(api))
+    answer = await api.post(path, content=sent, headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert "short" not in answer.text.replace("too_short", "")
+
+
 def test_a_password_travels_in_no_payload() -> None:
     class SendSecret(Command, queue="razworks:auth:send-secret", attempts=3, timeout="5s"):
         user_id: str

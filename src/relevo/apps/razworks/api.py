@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +19,7 @@ from relevo.apps.razworks.settings import RazworksSettings
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 _EMAIL = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$"
+_STORABLE = r"^[^\x00]+$"  # not every database keeps a NUL
 _AUDIO = ("audio/ogg", "audio/mpeg", "audio/mp4", "audio/wav", "audio/webm")
 
 
@@ -35,8 +37,8 @@ class Registration(Wish):
 
 class Publication(Wish):
     user_id: Id
-    title: Annotated[str, Field(min_length=1, max_length=200)]
-    text: Annotated[str, Field(min_length=1, max_length=100_000)]
+    title: Annotated[str, Field(min_length=1, max_length=200, pattern=_STORABLE)]
+    text: Annotated[str, Field(min_length=1, max_length=100_000, pattern=_STORABLE)]
 
 
 class Upload(Wish):
@@ -85,7 +87,7 @@ def build(relevo: Relevo) -> FastAPI:
     async def upload(wish: Upload) -> dict[str, Any]:
         """Have a recording understood; it lies in storage, and only its address comes here."""
         hosts = relevo.use(RazworksSettings).storage_hosts
-        if (urlsplit(wish.storage_url).hostname or "") not in hosts:
+        if _host(wish.storage_url) not in hosts:
             raise HTTPException(422, "storage_url: not one of our storage hosts")
         if wish.media_type not in _AUDIO:
             raise HTTPException(422, f"media_type: one of {', '.join(_AUDIO)}")
@@ -111,12 +113,28 @@ def build(relevo: Relevo) -> FastAPI:
             "summary": found.summary,
         }
 
+    @api.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        """Which fields are wrong, and why; never what was sent, which may be a password."""
+        shown = [{name: each[name] for name in ("type", "loc", "msg")} for each in error.errors()]
+        return JSONResponse({"detail": shown}, 422)
+
     @api.exception_handler(StoreUnavailable)
     async def away(request: Request, error: StoreUnavailable) -> JSONResponse:
         """Nothing was stored, and nothing was promised."""
         return JSONResponse({"detail": "try again soon"}, 503, {"retry-after": "1"})
 
     return api
+
+
+def _host(url: str) -> str:
+    """The host that a URL names to every reader alike; empty when it has none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    is_plain = "\\" not in url and "@" not in parts.netloc
+    return (parts.hostname or "") if is_plain else ""
 
 
 async def _check_user(relevo: Relevo, user_id: str) -> None:

@@ -81,7 +81,13 @@ class Caller:
         request = self._client.build_request(
             method,
             f"{place.scheme}://{shown}:{place.port}{place.path}",
-            headers=[*headers, ("host", host if is_usual else f"{host}:{place.port}")],
+            headers=[
+                (name.encode(), _bytes(value))
+                for name, value in [
+                    *headers,
+                    ("host", host if is_usual else f"{host}:{place.port}"),
+                ]
+            ],
             content=body,
             # The certificate must be that of the name, though the call goes to an address.
             extensions={"sni_hostname": place.host} if place.scheme == "https" else {},
@@ -99,3 +105,11 @@ class Caller:
         for name, value in answer.headers.multi_items():
             told.setdefault(name.title(), []).append(value)
         return Called(answer.status_code, told, bytes(read[:ANSWER_MAX]))
+
+
+def _bytes(value: str) -> bytes:
+    """A header's value as it came, which is latin-1; in a batch it may be any text."""
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode(errors="replace")
