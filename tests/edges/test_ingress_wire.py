@@ -101,6 +101,31 @@ async def test_a_connection_is_kept_for_the_next_call(port: int, relevo: Relevo)
     assert await jobs(relevo) == ["e1", "e2"]
 
 
+async def test_b12_only_so_many_requests_wait_on_one_connection(
+    steady: tuple[int, Relevo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands fit in one read: they are refused before there is anything of them in memory."""
+    begun = 0
+    real = server_module.HttpToolsProtocol.on_message_begin
+
+    def begin(self: Any) -> None:
+        nonlocal begun
+        begun += 1
+        real(self)
+
+    monkeypatch.setattr(server_module.HttpToolsProtocol, "on_message_begin", begin)
+    reader, writer = await asyncio.open_connection("127.0.0.1", steady[0])
+    writer.write(SECOND * 51)
+    for _ in range(51):
+        await asyncio.wait_for(reader.readuntil(b'{"ok":true}'), 5)
+    writer.close()
+    too_many = await say(steady[0], SECOND * 1_200)
+
+    assert set(too_many.statuses) == {503}
+    assert too_many.is_closed
+    assert begun <= 51 + server_module.PIPELINED + 1
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -32,6 +32,7 @@ HEAD_LINES = 100
 URL_BYTES = 8_192
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 35.0  # a door gives up at 30; this is for everything else
+PIPELINED = 100  # requests that wait for the answer to one before them, on one connection
 KEEP_ALIVE = 65  # longer than the usual proxy keeps an idle connection
 
 BAD = error(400, "bad_request", close=True)
@@ -39,6 +40,7 @@ LONG_URL = error(414, "url_too_long", close=True)
 LONG_HEAD = error(431, "headers_too_large", close=True)
 NO_METHOD = error(405, "method_not_allowed", close=True, allow="GET, POST")
 SLOW = error(408, "too_slow", close=True)
+BUSY = error(503, "busy", close=True, retry_after="1")
 
 _UNKNOWN = re.compile(rb"[A-Z]{2,20} /[!-~]* HTTP/1\.[01]\r\n")  # a method the parser knows not
 
@@ -82,6 +84,10 @@ class Guarded(HttpToolsProtocol):
             )
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= PIPELINED:
+            # One read holds thousands of small ones, and each costs a hundred times its bytes.
+            self._refusal = BUSY
+            raise _Excess
         super().on_message_begin()
         self._since = self.loop.time()
         self._is_heading = True
