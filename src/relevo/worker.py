@@ -39,7 +39,7 @@ YIELD_AFTER = 0.005
 
 _QUIET = (Done, Again)  # the outcomes nobody needs to hear of
 
-_RECONNECT = exponential("100ms", cap="5s", jitter=0.5)
+_RECONNECT = exponential("100ms", cap="2s", jitter=0.5)
 
 
 class Flight:

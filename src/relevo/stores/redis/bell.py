@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from relevo.errors import RelevoError
 from relevo.stores.redis.wire import CONNECT, Wire, pack
 
-LONGEST_PAUSE = 4.0
+LONGEST_PAUSE = 2.0
 
 Marks = dict[str, int]
 
