@@ -450,6 +450,25 @@ async def test_a_call_that_never_arrived_is_made_again_after_the_silence(
     assert len(sent(world)) == 1
 
 
+async def test_f44_the_silence_begins_with_the_call_that_was_not_answered(
+    engine: Relevo, world: World, clock: ManualClock
+) -> None:
+    """Not with one before it that never left, which may be long ago."""
+    whatsapp.phone(world).has_statuses = False
+    world.faults.add("whatsapp", "send", "limit", times=1)
+    await say(engine, world, "pan 500")
+    await drain(engine)
+    clock.advance(timedelta(minutes=10))
+    world.faults.add("whatsapp", "send", "lost", times=1)
+    await drain(engine)
+    clock.advance(timedelta(seconds=5))
+    await drain(engine)
+    assert len(sent(world)) == 1
+    clock.advance(timedelta(seconds=10))
+    await drain(engine, skip_waits=True)
+    assert len(sent(world)) == 2  # a silence that long is an answer
+
+
 async def test_a_refused_reply_is_a_dead_letter_and_the_expense_stays(
     engine: Relevo, world: World
 ) -> None:

@@ -130,6 +130,11 @@ class Records:
         async with self._relevo.transaction() as tx:
             await tx.execute(update(Answer).where(Answer.id == id).values(tried_at=self.now()))
 
+    async def not_tried(self, id: str) -> None:
+        """After a reply that certainly did not leave: the silence begins with the next one."""
+        async with self._relevo.transaction() as tx:
+            await tx.execute(update(Answer).where(Answer.id == id).values(tried_at=None))
+
     async def user(self, id: str) -> User | None:
         async with self._relevo.transaction() as tx:
             return await tx.get(User, id)

@@ -239,7 +239,12 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
         await kept.trying(answer.id)
 
     async def send(_: str) -> str:
-        return await graph.send(answer.phone_number_id, answer.recipient, answer.body, answer.id)
+        number, to = answer.phone_number_id, answer.recipient
+        try:
+            return await graph.send(number, to, answer.body, answer.id)
+        except (ProviderRefused, ProviderUnavailable):
+            await kept.not_tried(answer.id)
+            raise
 
     async def find(_: str) -> str | None:
         known = await kept.reply(answer.id)
