@@ -367,6 +367,22 @@ async def test_b42_no_number_no_success(id: int, body: bytes, answering: Answeri
         await answering.book(id, body)
 
 
+@pytest.mark.parametrize("status", [502, 504])
+@pytest.mark.parametrize(
+    ("id", "body"),
+    [
+        (28, b'{"type":"error","message":"upstream timed out"}'),
+        (128, b'{"message": "Endpoint request timed out"}'),
+    ],
+    ids=["mexgroup", "hertz"],
+)
+async def test_a_gateway_that_gave_up_waiting_has_not_refused(
+    id: int, body: bytes, status: int, answering: Answering
+) -> None:
+    with pytest.raises(ProviderUncertain):
+        await answering.book(id, body, status)
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from relevo.apps.outside import Outside, Reply
-from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable
+from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
 
 _CONFIRMATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/#-]{0,63}", re.ASCII)
 
@@ -102,7 +102,13 @@ def said(reply: Reply, message: object) -> str:
 
 
 def refused(reply: Reply, message: object) -> ProviderError:
-    """Its `no` to a booking; with a 5xx or a 429 rather a `not now`, and nothing was booked."""
+    """Its `no` to a booking; with a 5xx or a 429 rather a `not now`, and nothing was booked.
+
+    With a 502 or 504 it is no word of the supplier's at all: something in front of it gave up
+    waiting (`{"message": "Endpoint request timed out"}`), and the booking may have been made.
+    """
+    if reply.status in (502, 504):
+        return ProviderUncertain(said(reply, message))
     if reply.status == 429 or reply.status >= 500:
         return ProviderUnavailable(said(reply, message))
     return ProviderRefused(said(reply, message))
