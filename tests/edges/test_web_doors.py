@@ -175,8 +175,9 @@ async def test_without_a_password_this_machine_is_let_in(unlocked: Site) -> None
     async with unlocked.browser(address="127.0.0.1") as here:
         assert (await here.get("/api/me")).json()["name"] == "local"
         assert (await here.post("/api/queues/cars:suppliers:book/pause")).status_code == 200
-        behind = {"x-forwarded-for": "203.0.113.5"}
-        assert (await here.get("/api/me", headers=behind)).status_code == 401
+        for name in ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"):
+            behind = {name: "203.0.113.5"}
+            assert (await here.get("/api/me", headers=behind)).status_code == 401
     async with unlocked.browser(address="::1") as here:
         assert (await here.get("/api/me")).status_code == 200
     for address in ("192.0.2.7", "::ffff:192.0.2.7", "nonsense"):

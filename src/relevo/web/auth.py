@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ADMIN = "admin"
 LOCAL = Person("local", Role.ADMIN)
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+_FORWARDED = ("forwarded", "x-forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip")
 _REQUESTS = 6_000  # a minute, from one address elsewhere
 _ATTEMPTS = 5
 _ATTEMPTS_OF_ADDRESS = 30
@@ -178,7 +179,7 @@ def _apps(apps: tuple[str, ...]) -> frozenset[str] | None:
 def is_local(asked: HTTPConnection) -> bool:
     """Whether a request comes from this very machine, and from nobody through it."""
     # Behind a proxy on this machine everybody would be local.
-    is_forwarded = any(name in asked.headers for name in ("forwarded", "x-forwarded-for"))
+    is_forwarded = any(name.startswith(_FORWARDED) for name in asked.headers)
     return asked.client is not None and is_loopback(asked.client.host) and not is_forwarded
 
 
