@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import httpx2
 import msgspec
@@ -122,9 +123,10 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
         source=f"{queue.partition(':')[0]}:/hooks/cars",
         key=f"evt_{queue}",
         path="/hooks/cars",
+        query=f"code=RES-9&email={quote(MAIL)}",
         headers=b'[["content-type","application/json"]]',
         body=b'{"id":"evt_1","code":"RES-9","email":"ana.perez@example.com"}',
-        answer=msgspec.msgpack.encode(Answer.json({"ok": True})),
+        answer=msgspec.msgpack.encode(Answer.json({"ok": True, "to": MAIL})),
         thread=new_id(),
     )
     await store.receive([Arrival(kept)])
@@ -310,7 +312,7 @@ async def test_a_viewer_sees_payloads_behind_a_mask(web: Site, things: Things) -
         for call in CALLS:
             if call.verb == "GET":
                 masked = await ask(viewer, call, things.of(call))
-                assert MAIL not in masked.text, call.name
+                assert MAIL not in unquote(masked.text), call.name
                 seen += MAIL in (await ask(operator, call, things.of(call))).text
         assert seen >= 5
 

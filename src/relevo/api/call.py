@@ -28,7 +28,7 @@ from starlette.responses import Response
 from relevo.desk import ACTIONS, Desk, Person, Role, view
 from relevo.errors import NotAllowed
 from relevo.job import Job
-from relevo.store import Effect
+from relevo.store import Effect, Kept
 from relevo.web import visit_of
 from relevo.web.forms import kind_of, read_body
 
@@ -69,6 +69,9 @@ class Caller(NamedTuple):
 
     def effect(self, effect: Effect) -> Effect:
         return effect if self.person.may("reveal") else self.desk.masked_effect(effect)
+
+    def delivery(self, kept: Kept) -> Kept:
+        return kept if self.person.may("reveal") else self.desk.masked_delivery(kept)
 
 
 Function = Callable[[Caller, Any], Awaitable[Any]]

@@ -42,13 +42,12 @@ async def list_deliveries(caller: Caller, ask: SomeDeliveries) -> Page[Kept]:
         source=ask.source, state=ask.state, key=ask.key, thread=ask.thread, text=ask.text
     )
     found, cursor = await caller.desk.deliveries(where, ask.cursor, ask.limit)
-    return Page(items=found, cursor=cursor)
+    return Page(items=[caller.delivery(kept) for kept in found], cursor=cursor)
 
 
 async def show_delivery(caller: Caller, ask: OneDelivery) -> Kept:
     """One delivery: what came, what was answered, the jobs that came of it; masked for viewers."""
-    kept = await caller.desk.delivery(ask.id)
-    return kept if caller.person.may("reveal") else caller.desk.masked_delivery(kept)
+    return caller.delivery(await caller.desk.delivery(ask.id))
 
 
 async def replay_delivery(caller: Caller, ask: DeliveryReplay) -> Replay:

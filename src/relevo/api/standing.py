@@ -243,6 +243,7 @@ async def trace(caller: Caller, ask: Search) -> Story:
     story = await caller.desk.trace(ask.q)
     return replace(
         story,
+        deliveries=[caller.delivery(kept) for kept in story.deliveries],
         jobs=[caller.job(job) for job in story.jobs],
         effects=[caller.effect(effect) for effect in story.effects],
     )

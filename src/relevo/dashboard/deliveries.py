@@ -11,7 +11,6 @@ from relevo.dashboard.words import counted
 from relevo.desk import Replay
 from relevo.errors import DefinitionError
 from relevo.intake import answer_of
-from relevo.payload import mask
 from relevo.store import Keeping, Kept, Letterbox
 from relevo.web import form, go
 from relevo.web.room import pretty
@@ -71,8 +70,9 @@ async def replay(board: Board, request: Request) -> Response:
 
 async def _page(board: Board, request: Request, rehearsal: Replay | None = None) -> Response:
     desk = board.desk(request)
-    may_reveal = board.person(request).may("reveal")
     kept = await desk.delivery(request.path_params["id"])
+    if not board.person(request).may("reveal"):
+        kept = desk.masked_delivery(kept)
     found = await desk.store.find(list(kept.jobs[:200]))
     jobs = [job for job in found if job is not None and desk.sees(job.queue)]
     answer = answer_of(kept).body if kept.answer else b""
@@ -80,9 +80,9 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
         request,
         "delivery",
         kept=kept,
-        body=_text((kept if may_reveal else desk.masked_delivery(kept)).body),
+        body=_text(kept.body),
         head=msgspec.json.decode(kept.headers, type=list[tuple[str, str]]),
-        answer=_text(answer if may_reveal or not answer else mask(answer)),
+        answer=_text(answer),
         jobs=[board.shown(request, job) for job in jobs],
         can_replay=_can_replay(board, kept),
         rehearsal=rehearsal,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote_plus
 
 import msgspec
 from msgspec.structs import replace
 
+from relevo import sensitive
 from relevo.clock import moment
 from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
@@ -77,7 +79,12 @@ class Deliveries(Looking):
 
     def masked_delivery(self, kept: Kept) -> Kept:
         """The delivery as a viewer sees it: what looks personal or secret is masked."""
-        return replace(kept, body=mask(kept.body) if kept.body else b"")
+        return replace(
+            kept,
+            query="&".join(map(_masked_field, kept.query.split("&"))),
+            body=mask(kept.body) if kept.body else b"",
+            answer=_masked_answer(kept.answer) if kept.answer else b"",
+        )
 
     async def replay(
         self,
@@ -118,6 +125,18 @@ class Deliveries(Looking):
         )
         await self.store.audit([done])
         return _replay(kept, taken, generation)
+
+
+def _masked_field(field: str) -> str:
+    name, equals, value = field.partition("=")
+    plain = unquote_plus(value)
+    hidden = sensitive.mask(plain, unquote_plus(name))
+    return field if hidden == plain else name + equals + quote(hidden, safe="*@")
+
+
+def _masked_answer(data: bytes) -> bytes:
+    answer = msgspec.msgpack.decode(data, type=Answer)
+    return msgspec.msgpack.encode(replace(answer, body=mask(answer.body) if answer.body else b""))
 
 
 def _replay(kept: Kept, taken: Taken, generation: int, *, is_dry: bool = False) -> Replay:
