@@ -88,7 +88,7 @@ class Again:
 
 Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held | Again
 
-_STORE_AWAY = constant("5s", jitter=1)
+_STORE_AWAY = constant("2s", jitter=1)
 _RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
 
 
