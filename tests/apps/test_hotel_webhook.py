@@ -279,6 +279,21 @@ async def test_a_second_change_that_version_1_cannot_tell_apart_is_found(
         assert await hotel.records.count("reservations") == 1
 
 
+async def test_f44_nothing_slow_comes_between_the_lease_and_an_answer(
+    relevo: Relevo, hotel: Hotel, world: World
+) -> None:
+    """The token is asked for before the answer is intended."""
+    beds24(world).put(42)
+    message = beds24(world).say(42, "¿Hay cochera?")
+    world.faults.add("beds24", "token", "error", times=1)
+    await post(relevo, version2(beds24(world).bookings["42"], [message]))
+    await rest(relevo)
+    effects, _ = await relevo.store.effects()
+    assert not effects
+    await drain(relevo, skip_waits=True, until=_replied(relevo))
+    assert world.ledger.count("beds24", "send", "42") == 1
+
+
 async def test_an_answer_whose_fate_is_unknown_is_looked_up_before_it_is_repeated(
     relevo: Relevo, hotel: Hotel, world: World
 ) -> None:

@@ -65,6 +65,9 @@ async def reply_to_guest(order: ReplyToGuest, ctx: Context) -> Dead | Retry | No
     """Say something to a guest, once, and keep what was said."""
     hotel = ctx.use(Hotel)
     if order.via == "beds24":
+        # Before once(), which looks at the lease right before the call: a token that takes long
+        # would come between, and whoever took the job over meanwhile answers as well.
+        await hotel.beds24.sign_in(order.hotel_id)
         try:
             sent = await ctx.once(
                 "reply",

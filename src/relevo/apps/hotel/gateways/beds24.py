@@ -94,6 +94,10 @@ class Beds24:
                 log.warning("a booking is unfit", extra={"hotel": hotel, "reason": str(error)})
         return found
 
+    async def sign_in(self, hotel: str) -> None:
+        """Have a token, so that the next call of the hotel leaves at once."""
+        await self._login(hotel)
+
     async def reply(self, order: ReplyToGuest) -> str:
         """Answer a guest; gives the id of the message."""
         number = order.booking_id
