@@ -21,6 +21,7 @@ from tests.edges.test_ingress import seal
 HEAD = f"POST {SIGNED} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
 GET = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 SECOND = b"GET /health HTTP/1.1\r\nHost: smuggled\r\n\r\n"
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound
 
 
@@ -140,6 +141,8 @@ async def test_b12_only_so_many_requests_wait_on_one_connection(
         HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + SECOND,
         HEAD.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
         HEAD.replace(b"\r\n", b"\n") + b"Content-Length: 2\n\n{}" + SECOND,
+        HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(SECOND) + SECOND,
+        HEAD + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
     ],
     ids=[
         "length and chunked",
@@ -153,6 +156,8 @@ async def test_b12_only_so_many_requests_wait_on_one_connection(
         "gzip",
         "1.0",
         "bare LF",
+        "upgrade with a body",
+        "upgrade in chunks",
     ],
 )
 async def test_b12_a_second_request_cannot_be_smuggled(

@@ -118,6 +118,8 @@ class Guarded(HttpToolsProtocol):
         version = parser.get_http_version()
         if version != "1.1" and (version != "1.0" or self._is_chunked()):
             raise _Excess
+        if parser.should_upgrade() and self._has_body():
+            raise _Excess  # the parser would take the body for whatever comes after the upgrade
         super().on_headers_complete()
         self._is_heading = False
         cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
@@ -132,6 +134,10 @@ class Guarded(HttpToolsProtocol):
 
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.headers)
+
+    def _has_body(self) -> bool:
+        lengths = [value for name, value in self.headers if name == b"content-length"]
+        return self._is_chunked() or any(value.strip(b"0") for value in lengths)
 
     def send_400_response(self, msg: str) -> None:
         """Whatever the parser does not understand, or we will not hear to its end."""
