@@ -189,7 +189,12 @@ async def test_without_a_password_a_page_elsewhere_cannot_act_for_me(unlocked: S
     """C12, C14: the browser on this machine would be let in by its address alone."""
     async with unlocked.browser(address="127.0.0.1") as here:
         before = unlocked.state()
-        for headers in ({"origin": EVIL}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+        for headers in (
+            {"origin": EVIL},
+            {"origin": "http://["},
+            {"sec-fetch-site": "cross-site"},
+            {"origin": "null"},
+        ):
             answer = await here.post("/api/queues/cars:suppliers:book/pause", headers=headers)
             assert answer.status_code == 403
         rebound = await here.post(
