@@ -26,6 +26,7 @@ HEALTH_SECONDS = 1.0
 HEALTH_PATIENCE = 2.0
 
 NOT_FOUND = error(404, "not_found")
+ONLY_GET = error(405, "method_not_allowed", allow="GET, HEAD")
 NOT_READY = error(503, "not_ready", retry_after="1")
 
 
@@ -94,7 +95,8 @@ class Front:
                 await self.gate.answer(door, path, scope, receive, send)
                 return
             if path in ("/health", "/ready"):
-                await send_reply(send, await self._state(path))
+                is_asked = scope["method"] in ("GET", "HEAD")
+                await send_reply(send, await self._state(path) if is_asked else ONLY_GET)
                 return
         await self._elsewhere(path)(scope, receive, send)
 

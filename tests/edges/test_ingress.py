@@ -457,6 +457,25 @@ async def test_b11_a_door_that_takes_gzip_unpacks_within_its_limit(
     assert answer.status == expected
 
 
+async def test_b11_what_was_unpacked_counts_as_held(
+    relevo: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, held = relevo.asgi().gate, list[int]()
+    real = relevo.receiver.take
+
+    async def take(*given: Any) -> Any:
+        held.append(gate._held)
+        return await real(*given)
+
+    monkeypatch.setattr(relevo.receiver, "take", take)
+    plain = b'{"id":"e1","note":"%b"}' % (b"x" * 100_000)
+    headers = {"content-encoding": "gzip", "x-signature": seal(plain)}
+    await deliver(relevo, GZIP, body=gzip.compress(plain), headers=headers, sign=False)
+
+    assert held[0] > len(plain)
+    assert gate._held == 0
+
+
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "gzip, gzip", "wat"])
 async def test_b11_other_doors_take_no_encoding(relevo: Relevo, coding: str) -> None:
     headers = {"content-encoding": coding}
@@ -753,6 +772,9 @@ async def test_health_is_small_and_tells_when_the_store_is_away(
     ready = await deliver(relevo, "/ready", method="GET", sign=False)
     assert health.status == ready.status == 200
     assert health.body == b'{"ok":true}'
+    for method in ("POST", "OPTIONS", "TRACE"):
+        other = await deliver(relevo, "/health", method=method, sign=False)
+        assert code(other) == (405, "method_not_allowed")
 
     async def away() -> int:
         raise StoreUnavailable("gone")

@@ -189,6 +189,7 @@ class Gate:
         flight.deadline = time.monotonic() + FUNCTION_SECONDS
         if is_gzip:
             body = unpacked(body, route.limit)
+            self._hold(flight, len(body))
         return await self._take(door, self._delivery(path, scope, body), scope)
 
     def _delivery(self, path: str, scope: Scope, body: bytes) -> Delivery:
