@@ -218,7 +218,7 @@ async def fleet(world: World, tmp_path: Path) -> AsyncGenerator[Fleet]:
 
 
 async def test_f43_a_server_killed_between_charge_and_commit_charges_once(
-    world: World, fleet: Fleet
+    world: World, fleet: Fleet, tmp_path: Path
 ) -> None:
     port = postgres.free_port()
     base = f"http://127.0.0.1:{port}"
@@ -233,9 +233,14 @@ async def test_f43_a_server_killed_between_charge_and_commit_charges_once(
         await first.wait()
         with pytest.raises(httpx2.HTTPError):
             await paying
-    world.target = base  # from here on Stripe's webhook, which it repeats, finds a server
-    await fleet.serve(port)
-    async with httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client:
+    relevo = Relevo(f"sqlite:///{tmp_path / 'cars.db'}", apps=[app])
+    front = relevo.asgi()
+    async with (
+        relevo,
+        serving(front, listen("127.0.0.1", 0), grace=1) as base,
+        httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client,
+    ):
+        world.target = base  # from here on Stripe's webhook, which it repeats, finds a server
         again = await client.post(f"/reservations/{code}/pay", json=CARD)
         assert again.status_code == 200
         assert (await client.get(f"/reservations/{code}")).json()["status"] == "PAID"

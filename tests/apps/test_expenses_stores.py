@@ -163,20 +163,15 @@ async def test_a_worker_killed_while_it_sends_sends_once(world: World, tmp_path:
         world.target = await stack.enter_async_context(serving(relevo.asgi(), listener, grace=1))
         world.faults.add("whatsapp", "send", "hang", times=1, seconds=30)
         first = await start(tmp_path, "work")
-        second: Process | None = None
         try:
             sent = await traffic.run(world, world.target, 3, seed=8)
             hung = sent.replies
             await until(lambda: world.ledger.count("whatsapp", "send") >= 1, timeout="40s")
+        finally:
             first.send_signal(signal.SIGKILL)
             await first.wait()
-            second = await start(tmp_path, "work")
+        async with working(relevo):
             await until(lambda: replied(relevo, 3), timeout="50s", what="3 replies")
-        finally:
-            for process in (first, second):
-                if process is not None and process.returncode is None:
-                    process.kill()
-                    await process.wait()
         assert await cents(relevo) == sent.cents
         counts = Counter(entry.key for entry in world.ledger.find("whatsapp", "send"))
         assert counts == Counter(hung)

@@ -102,7 +102,7 @@ async def story(folder: Path, count: int, kills: int, patience: str) -> None:
 
 @pytest.mark.timeout(240)
 async def test_each_message_is_kept_once_though_the_bot_is_killed(tmp_path: Path) -> None:
-    await story(tmp_path, 300, 2, "60s")
+    await story(tmp_path, 120, 1, "60s")
 
 
 @pytest.mark.soak
