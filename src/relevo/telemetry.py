@@ -68,6 +68,12 @@ class Telemetry:
         name = type(outcome).__name__.lower()
         self.counts[name] += 1
         failure = getattr(outcome, "failure", None)
+        if failure is not None and failure.type.endswith("StoreUnavailable"):
+            # Every job in hand says the same when the store is away: one line is enough for all.
+            if (held := self._throttle.admit("store away")) is not None:
+                facts = {"error": failure.message, "unsaid": held}
+                log.warning("jobs wait, since the store is away", extra=facts)
+            return
         level = logging.INFO if failure is None else logging.WARNING
         log.log(
             level,
