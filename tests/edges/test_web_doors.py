@@ -231,6 +231,11 @@ async def test_a_form_without_end_is_cut_short(web: Site) -> None:
         assert (await admin.post("/logout", content=many, headers=kind)).status_code == 400
         large = "a=" + "x" * 1_048_576
         assert (await admin.post("/logout", content=large, headers=kind)).status_code == 413
+    async with web.browser() as stranger:  # of whom there may be many at once
+        large = "name=a&password=" + "x" * 65_536
+        for headers in (kind, {"content-type": kind["content-type"]}):
+            answer = await stranger.post("/login", content=large, headers=headers)
+            assert answer.status_code == 413
 
 
 async def test_a_program_comes_with_a_token(web: Site) -> None:

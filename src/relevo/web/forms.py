@@ -13,6 +13,7 @@ from starlette.types import Message, Receive
 from relevo.web.visit import SECRET, SESSION, Visit
 
 BODY_MAX = 1_048_576
+STRANGERS_MAX = 65_536  # whoever is not in yet has only a name and a password to say
 FIELDS_MAX = 1_000
 FORM = "application/x-www-form-urlencoded"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -37,7 +38,7 @@ async def form(request: Request) -> Form:
     """The form in a request; 415 when there is none."""
     if kind_of(request) != FORM:
         raise HTTPException(415, f"send a form: {FORM}")
-    return _parsed(await read_body(request.receive))
+    return _parsed(await read_body(request.receive, _most(Visit.known(request.scope))))
 
 
 def kind_of(asked: HTTPConnection) -> str:
@@ -68,7 +69,7 @@ async def check_form(visit: Visit, asked: Request, receive: Receive) -> Receive:
         raise HTTPException(403, "this was sent by a page of someone else")
     shown = asked.headers.get("x-csrf-token", "")
     if not shown and kind_of(asked) == FORM:
-        body = await read_body(receive)
+        body = await read_body(receive, _most(visit))
         shown = _parsed(body)["csrf"]
         receive = _again(body, receive)
     if not hmac.compare_digest(shown.encode(errors="replace"), visit.csrf.encode()):
@@ -95,7 +96,11 @@ def _is_from_here(asked: HTTPConnection) -> bool:
     return origin == "null" or origin.partition("://")[2] == asked.headers.get("host", "")
 
 
-async def read_body(receive: Receive) -> bytes:
+def _most(visit: Visit | None) -> int:
+    return STRANGERS_MAX if visit is not None and visit.person is None else BODY_MAX
+
+
+async def read_body(receive: Receive, most: int = BODY_MAX) -> bytes:
     """A body, whole; 413 when it is too large."""
     body = bytearray()
     while True:
@@ -103,8 +108,8 @@ async def read_body(receive: Receive) -> bytes:
         if message["type"] != "http.request":
             raise HTTPException(400, "the body was cut off")
         body += message.get("body", b"")
-        if len(body) > BODY_MAX:
-            raise HTTPException(413, f"the body has more than {BODY_MAX:,} bytes")
+        if len(body) > most:
+            raise HTTPException(413, f"the body has more than {most:,} bytes")
         if not message.get("more_body", False):
             return bytes(body)
 
