@@ -22,7 +22,7 @@ from relevo.apps.cars.gateways.infinity import InfinityGroupGateway
 from relevo.apps.cars.gateways.niza import NizaCarsGateway
 from relevo.apps.cars.gateways.noleggiare import NoleggiareGateway
 from relevo.apps.cars.requests import Customer
-from relevo.apps.outside import Outside, Unreadable, parse_xml, retry_after
+from relevo.apps.outside import Outside, Reply, Unreadable, parse_xml, retry_after
 from relevo.errors import SettingsError
 from relevo.simulators import World, hertz, mexgroup, noleggiare, xml
 from relevo.simulators.faults import Kind
@@ -400,6 +400,26 @@ def test_b44_retry_after_is_kept_within_reason(value: str, seconds: int) -> None
     wait = retry_after(value)
     assert wait is not None
     assert wait.total_seconds() == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "acts", "error"),
+    [
+        (303, True, ProviderUncertain),  # what was posted was done
+        (303, False, ProviderUnavailable),
+        (307, True, ProviderUnavailable),
+        (503, True, ProviderUnavailable),
+        (504, True, ProviderUncertain),
+        (504, False, ProviderUnavailable),
+        (429, True, ProviderUnavailable),
+        (409, True, ProviderRefused),
+    ],
+)
+def test_what_a_status_means_for_a_call_that_acts(
+    status: int, acts: bool, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Reply("Them", status, httpx2.Headers(), b"", acts).check()
 
 
 async def test_b43_no_redirect_is_followed_and_nothing_endless_is_read(world: World) -> None:

@@ -89,6 +89,8 @@ class Reply:
         wait = retry_after(self.headers.get("retry-after"))
         if self.status == 429:
             raise ProviderUnavailable(said, retry_after=wait or WAIT, spends=False)
+        if self.status == 303 and self.acts:  # "see other": it was done, and its result is there
+            raise ProviderUncertain(said)
         if self.status in _LATER or self.status < 400:
             raise ProviderUnavailable(said, retry_after=wait)
         if self.status < 500:
