@@ -166,6 +166,8 @@ async def test_more_names_are_a_setting(web: Site, monkeypatch: pytest.MonkeyPat
     async with web.browser(Role.ADMIN) as admin:
         for host in ("relevo.example.com", "ops.internal:80"):
             assert (await admin.get("/api/queues", headers={"host": host})).status_code == 200
+        twice = [("host", "relevo.example.com"), ("host", "example.com")]
+        assert (await admin.get("/api/queues", headers=twice)).status_code == 400
         bad = await admin.get("/api/queues", headers={"host": "example.com"})
         assert bad.status_code == 400 and "RELEVO_ALLOWED_HOSTS" in bad.json()["message"]
 

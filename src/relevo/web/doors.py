@@ -160,7 +160,8 @@ def site(routes: Sequence[BaseRoute], **options: Any) -> Starlette:
 
 
 def _check_shape(web: Web, asked: Request) -> None:
-    if not web.auth.is_host(asked.headers.get("host", "")):
+    hosts = asked.headers.getlist("host")
+    if len(hosts) != 1 or not web.auth.is_host(hosts[0]):  # of two a proxy may have seen the other
         raise HTTPException(
             400, "this is not the host you asked for: RELEVO_ALLOWED_HOSTS lists its names"
         )
