@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
+import msgspec
+
 from relevo.backoff import Backoff, constant
 from relevo.clock import Duration
 from relevo.errors import (
@@ -99,7 +101,9 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
         case CircuitOpen():
             return Parked(behind(error.breaker), failure)
         case StoreUnavailable():
-            return Snooze(_STORE_AWAY.after(1), failure=failure)  # not the job's fault
+            # Not the job's fault; and the same, whichever way the store was away.
+            away = msgspec.structs.replace(failure, type=StoreUnavailable.__name__)
+            return Snooze(_STORE_AWAY.after(1), failure=away)
         case ProviderUncertain():
             return Held(failure)
         case ProviderRefused() | PayloadError():

@@ -68,7 +68,7 @@ class Telemetry:
         name = type(outcome).__name__.lower()
         self.counts[name] += 1
         failure = getattr(outcome, "failure", None)
-        if failure is not None and failure.type.endswith("StoreUnavailable"):
+        if failure is not None and failure.type == "StoreUnavailable":
             # Every job in hand says the same when the store is away: one line is enough for all.
             if (held := self._throttle.admit("store away")) is not None:
                 facts = {"error": failure.message, "unsaid": held}
