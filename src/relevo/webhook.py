@@ -276,8 +276,8 @@ def _quickly(body: bytes) -> Any:
     """The value if it is surely strict; None sends it the long way, which says what is wrong.
 
     msgspec is as strict and several times faster, but for two things: it takes integers of any
-    length, and the last of two equal keys. Without a backslash there are two quotes to a text, be it
-    a key or a value; so fewer texts in the value than pairs of quotes, and a key came twice.
+    length, and the last of two equal keys. Without a backslash there are two quotes to a text, be
+    it a key or a value; so fewer texts in the value than pairs of quotes, and a key came twice.
     """
     try:
         tree = _swift(body)

@@ -328,6 +328,10 @@ class Worker:
                 self.telemetry.trouble("cannot settle jobs; trying again", error)
                 await asyncio.sleep(_RECONNECT.after(failures).total_seconds())
                 continue
+            if failures:
+                # Whoever listens for us may have missed what was put off meanwhile.
+                waits = [end.delay for end in batch if end.state is State.SCHEDULED]
+                self._loop.call_later(min(waits, default=0) / 1_000, self.nudge)
             failures = 0
             self.telemetry.counts["settled"] += len(batch)
             for done, is_ours in zip(batch, settled, strict=True):
