@@ -18,7 +18,7 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-PATIENCE = 240
+PATIENCE = 120
 
 
 def find() -> str | None:
