@@ -217,7 +217,7 @@ def hide_password(url: str) -> None:
     # An address too broken to be taken apart: whatever stands between scheme and the last @.
     broken = re.match(r"[^:]*://[^:]*:(.*)@", url, re.DOTALL)
     for secret in (password, unquote(password or ""), broken and broken[1]):
-        if secret:
+        if secret and len(secret) > 2:  # one letter would be taken out of every word
             _hidden.add(secret)
 
 
