@@ -41,6 +41,7 @@ class Spool:
         self.path = path
         self._engine = engine
         self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
         self._keeping: Coalescer[Kept, None] = Coalescer(self._write)
         self._draining: asyncio.Task[None] | None = None
@@ -62,6 +63,7 @@ class Spool:
 
     def start(self) -> None:
         """Empty it as soon as the store can be reached."""
+        self._is_closed = False
         if self._draining is None and (self._connection is not None or self.path.exists()):
             self._draining = asyncio.create_task(self._drain(), name="relevo-spool")
 
@@ -71,9 +73,16 @@ class Spool:
             self._draining.cancel()
             await asyncio.wait({self._draining})
             self._draining = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        # A thread may still be at work for whoever was cancelled: SQLite dies of a connection that
+        # is closed under its hands.
+        with self._lock:
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     # out
 
@@ -180,6 +189,8 @@ class Spool:
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def locked() -> T:
             with self._lock:
+                if self._is_closed:
+                    raise OSError("it is closed")
                 return work(self._open())
 
         try:
