@@ -6,6 +6,7 @@ way it came, so that a job that came both ways is still done once.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ def effect_id(job_id: str) -> str:
     return derived_id(moment_of(job_id), f"stripe-job/{job_id}")
 
 
-class Integration:
+class Integration(ABC):
     """What the three have in common."""
 
     name: str  # for logs
@@ -34,16 +35,17 @@ class Integration:
     is_repeatable = False  # whether calling twice is the same as calling once
     can_look_up = False  # whether it can find out what it did
 
+    @abstractmethod
     def is_job_processed(self, job: StripeJob) -> bool:
-        raise NotImplementedError
+        """Whether its flag is set."""
 
+    @abstractmethod
     async def process_job(self, job: StripeJob) -> str:
         """Make the call; the flag that is true from then on."""
-        raise NotImplementedError
 
     async def look_up(self, job: StripeJob) -> str | None:
-        """The flag, if the call was made after all."""
-        raise NotImplementedError
+        """The flag, if the call was made after all; nobody asks one that cannot look up."""
+        return None
 
     async def mark_job_as_processed(self, tx: AsyncSession, job_id: str, flag: str) -> None:
         await mark(tx, job_id, flag)

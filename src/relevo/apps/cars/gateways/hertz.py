@@ -18,7 +18,7 @@ from relevo.apps.cars.gateways.supplier import (
     refused,
 )
 from relevo.apps.outside import Deadline, Outside, Reply
-from relevo.errors import ProviderError
+from relevo.errors import MisuseError, ProviderError
 
 _NUMBERS = ("id", "bookingId", "reservationNumber")
 
@@ -45,7 +45,7 @@ class HertzGateway:
         return _read(reply)
 
     async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        raise NotImplementedError("Hertz Argentina cannot be asked for a booking by our code")
+        raise MisuseError("Hertz Argentina cannot be asked for a booking by our code")
 
     async def _post(self, booking: Booking, deadline: Deadline) -> Reply:
         async with self._lock:

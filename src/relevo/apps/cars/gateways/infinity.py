@@ -10,7 +10,7 @@ from lxml import etree
 from relevo.apps.cars.gateways import ota
 from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
 from relevo.apps.outside import Element, Maker, Outside, local
-from relevo.errors import ProviderError, ProviderRefused
+from relevo.errors import MisuseError, ProviderError, ProviderRefused
 
 _LOCAL = "%Y-%m-%dT%H:%M"
 _URL_MAX = 8_000
@@ -50,7 +50,7 @@ class InfinityGroupGateway:
         return ota.booked(reply, root)
 
     async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        raise NotImplementedError("Infinity Group cannot be asked for a booking by our code")
+        raise MisuseError("Infinity Group cannot be asked for a booking by our code")
 
     def _order(self, booking: Booking) -> Element:
         snapshot, driver = booking.snapshot, booking.driver

@@ -19,7 +19,7 @@ from relevo.apps.cars.gateways.supplier import (
     refused,
 )
 from relevo.apps.outside import Deadline, Outside, Reply
-from relevo.errors import ProviderError
+from relevo.errors import MisuseError, ProviderError
 
 _LOCAL = "%Y-%m-%dT%H:%M:%S"
 _EARLY = 120.0  # seconds before its end at which a token is not used any more
@@ -51,7 +51,7 @@ class MexGroupGateway:
         return confirmed(as_object(body.get("data")).get("noConfirmation"), reply)
 
     async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        raise NotImplementedError("Mex Group cannot be asked for a booking by our code")
+        raise MisuseError("Mex Group cannot be asked for a booking by our code")
 
     async def _reserve(self, booking: Booking, deadline: Deadline) -> Reply:
         token = await self._login(deadline)

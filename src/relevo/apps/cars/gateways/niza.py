@@ -14,7 +14,7 @@ from relevo.apps.cars.gateways.supplier import (
     said,
 )
 from relevo.apps.outside import Element, Maker, Outside, Reply, local, text_of
-from relevo.errors import ProviderRefused
+from relevo.errors import MisuseError, ProviderRefused
 
 NAMESPACE = "http://www.jimpisoft.pt/Rentway_Reservations_WS/Create_Reservation"
 
@@ -49,7 +49,7 @@ class NizaCarsGateway:
         return _read(reply)
 
     async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        raise NotImplementedError("Niza Cars cannot be asked for a booking by our code")
+        raise MisuseError("Niza Cars cannot be asked for a booking by our code")
 
     def _order(self, booking: Booking) -> Element:
         account, driver = self._account, booking.driver
