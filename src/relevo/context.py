@@ -172,11 +172,13 @@ class Context:
                 yield session
             finally:
                 self._tx = None
-            if not await self._engine.settle_within(session, self._ending()):
+            ending = self._ending()
+            if not await self._engine.settle_within(session, ending):
                 raise LeaseLost(
                     f"job {self.id} went to another worker; nothing of this run is saved"
                 )
         self.is_settled = True
+        self._engine.ended_within(ending)
 
     def give(self, result: Any) -> None:
         """Set the job's result, for those who end with `transaction()` and so cannot return it."""

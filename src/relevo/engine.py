@@ -433,6 +433,11 @@ class Relevo:
         [settled] = await self.store.settle_within(connection, [ending])
         return settled
 
+    def ended_within(self, ending: Ending) -> None:
+        """That transaction has committed; for Context."""
+        if self._relay is not None:
+            self._relay.ended_within(ending)
+
     @property
     def database(self) -> Database:
         return self._database

@@ -27,6 +27,7 @@ from relevo.store import (
     Kept,
     Letter,
     Letterbox,
+    QueueMode,
     Reception,
     SqlStore,
     Store,
@@ -37,7 +38,10 @@ from relevo.telemetry import Telemetry, log
 CARRY_EVERY = 5.0  # seconds between looks at the outbox when no commit wakes the relay
 REFILL_EVERY = 15.0
 AWAY = 5.0  # seconds for which a store that did not answer is not asked again by insert
-SETTLED = frozenset({State.DONE, State.CANCELLED})
+DAY = 86_400_000
+MODES_FOR = 5.0  # seconds for which it is remembered which queues are draining
+MODES_WITHIN = 0.25  # seconds to ask for them while a transaction is open
+TURN = 15_000  # milliseconds for which a recurring job is ours while its turn commits
 
 
 class Relayed:
@@ -49,6 +53,8 @@ class Relayed:
         self._telemetry = telemetry
         self._posted = asyncio.Event()
         self._away_until = 0.0  # jobs go straight to the outbox until then; loop time
+        self._closed: frozenset[str] = frozenset()  # queues that were draining when last asked
+        self._modes_until = 0.0  # when to ask again; loop time
         self._ended_within: list[Ending] = []  # committed by their transaction, not yet in fast
 
     def __getattr__(self, name: str) -> Any:
@@ -106,8 +112,39 @@ class Relayed:
         return [Inserted(job.id, Verdict.NEW) for job in jobs]
 
     async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
-        await self.ledger.post_within(connection, [_letter(job) for job in jobs])
-        return [Inserted(job.id, Verdict.NEW) for job in jobs]
+        draining = await self._draining({job.queue for job in jobs})
+        closed = {job.id for job in jobs if job.queue in draining}
+        bundles = {job.bundle for job in jobs if job.id in closed and job.bundle is not None}
+        closed |= {job.id for job in jobs if job.bundle in bundles}
+        letters = [_letter(job) for job in jobs if job.id not in closed]
+        if letters:
+            await self.ledger.post_within(connection, letters)
+        return [
+            Inserted(job.id, Verdict.CLOSED if job.id in closed else Verdict.NEW) for job in jobs
+        ]
+
+    async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
+        self._modes_until = 0.0
+        return await self.fast.set_mode(queues, mode, by)
+
+    async def _draining(self, queues: set[str]) -> frozenset[str]:
+        """The queues that take nothing in, as far as the fast store says so at once.
+
+        What slips through, being told a moment ago, waits in the outbox until its queue is open.
+        """
+        now = asyncio.get_running_loop().time()
+        is_fresh = now < self._modes_until and not self._closed & queues  # it may be open by now
+        if is_fresh or now < self._away_until:
+            return self._closed
+        self._modes_until = now + MODES_FOR
+        try:
+            async with asyncio.timeout(MODES_WITHIN):
+                tallies = await self.fast.tally()
+        except (StoreError, TimeoutError):
+            return self._closed
+        modes = {tally.queue: tally.mode for tally in tallies}
+        self._closed = frozenset(q for q, mode in modes.items() if mode is QueueMode.DRAINING)
+        return self._closed
 
     def committed(self, queues: Sequence[str]) -> None:
         self._posted.set()
@@ -159,20 +196,36 @@ class Relayed:
 
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
         """The letter is closed first: from then on nobody runs the job again."""
-        over = [end.lease.id for end in endings if end.state in SETTLED and _is_letter(end.lease)]
-        if not over:
-            return await self.fast.settle(endings)
-        first = dict(zip(over, await self.ledger.close_letters(over), strict=True))
+        letters = [end for end in endings if _is_letter(end.lease)]
+        over = [end.lease.id for end in letters if end.state is State.DONE]
+        first = dict(zip(over, await self.ledger.close_letters(over), strict=True)) if over else {}
         settled = await self.fast.settle(endings)
-        return [
-            first.get(end.lease.id, is_ours) for end, is_ours in zip(endings, settled, strict=True)
-        ]
+        # Not closed: a person may want a cancelled job again.
+        ours = {end.lease.id for end, is_ours in zip(endings, settled, strict=True) if is_ours}
+        called_off = [end.lease.id for end in letters if end.state is State.CANCELLED]
+        if ours.intersection(called_off):
+            await self.ledger.drop_letters(list(ours.intersection(called_off)))
+        return [first.get(end.lease.id, end.lease.id in ours) for end in endings]
 
     async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
-        ids = [end.lease.id for end in endings if end.state in SETTLED]
-        first = dict(zip(ids, await self.ledger.close_letters_within(connection, ids), strict=True))
-        self._ended_within += [end for end in endings if first.get(end.lease.id, True)]
-        return [first.get(end.lease.id, True) for end in endings]
+        """The first to mark a job as done wins; ended_within() is told when that has committed."""
+        over = [end.lease.id for end in endings if end.state is State.DONE]
+        first = dict(
+            zip(over, await self.ledger.close_letters_within(connection, over), strict=True)
+        )
+        # The turn of a recurring job has no mark: its lease must still be ours.
+        turns = [end.lease for end in endings if end.state is not State.DONE]
+        ours = await self.fast.extend(turns, TURN) if turns else []
+        first |= zip([lease.id for lease in turns], ours, strict=True)
+        return [first[end.lease.id] for end in endings]
+
+    def ended_within(self, ending: Ending) -> None:
+        """A transaction that settled a job has committed: the fast store is yet to hear of it.
+
+        Told before the commit, it would take for done what may still be rolled back.
+        """
+        self._ended_within.append(ending)
+        self._posted.set()
 
     # effects: in the database, so that they outlive the fast store
 
@@ -198,35 +251,65 @@ class Relayed:
     # upkeep
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        await self._let_go_of_dead(dead_keep)
         removed = await self.ledger.prune(dead_keep=dead_keep, limit=limit)
         removed += await self.ledger.prune_letters(keep=dead_keep, limit=limit)
         return removed + await self.fast.prune(dead_keep=dead_keep, limit=limit)
 
+    async def _let_go_of_dead(self, dead_keep: int) -> None:
+        """Drop the letters of what prune() may remove; the relay would carry it again."""
+        before = await self.fast.now() - dead_keep
+        after = ""
+        while letters := await self.ledger.letters(carried=True, after=after):
+            after = letters[-1].job.id
+            # None can have died long ago that was posted lately, whatever the two clocks say.
+            old = [letter.job.id for letter in letters if letter.posted_at <= before + DAY]
+            known = await self.fast.find(old) if old else []
+            gone = [
+                job.id
+                for job in known
+                if job is not None and job.state is State.DEAD and (job.ended_at or 0) <= before
+            ]
+            if gone:
+                await self.ledger.drop_letters(gone)
+
     async def settle_committed(self) -> None:
-        """Tell the fast store what transactions have ended; harmless to lose, claim() looks."""
+        """Tell the fast store what transactions have ended; claim() looks, should this be lost."""
         ended, self._ended_within = self._ended_within, []
-        if ended:
-            await self.fast.settle(ended)
+        try:
+            if ended:
+                await self.fast.settle(ended)
+        except StoreError:
+            self._ended_within = ended + self._ended_within  # a recurring job's turn is only here
+            raise
 
     async def carry(self) -> int:
         """Carry what waits; by job id, so that carrying twice is carrying once."""
         carried = 0
-        while letters := await self.ledger.letters(carried=False):
-            await self._carry(letters)
-            carried += len(letters)
+        after = ""
+        while letters := await self.ledger.letters(carried=False, after=after):
+            after = letters[-1].job.id
+            carried += await self._carry(letters)
             if len(letters) < BATCH:
                 break
         return carried
 
-    async def _carry(self, letters: list[Letter]) -> None:
-        jobs = [letter.job for letter in letters]
-        answers = await self.fast.insert(jobs)
+    async def _carry(self, letters: list[Letter]) -> int:
+        answers = await self.fast.insert([letter.job for letter in letters])
         self._away_until = 0.0
-        await self.ledger.mark_carried([job.id for job in jobs])
+        # What a draining queue does not take was promised all the same: it waits for the queue.
+        taken = [
+            (letter.job.id, answer.id)
+            for letter, answer in zip(letters, answers, strict=True)
+            if answer.verdict is not Verdict.CLOSED
+        ]
+        if taken:
+            await self.ledger.mark_carried([id for id, _ in taken])
         # Another job stands for it: its key is taken, or was done for good.
-        twins = [job.id for job, answer in zip(jobs, answers, strict=True) if answer.id != job.id]
+        twins = [id for id, stands in taken if stands != id]
         if twins:
             await self.ledger.close_letters(twins)
+        return len(taken)
 
     async def refill(self) -> int:
         """Carry again what was carried and the fast store no longer knows."""
@@ -238,11 +321,14 @@ class Relayed:
             missing = [one for one, job in zip(letters, known, strict=True) if job is None]
             if missing:
                 log.warning("the store has lost jobs; carried again", extra={"jobs": len(missing)})
-                await self._carry(missing)
-                carried += len(missing)
-            over = [job.id for job in known if job is not None and job.state in SETTLED]
+                carried += await self._carry(missing)
+            there = [job for job in known if job is not None]
+            over = [job.id for job in there if job.state is State.DONE]
             if over:
                 await self.ledger.close_letters(over)
+            called_off = [job.id for job in there if job.state is State.CANCELLED]
+            if called_off:
+                await self.ledger.drop_letters(called_off)
         return carried
 
     async def run(self) -> None:

@@ -577,6 +577,10 @@ class Outbox(Protocol):
 
     async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]: ...
 
+    async def drop_letters(self, ids: Sequence[str]) -> None:
+        """Forget open letters: their jobs are the other store's alone from now on."""
+        ...
+
     async def closed(self, ids: Sequence[str]) -> list[bool]:
         """Which of these jobs have been marked as ended."""
         ...

@@ -728,3 +728,18 @@ async def test_letters_of_a_delivery_commit_with_rows(store: SqlStore, session: 
         await (session.commit() if is_meant else session.rollback())
         letters = [letter.job for letter in await store.letters(carried=False)]
         assert letters == ([new] if is_meant else [])
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_only_an_open_letter_can_be_dropped(store: SqlStore) -> None:
+    jobs = [job(), job(OTHER), job()]
+    await store.post(jobs)
+    over, dropped, left = (each.id for each in jobs)
+    await store.mark_carried([dropped])
+    await store.close_letters([over])
+
+    await store.drop_letters([over, dropped])
+
+    assert [letter.job.id for letter in await store.letters(carried=False)] == [left]
+    assert await store.letters(carried=True) == []
+    assert await store.closed([over, dropped, left]) == [True, False, False]

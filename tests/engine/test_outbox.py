@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
-from relevo import App, Command, Context, Relevo, State, Verdict, constant
+from relevo import App, Command, Context, Dead, QueueClosed, Relevo, State, Verdict, constant
+from relevo.clock import milliseconds
 from relevo.ids import new_id
 from relevo.job import NewJob
-from relevo.store import Arrival, Filter, Kept, Letterbox
-from relevo.testing import drain, enqueued, until, working
+from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
+from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -34,12 +35,16 @@ def server() -> AsyncGenerator[RedisServer]:
 
 
 @pytest.fixture
-async def start(server: RedisServer, tmp_path: Path) -> AsyncGenerator[Callable[..., Relevo]]:
+async def start(
+    server: RedisServer, tmp_path: Path, clock: ManualClock
+) -> AsyncGenerator[Callable[..., Relevo]]:
     async with AsyncExitStack() as stack:
 
         async def make(*apps: App) -> Relevo:
             database = f"sqlite:///{tmp_path / 'app.db'}"
-            return await stack.enter_async_context(Relevo(server.url, database=database, apps=apps))
+            return await stack.enter_async_context(
+                Relevo(server.url, database=database, apps=apps, clock=clock)
+            )
 
         yield make
 
@@ -229,3 +234,121 @@ async def test_effects_outlive_redis(start: Start, server: RedisServer) -> None:
         await until(lambda: _is_done(relevo, letter_id), timeout="20s")
 
     assert len(calls) == 1
+
+
+ME = By(who="ana")
+
+
+async def test_a_transaction_that_fails_to_commit_ends_nothing(start: Start) -> None:
+    """The settle was written, the commit refused: the job runs again, and its row is there once."""
+    runs: list[int] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        runs.append(ctx.attempt)
+        async with ctx.transaction() as session:
+            await session.execute(text("insert into rows values (:n)"), {"n": order.name})
+            if ctx.attempt == 1:
+                await session.execute(text("insert into children values ('nobody')"))
+        if ctx.attempt == 1:
+            raise AssertionError("it must not have committed")
+
+    relevo = await start(App("test", workers=[save]))
+    await table(relevo)
+    async with relevo.transaction() as session:
+        await session.execute(text("create table people (name text primary key)"))
+        await session.execute(
+            text(
+                "create table children (parent text references people (name) "
+                "deferrable initially deferred)"
+            )
+        )
+        receipt = await relevo.enqueue(Save("Ana"), tx=session)
+    async with working(relevo):
+        await until(lambda: len(runs) == 2)
+        await until(lambda: _is_done(relevo, receipt.id))
+
+    assert await rows(relevo) == ["Ana"]
+
+
+async def test_only_what_has_committed_is_told_to_redis(start: Start) -> None:
+    """The relay may be at work between the settle and the commit."""
+    told: list[object] = []
+
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction() as session:
+            event.listen(session.sync_session, "before_commit", lambda _: told.append(pending()))
+
+    relevo = await start(App("test", workers=[save]))
+
+    def pending() -> list[object]:
+        return list(relevo.store._ended_within)
+
+    async with relevo.transaction() as session:
+        receipt = await relevo.enqueue(Save("Ana"), tx=session)
+    async with working(relevo):
+        await until(lambda: _is_done(relevo, receipt.id))
+
+    assert told == [[]]
+
+
+async def test_a_cancelled_letter_runs_when_it_is_retried(start: Start) -> None:
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    async with relevo.transaction() as session:
+        receipt = await relevo.enqueue(Save("Ana"), tx=session)
+    await relevo.store.carry()
+    assert await relevo.store.cancel([receipt.id], ME) == [True]
+    assert await relevo.store.refill() == 0
+    assert await relevo.store.retry([receipt.id], ME) == [True]
+
+    await drain(relevo)
+
+    assert await rows(relevo) == ["Ana"]
+
+
+async def test_a_dead_letter_that_was_pruned_does_not_come_back(
+    start: Start, clock: ManualClock
+) -> None:
+    runs: list[str] = []
+
+    async def save(order: Save) -> Dead:
+        runs.append(order.name)
+        return Dead("it will not heal")
+
+    relevo = await start(App("test", workers=[save]))
+    async with relevo.transaction() as session:
+        await relevo.enqueue(Save("Ana"), tx=session)
+    await relevo.store.carry()
+    await drain(relevo)
+    assert await relevo.store.refill() == 0
+
+    clock.advance("91d")
+    assert await relevo.store.prune(dead_keep=milliseconds("90d")) > 0
+    assert await relevo.store.refill() == 0
+    await drain(relevo)
+
+    assert runs == ["Ana"]
+
+
+async def test_a_draining_queue_takes_no_letter(start: Start) -> None:
+    """And what was promised before it began to drain waits for it, without a cry of loss."""
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    async with relevo.transaction() as session:
+        early = await relevo.enqueue(Save("Ana"), tx=session)
+        await relevo.store.set_mode(["test:rows:save"], QueueMode.DRAINING, ME)
+    with pytest.raises(QueueClosed):
+        async with relevo.transaction() as session:
+            await relevo.enqueue(Save("Eva"), tx=session)
+    assert await relevo.store.carry() == 0
+    assert await relevo.store.find([early.id]) == [None]
+
+    await relevo.store.set_mode(["test:rows:save"], QueueMode.OPEN, ME)
+    async with relevo.transaction() as session:
+        await relevo.enqueue(Save("Ida"), tx=session)
+    await relevo.store.carry()
+    await drain(relevo)
+
+    assert await rows(relevo) == ["Ana", "Ida"]

@@ -84,6 +84,16 @@ class Letters(Session):
             rows = await driver.fetch(self._sql(_CLOSE), self._skew, list(dict.fromkeys(ids)))
         return _first(ids, rows)
 
+    async def drop_letters(self, ids: Sequence[str]) -> None:
+        await self._upkeep.fetch(
+            self._sql("""
+            delete from relevo.letters
+            where closed_at is null and id = any ($1::uuid[])
+            """),
+            list(ids),
+            repeat=True,
+        )
+
     async def closed(self, ids: Sequence[str]) -> list[bool]:
         rows = await self._upkeep.fetch(
             self._sql("""

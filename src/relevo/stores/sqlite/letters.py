@@ -58,6 +58,18 @@ def close(tx: Tx, ids: Sequence[str]) -> list[bool]:
     return first
 
 
+def drop(tx: Tx, ids: Sequence[str]) -> None:
+    """Forget letters that are still open."""
+    tx.run(
+        """
+        delete from relevo_letters
+        where closed_at is null
+          and id in (select value from json_each(?))
+        """,
+        (json.dumps(list(ids)),),
+    )
+
+
 def prune(tx: Tx, keep: int, limit: int) -> int:
     """Forget ends that nobody can ask about any more."""
     cursor = tx.connection.execute(

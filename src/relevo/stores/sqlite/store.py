@@ -448,6 +448,9 @@ class SqliteStore:
     async def close_letters(self, ids: Sequence[str]) -> list[bool]:
         return await self._write(letters.close, ids)
 
+    async def drop_letters(self, ids: Sequence[str]) -> None:
+        await self._write(letters.drop, ids)
+
     async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]:
         return await self._within(connection, lambda tx: letters.close(tx, ids))
 
