@@ -7,15 +7,13 @@ import sqlite3
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import httpx2
 import pytest
 from alembic import op
-from redis.asyncio import Redis
 from sqlalchemy import text
 
 from relevo import Relevo
@@ -24,40 +22,15 @@ from relevo.apps.cars import MIGRATIONS, app
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.support import Support
 from relevo.errors import SchemaMismatch
-from relevo.ids import new_id
 from relevo.ingress.server import listen, serving
 from relevo.simulators import World
 from relevo.simulators.traffic import cars as traffic
-from relevo.stores import open_store
 from relevo.testing import until, working
 from tests.servers import postgres
-from tests.servers.redis import redis_url
+from tests.servers.redis import fresh_url
 
 PROVIDERS = ("mexgroup", "niza", "infinity", "noleggiare", "hertz")
 CARD = {"payment_method": "pm_card_visa"}
-
-
-TABLES = (
-    *("reservations", "reservation_history", "outbox_events", "outbox_dead_letters"),
-    *("supplier_requests", "cars_version"),
-)
-
-
-@asynccontextmanager
-async def fresh_postgres() -> AsyncGenerator[str]:
-    """A store in a schema of its own; the app's tables are where the role's tables are."""
-    server, schema = postgres.postgres_url(), f"cars_{new_id()[-12:]}"
-    url = f"{server}{'&' if '?' in server else '?'}schema={schema}"
-    store = open_store(url)
-    await store.migrate()
-    await store.close()
-    try:
-        yield url
-    finally:
-        connection = await asyncpg.connect(server)
-        await connection.execute(f"drop table if exists {', '.join(TABLES)}")
-        await connection.execute(f'drop schema "{schema}" cascade')
-        await connection.close()
 
 
 STORES = [
@@ -73,23 +46,16 @@ async def addresses(
     """A store, and the database beside it where it is none itself."""
     match request.param:
         case "postgres":
-            async with fresh_postgres() as url:
+            async with postgres.fresh_address() as url:
                 with pytest.raises(SchemaMismatch, match="relevo migrate"):
                     async with Relevo(url, apps=[app]):
                         pass
                 await migrate_at_once(url)
                 yield url, None
         case "redis":
-            url = redis_url()
-            await _flush(url)
-            yield url, f"sqlite:///{tmp_path / 'cars.db'}"
+            yield fresh_url(), f"sqlite:///{tmp_path / 'cars.db'}"
         case _:
             yield f"sqlite:///{tmp_path / 'cars.db'}", None
-
-
-async def _flush(url: str) -> None:
-    async with Redis.from_url(url) as client:
-        await client.flushdb()
 
 
 async def migrate_at_once(url: str) -> None:

@@ -13,49 +13,30 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from qstash import AsyncQStash
-from redis.asyncio import Redis
 from sqlalchemy import select
 
 from relevo import Relevo
 from relevo.apps import expenses, qstash, tables
 from relevo.apps.expenses import records
-from relevo.ids import new_id
 from relevo.ingress.server import listen, serving
 from relevo.simulators import World
 from relevo.simulators.traffic import expenses as traffic
-from relevo.stores import open_store
 from relevo.testing import until, working
 from tests.servers import postgres
-from tests.servers.redis import redis_url
+from tests.servers.redis import fresh_url
 
 PUBLIC = "https://expenses.example.com"
-TABLES = (
-    *("expenses", "expense_categories", "expense_users", "expense_replies", "processed_messages"),
-    *("expenses_version", "qstash_version"),
-    *(table.name for table in qstash.records.Base.metadata.sorted_tables),
-)
 
 
 @asynccontextmanager
 async def fresh_postgres() -> AsyncGenerator[str]:
-    """A store in a schema of its own; the apps' tables are where the role's tables are."""
-    server, schema = postgres.postgres_url(), f"expenses_{new_id()[-12:]}"
-    url = f"{server}{'&' if '?' in server else '?'}schema={schema}"
-    store = open_store(url)
-    await store.migrate()
-    await store.close()
-    try:
+    """A store of its own with both apps' tables."""
+    async with postgres.fresh_address() as url:
         for package in (expenses.MIGRATIONS, qstash.MIGRATIONS):
             assert await tables.migrate(url, package)
         yield url
-    finally:
-        connection = await asyncpg.connect(server)
-        await connection.execute(f"drop table if exists {', '.join(TABLES)} cascade")
-        await connection.execute(f'drop schema "{schema}" cascade')
-        await connection.close()
 
 
 @pytest.fixture(
@@ -72,9 +53,7 @@ async def addresses(
         async with fresh_postgres() as url:
             yield url, None
         return
-    async with Redis.from_url(redis_url()) as client:
-        await client.flushdb()
-    yield redis_url(), f"sqlite:///{tmp_path / 'expenses.db'}"
+    yield fresh_url(), f"sqlite:///{tmp_path / 'expenses.db'}"
 
 
 async def cents(relevo: Relevo) -> dict[str, int]:

@@ -322,8 +322,8 @@ _idle: list[str] = []
 @contextlib.asynccontextmanager
 async def fresh_store(clock: Clock | None = None) -> AsyncIterator[PostgresStore]:
     """An open, migrated, empty store in a schema that nobody else uses."""
-    url, schema = postgres_url(), _idle.pop() if _idle else f"relevo_{uuid.uuid4().hex[:12]}"
-    store = PostgresStore(f"{url}{'&' if '?' in url else '?'}schema={schema}", clock=clock)
+    url, schema = postgres_url(), _idle.pop() if _idle else _new_schema()
+    store = PostgresStore(_within(url, schema), clock=clock)
     await store.migrate()
     await store.open()
     try:
@@ -335,6 +335,45 @@ async def fresh_store(clock: Clock | None = None) -> AsyncIterator[PostgresStore
     await store.close()
     await _run_sql(url, _EMPTY.replace("schema_name", schema))
     _idle.append(schema)
+
+
+@contextlib.asynccontextmanager
+async def fresh_address() -> AsyncIterator[str]:
+    """The address of a migrated, empty store in a schema that nobody else uses.
+
+    Tables that apps make meanwhile are where the role's tables are, and go with the store.
+    """
+    server, schema = postgres_url(), _new_schema()
+    url = _within(server, schema)
+    store = PostgresStore(url)
+    await store.migrate()
+    await store.close()
+    before = await _tables(server)
+    try:
+        yield url
+    finally:
+        if made := await _tables(server) - before:
+            await _run_sql(server, f"drop table {', '.join(sorted(made))} cascade")
+        await _run_sql(server, f'drop schema "{schema}" cascade')
+
+
+def _new_schema() -> str:
+    return f"relevo_{uuid.uuid4().hex[:12]}"
+
+
+def _within(url: str, schema: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}schema={schema}"
+
+
+async def _tables(url: str) -> set[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch(
+            "select format('%I', tablename) from pg_tables where schemaname = current_schema()"
+        )
+    finally:
+        await connection.close()
+    return {row[0] for row in rows}
 
 
 _EMPTY = """

@@ -377,6 +377,13 @@ def redis_url() -> str:
     return os.environ.get("RELEVO_TEST_REDIS_URL") or _server().url
 
 
+def fresh_url() -> str:
+    """The same address, and nothing there."""
+    with redis.Redis.from_url(redis_url(), protocol=2) as client:
+        client.flushdb()
+    return redis_url()
+
+
 def cluster_url() -> str:
     """A cluster of this process, started at the first call and stopped at exit."""
     return _cluster().url
@@ -389,9 +396,7 @@ async def fresh_store(clock: Clock, cluster: bool = False) -> AsyncIterator[Redi
         url = cluster_url()
         _cluster().flush()
     else:
-        url = redis_url()
-        with redis.Redis.from_url(url, protocol=2) as client:
-            client.flushdb()
+        url = fresh_url()
     store = RedisStore(url, clock=clock)
     await store.open()
     try:
