@@ -62,10 +62,7 @@ class DopplerRelay:
 
 
 def _sent(reply: Reply) -> str:
-    said: Any = reply.check().json()
-    if not isinstance(said, dict):
-        raise reply.unreadable("no object")
-    found: dict[str, Any] = said  # pyright: ignore[reportUnknownVariableType] - JSON enters here
+    found = reply.check().object()
     # A refusal may come with a 2xx; what has an errorCode was not sent.
     if found.get("errorCode") is not None or found.get("errors"):
         raise ProviderRefused(f"{reply.who} refused the letter: {found.get('type', '')!s:.100}")

@@ -24,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import httpx2
 from lxml import etree
@@ -103,6 +103,13 @@ class Reply:
             return _json(self.body)
         except (ValueError, RecursionError) as error:
             raise self.unreadable("no JSON") from error
+
+    def object(self) -> dict[str, Any]:
+        """The body as a JSON object."""
+        found = self.json()
+        if not isinstance(found, dict):
+            raise self.unreadable("no object")
+        return cast("dict[str, Any]", found)
 
     def xml(self) -> Element:
         """The body as XML without DTD, entities or excess; see parse_xml()."""
@@ -244,6 +251,17 @@ def retry_after(value: str | None) -> timedelta | None:
         except (ValueError, TypeError, OverflowError):
             wait = WAIT_MAX if re.fullmatch(r"\d[\d.eE+]{0,40}", text, re.ASCII) else WAIT
     return min(max(wait, WAIT_MIN), WAIT_MAX)
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """A JSON object, or an empty one where something else came."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_objects(value: Any) -> list[dict[str, Any]]:
+    """The JSON objects in a list; none where something else came."""
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
 
 
 def parse_xml(data: bytes) -> Element:

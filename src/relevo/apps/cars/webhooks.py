@@ -10,6 +10,7 @@ from relevo import Delivery, Intake, Reject, Relevo
 from relevo.apps.cars import payments
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.settings import CarsSettings
+from relevo.apps.outside import as_object
 from relevo.route import Use
 from relevo.signatures import Scheme
 from relevo.signatures import stripe as stripe_scheme
@@ -34,13 +35,11 @@ async def stripe_hook(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> None
         raise Reject(400, "livemode_mismatch")
     if event.get("type") != SUCCEEDED or "account" in event:
         return  # another type, or an account that is connected to ours
-    data: Any = event.get("data")
-    found: Any = data.get("object") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON enters here
+    found = as_object(event.get("data")).get("object")
     if not isinstance(found, dict):
         raise Reject(422, "no_payment_intent")
-    intent: dict[str, Any] = found  # pyright: ignore[reportUnknownVariableType] - as above
-    metadata: Any = intent.get("metadata")
-    code: Any = metadata.get("reservation_code") if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - as above
+    intent = as_object(found)
+    code = as_object(intent.get("metadata")).get("reservation_code")
     if not isinstance(code, str) or not 0 < len(code) <= 20:
         return  # a payment of something that is no reservation
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from relevo.apps.expenses.queues import (
     Status,
 )
 from relevo.apps.expenses.settings import ExpensesSettings
+from relevo.apps.outside import as_object, as_objects
 from relevo.route import Use
 from relevo.signatures import InvalidSignature, Scheme, meta, qstash
 from relevo.webhook import BodyError
@@ -145,17 +146,16 @@ async def process(delivery: Delivery, ctx: Intake) -> Answer | None:
 def _values(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if body.get("object") != "whatsapp_business_account":
         return
-    for entry in _dicts(body.get("entry")):
-        for change in _dicts(entry.get("changes")):
-            value = change.get("value")
-            if change.get("field") == "messages" and isinstance(value, dict):
-                yield cast("dict[str, Any]", value)
+    for entry in as_objects(body.get("entry")):
+        for change in as_objects(entry.get("changes")):
+            if change.get("field") == "messages":
+                yield as_object(change.get("value"))
 
 
 def _messages(value: dict[str, Any]) -> Iterator[Incoming]:
-    ours = _text(_dict(value.get("metadata")).get("phone_number_id"), _DIGITS)
-    people = list(_dicts(value.get("contacts")))
-    for message in _dicts(value.get("messages")):
+    ours = _text(as_object(value.get("metadata")).get("phone_number_id"), _DIGITS)
+    people = as_objects(value.get("contacts"))
+    for message in as_objects(value.get("messages")):
         found = _message(message, people, ours)
         if found is not None:
             yield found
@@ -171,7 +171,7 @@ def _message(message: dict[str, Any], people: list[dict[str, Any]], ours: str) -
     wa_id = wa_id or _text(person.get("wa_id"), _DIGITS)
     if not id or not (wa_id or user_id) or not ours:
         return None
-    content = _dict(message.get(kind))
+    content = as_object(message.get(kind))
     media = content if kind in _MEDIA else {}
     stamp = _text(str(message.get("timestamp", "")), _DIGITS)
     return Incoming(
@@ -181,7 +181,7 @@ def _message(message: dict[str, Any], people: list[dict[str, Any]], ours: str) -
         phone_number_id=ours,
         wa_id=wa_id,
         user_id=user_id,
-        name=_plain(_dict(person.get("profile")).get("name"), 100),
+        name=_plain(as_object(person.get("profile")).get("name"), 100),
         text=_plain(_words(kind, content), _TEXT_MAX),
         media_id=_text(media.get("id"), _MEDIA_ID),
         media_sha256=_text(media.get("sha256"), _BASE64),
@@ -194,7 +194,7 @@ def _words(kind: str, content: dict[str, Any]) -> Any:
             return content.get("body")
         case "interactive":
             reply = content.get("button_reply") or content.get("list_reply")
-            return _dict(reply).get("title")
+            return as_object(reply).get("title")
         case "button":
             return content.get("text")
         case _:
@@ -210,12 +210,12 @@ def _person(people: list[dict[str, Any]], wa_id: str, user_id: str) -> dict[str,
 
 def _statuses(value: dict[str, Any]) -> Iterator[Status]:
     """Those of our replies, known by what we sent along with them."""
-    for status in _dicts(value.get("statuses")):
+    for status in as_objects(value.get("statuses")):
         reply_id = _text(status.get("biz_opaque_callback_data"), _ID)
         wamid = _text(status.get("id"), _ID)
         word = _text(status.get("status"), _WORD)
         if reply_id and wamid and word:
-            errors = list(_dicts(status.get("errors")))
+            errors = as_objects(status.get("errors"))
             code = errors[0].get("code") if errors else None
             yield Status(
                 reply_id=reply_id,
@@ -223,15 +223,6 @@ def _statuses(value: dict[str, Any]) -> Iterator[Status]:
                 status=word,
                 error=str(code) if isinstance(code, int) else "",
             )
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _dicts(value: Any) -> Iterable[dict[str, Any]]:
-    listed = cast("list[Any]", value) if isinstance(value, list) else []
-    return (cast("dict[str, Any]", each) for each in listed if isinstance(each, dict))
 
 
 def _text(value: Any, pattern: re.Pattern[str]) -> str:

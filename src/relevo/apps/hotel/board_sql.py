@@ -71,7 +71,7 @@ class SqlQueue:
 
     async def left(self, most: int) -> list[bytes]:
         query = select(lists.c.entry).where(lists.c.list == self._processing)
-        async with self._relevo.transaction() as tx:
+        async with self._relevo.database.reading() as tx:
             found = await tx.execute(query.order_by(lists.c.id).limit(most))
             return [bytes(entry) for entry in found.scalars()]
 
@@ -113,7 +113,7 @@ class SqlQueue:
 
     async def buried(self, most: int = 50) -> list[Buried]:
         query = select(lists.c.entry, lists.c.reason, lists.c.at).where(lists.c.list == self._dead)
-        async with self._relevo.transaction() as tx:
+        async with self._relevo.database.reading() as tx:
             found = (await tx.execute(query.order_by(lists.c.id.desc()).limit(most))).all()
         return [Buried(bytes(entry), reason, at / 1000) for entry, reason, at in found]
 
@@ -139,7 +139,7 @@ class SqlQueue:
     async def lengths(self) -> tuple[int, int, int]:
         wanted = (self._name, self._processing, self._dead)
         query = select(lists.c.list, func.count()).where(lists.c.list.in_(wanted))
-        async with self._relevo.transaction() as tx:
+        async with self._relevo.database.reading() as tx:
             rows = (await tx.execute(query.group_by(lists.c.list))).all()
         found: dict[str, int] = {name: count for name, count in rows}  # noqa: C416 - rows, no pairs
         return found.get(wanted[0], 0), found.get(wanted[1], 0), found.get(wanted[2], 0)
@@ -195,7 +195,7 @@ class SqlBoard:
         now = await self._relevo.time.now()
         is_live = or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
         query = select(keys.c.value, keys.c.expires_at).where(keys.c.name == name, is_live)
-        async with self._relevo.transaction() as tx:
+        async with self._relevo.database.reading() as tx:
             found = (await tx.execute(query)).first()
         return (None, None) if found is None else (found[0], found[1])
 

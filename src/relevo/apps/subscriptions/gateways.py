@@ -18,7 +18,7 @@ from gspread.http_client import HTTPClient
 
 from relevo import ProviderRefused, ProviderUnavailable, ProviderUncertain, Relevo
 from relevo.apps.doppler_relay import DopplerRelay
-from relevo.apps.outside import Outside, Reply
+from relevo.apps.outside import Outside, Reply, as_objects
 from relevo.apps.subscriptions.settings import SubscriptionSettings
 
 T = TypeVar("T")
@@ -50,23 +50,17 @@ class Doppler:
 
 
 def _is_added(reply: Reply) -> bool:
-    said: Any = reply.json() if reply.status < 500 and reply.status != 429 else reply.check()
-    if not isinstance(said, dict):
-        raise reply.unreadable("no object")
-    found = cast("dict[str, Any]", said)
+    if reply.status >= 500 or reply.status == 429:
+        reply.check()
+    found = reply.object()
     # errorCode is only unique together with the status, and comes with a 2xx now and then.
     if found.get("errorCode") is None and not found.get("errors"):
         reply.check()
         return True
-    texts = [found.get("detail"), *(each.get("detail") for each in _listed(found.get("errors")))]
+    texts = [found.get("detail"), *(each.get("detail") for each in as_objects(found.get("errors")))]
     if any("unsubscribed" in str(text).lower() for text in texts):
         return False
     raise ProviderRefused(f"{reply.who} refused: {found.get('type', '')!s:.100}")
-
-
-def _listed(value: Any) -> list[dict[str, Any]]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]
 
 
 class Login(Credentials):

@@ -11,13 +11,12 @@ from relevo.apps.cars.gateways.supplier import (
     Booking,
     Kind,
     SupplierBookingResult,
-    as_object,
     bad_login,
     confirmed,
     reference,
     refused,
 )
-from relevo.apps.outside import Deadline, Outside, Reply
+from relevo.apps.outside import Deadline, Outside, Reply, as_object
 from relevo.errors import MisuseError, ProviderError
 
 _NUMBERS = ("id", "bookingId", "reservationNumber")

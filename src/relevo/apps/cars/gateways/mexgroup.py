@@ -12,13 +12,12 @@ from relevo.apps.cars.gateways.supplier import (
     Booking,
     Kind,
     SupplierBookingResult,
-    as_object,
     bad_login,
     confirmed,
     reference,
     refused,
 )
-from relevo.apps.outside import Deadline, Outside, Reply
+from relevo.apps.outside import Deadline, Outside, Reply, as_object
 from relevo.errors import MisuseError, ProviderError
 
 _LOCAL = "%Y-%m-%dT%H:%M:%S"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Protocol
 
 from relevo.apps.outside import Outside, Reply
 from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
@@ -126,8 +126,3 @@ def bad_login(reply: Reply) -> ProviderError:
 def reference(booking: Booking) -> dict[str, str]:
     """Our code on every call, for both sides' logs; no supplier promises more for it."""
     return {"x-request-id": booking.code}
-
-
-def as_object(value: Any) -> dict[str, Any]:
-    """A JSON object, or an empty one where something else came."""
-    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON enters here

@@ -241,7 +241,7 @@ class SqlRecords:
         return (await self._rows(query, Message))[::-1]
 
     async def count(self, table: str) -> int:
-        async with self._relevo.transaction() as tx:
+        async with self._relevo.database.reading() as tx:
             found = await tx.execute(select(func.count()).select_from(TABLES[table]))
             return found.scalar_one()
 
@@ -258,6 +258,6 @@ class SqlRecords:
         return await self._rows(query, kind)
 
     async def _rows(self, query: Any, kind: type[T]) -> list[T]:
-        async with self._relevo.transaction() as tx:
+        async with self._relevo.database.reading() as tx:
             found = (await tx.execute(query)).mappings().all()
         return [kind(**row) for row in found]
