@@ -1,0 +1,136 @@
+"""What people deploy is whole: the wheel, the image's recipe, compose, systemd, Grafana."""
+
+from __future__ import annotations
+
+import configparser
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
+from relevo.settings import describe
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSED = sorted(DEPLOY.glob("compose*.yaml"))
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SETTINGS = {row.variable for row in describe()}
+
+
+def verbs() -> set[str]:
+    return set(_program().commands)
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    [wheel] = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    package = ROOT / "src" / "relevo"
+    files = {
+        f"relevo/{path.relative_to(package)}"
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files <= held, sorted(files - held)
+    suffixes = {Path(name).suffix for name in held}
+    assert {".py", ".html", ".css", ".js", ".lua", ".sql", ".typed"} <= suffixes
+
+
+def test_the_image_is_made_of_files_and_extras_that_exist() -> None:
+    recipe = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    for line in re.findall(r"^COPY (?!--from)(.*)$", recipe, re.M):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [extra] = re.findall(r'"\.\[(\w+)\]"', recipe)
+    assert extra in project["optional-dependencies"]
+    assert set(re.findall(r"\b(RELEVO_\w+)=", recipe)) <= SETTINGS
+    assert re.search(r"^USER (?!0\b|root\b)", recipe, re.M)
+    assert json.loads(re.findall(r"^ENTRYPOINT (.*)$", recipe, re.M)[0]) == ["relevo"]
+    assert json.loads(re.findall(r"^CMD (.*)$", recipe, re.M)[0])[0] in verbs()
+
+
+@pytest.mark.parametrize("path", COMPOSED, ids=lambda path: path.name)
+def test_a_compose_file_names_what_exists(path: Path) -> None:
+    made: dict[str, Any] = yaml.safe_load(path.read_text())
+    services: dict[str, Any] = made["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services), name
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in made["volumes"], volume
+        for network in service.get("networks", []):
+            assert network in made["networks"], network
+        if "build" not in service:
+            continue
+        build = service["build"]
+        assert (path.parent / build["context"] / build["dockerfile"]).exists()
+        assert service["command"][0] in verbs()
+        ours = {each for each in service["environment"] if each.startswith("RELEVO_")}
+        assert ours <= SETTINGS
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+    published = [port for each in services.values() for port in each.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - names have capitals
+    unit.read_string(path.read_text())
+    service = unit["Service"]
+    for line in (service["ExecStart"], service.get("ExecStartPre")):
+        if line is not None:
+            program, verb, *_ = line.split()
+            assert program == "/opt/relevo/bin/relevo" and verb in verbs()
+    assert service["User"] == "relevo"
+    assert service["ProtectSystem"] == "strict"
+    assert service["StateDirectoryMode"] == "0700"
+
+
+def test_the_grafana_dashboard_is_one() -> None:
+    board = json.loads((DEPLOY / "grafana" / "relevo.json").read_text())
+    assert board["title"] and board["schemaVersion"] >= 36
+    variables = {each["name"] for each in board["templating"]["list"]}
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["type"] in ("stat", "timeseries", "table") and panel["title"]
+        place = panel["gridPos"]
+        assert place["w"] > 0 and place["x"] + place["w"] <= 24
+        cells = set(
+            itertools.product(
+                range(place["x"], place["x"] + place["w"]),
+                range(place["y"], place["y"] + place["h"]),
+            )
+        )
+        assert not cells & taken, f"{panel['title']} lies upon another"
+        taken |= cells
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+        for target in [panel, *panel["targets"]]:
+            assert target["datasource"] == {"type": "prometheus", "uid": "${source}"}
+        for target in panel["targets"]:
+            used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables
+
+
+def test_what_every_process_tells_alike_is_never_added_up() -> None:
+    board = json.loads((DEPLOY / "grafana" / "relevo.json").read_text())
+    rules = yaml.safe_load((DEPLOY / "grafana" / "alerts.yaml").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    for expression in asked:
+        for name in re.findall(r"\b(relevo_\w+)", expression):
+            if not name.endswith("_total"):
+                before = expression[: expression.index(name)]
+                assert re.search(r"max( by \([\w, ]+\))? ?\((delta\()?$", before), expression
