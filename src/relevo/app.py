@@ -8,16 +8,17 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> None: ...
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from relevo.backoff import Backoff
-from relevo.clock import Duration, duration, milliseconds
+from relevo.clock import Duration, milliseconds
 from relevo.errors import DefinitionError
 from relevo.job import queue_name
 from relevo.message import (
@@ -29,6 +30,7 @@ from relevo.message import (
     Spec,
     attempts_of,
     codec,
+    time_limit,
 )
 from relevo.poller import HEARTBEAT, Mend, Over, Poller, poller
 from relevo.route import Key, Site, Verify, Webhook, webhook
@@ -56,7 +58,7 @@ class Binding:
 
     @property
     def name(self) -> str:
-        return f"{self.function.__module__}.{self.function.__qualname__}"
+        return f"{self.function.__module__}.{_label(self.function)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ class App:
         message, takes_context = _parameters(function, names)
         if not issubclass(message, Command):
             raise DefinitionError(
-                f"{function.__qualname__} takes {message.__name__}, which is no Command: "
+                f"{_label(function)} takes {message.__name__}, which is no Command: "
                 "a worker carries out a Command, a listener reacts to an Event"
             )
         self.workers.append(self._bind(function, message, message.__relevo__, takes_context))
@@ -237,15 +239,15 @@ class App:
         message, takes_context = _parameters(function, names)
         if not issubclass(message, Event):
             raise DefinitionError(
-                f"{function.__qualname__} takes {message.__name__}, which is no Event: "
+                f"{_label(function)} takes {message.__name__}, which is no Event: "
                 "a listener reacts to an Event, a worker carries out a Command"
             )
         spec = replace(
             message.__relevo__,
             queue=queue_name(options["queue"] or self._listener_queue(function)),
-            attempts=attempts_of(options["attempts"], function.__qualname__),
+            attempts=attempts_of(options["attempts"], _label(function)),
             backoff=options["backoff"],
-            timeout=duration(options["timeout"]),
+            timeout=time_limit(options["timeout"]),
             keep=milliseconds(options["keep"]),
         )
         self.listeners.append(self._bind(function, message, spec, takes_context))
@@ -254,11 +256,21 @@ class App:
         self, function: Callable[..., Any], message: type[Message], spec: Spec, context: bool
     ) -> Binding:
         codec(message)
-        is_async = inspect.iscoroutinefunction(function)
+        called = _called(function)
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise DefinitionError(
+                f"{_label(function)} yields: calling it would run none of it. Return, and enqueue "
+                "what comes next"
+            )
+        is_async = inspect.iscoroutinefunction(called)
         return Binding(self.name, function, message, spec, is_async, context)
 
     def _listener_queue(self, function: Callable[..., Any]) -> str:
         """app:module:function; the module is the one a person would name."""
+        if not hasattr(function, "__name__"):
+            raise DefinitionError(
+                f"{_label(function)} has no name: say listener(…, queue='app:module:action')"
+            )
         parts = [part for part in function.__module__.split(".") if part not in _SHAPE]
         module = parts[-1].strip("_") if parts else "main"
         return f"{self.name}:{_slug(module)}:{_slug(function.__name__)}"
@@ -268,17 +280,31 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "main"
 
 
+def _label(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs when it is called; of an object, its method."""
+    while isinstance(function, functools.partial):
+        function = cast("Callable[..., Any]", function.func)
+    if inspect.isroutine(function):
+        return function
+    return function.__call__
+
+
 def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> tuple[type[Message], bool]:
     """The message class a function takes, and whether it takes a context too."""
     from relevo.context import Context  # context.py knows the engine, which knows apps
 
-    label = getattr(function, "__qualname__", repr(function))
+    label = _label(function)
     try:
         signature = inspect.signature(function, eval_str=True, locals={"Context": Context, **names})
     except (NameError, TypeError, ValueError) as error:
         raise DefinitionError(f"cannot read the annotations of {label}: {error}") from error
     parameters = list(signature.parameters.values())
-    if not 1 <= len(parameters) <= 2:
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    if not 1 <= len(parameters) <= 2 or any(each.kind in by_name for each in parameters):
         raise DefinitionError(
             f"{label} takes {len(parameters)} parameters; write (order: YourCommand) or "
             "(order: YourCommand, ctx: Context)"

@@ -49,6 +49,8 @@ def moment(ms: int) -> datetime:
 
 def stamp(at: datetime) -> int:
     """A store's millisecond stamp of an aware moment."""
+    if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+        raise DefinitionError(f"a moment is a datetime with a time zone, not {at!r:.40}")
     if at.tzinfo is None:
         raise DefinitionError("a moment needs a time zone: use datetime.now(UTC), or .astimezone()")
     return round(at.timestamp() * 1000)

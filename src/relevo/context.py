@@ -32,11 +32,15 @@ current: ContextVar[Context | Intake | None] = ContextVar("relevo_context", defa
 """The job or delivery that this task is about, so that what it causes joins its thread."""
 
 
+_NOTHING: frozenset[tuple[str, str]] = frozenset()
+
+
 class Context:
     """One run of one job, as its worker sees it."""
 
     __slots__ = (
         "_again",
+        "_calling",
         "_engine",
         "_expires",
         "_lease",
@@ -55,6 +59,7 @@ class Context:
         self._loop = loop
         self._expires = expires  # when the lease lapses unless extended; loop time, shared
         self._run = ""
+        self._calling = _NOTHING  # the effects whose call is under way
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
         self._result: Any = None
@@ -143,17 +148,26 @@ class Context:
         if not self._run:
             self._run = new_id()
         lease = self._lease if of is None else msgspec.structs.replace(self._lease, id=of)
-        return await once(
-            self._engine.store,
-            lease,
-            self._run,
-            name,
-            call,
-            find,
-            repeatable,
-            type,
-            self._check_lease,
-        )
+        if (lease.id, name) in self._calling:
+            raise MisuseError(
+                f"ctx.once('{name}') is under way in this run already, and what it gives is not "
+                "known yet: await it first, or give each effect a name of its own"
+            )
+        self._calling = self._calling | {(lease.id, name)}
+        try:
+            return await once(
+                self._engine.store,
+                lease,
+                self._run,
+                name,
+                call,
+                find,
+                repeatable,
+                type,
+                self._check_lease,
+            )
+        finally:
+            self._calling = self._calling - {(lease.id, name)}
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncSession]:
@@ -204,6 +218,15 @@ class Context:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something async from a plain `def` worker: `ctx.wait(ctx.enqueue(…))`."""
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            work.close()
+            raise MisuseError(
+                "ctx.wait() in an async function would wait for itself for ever: await it instead"
+            )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # for the engine

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from weakref import WeakSet
 
 import msgspec
 
@@ -35,6 +37,7 @@ from relevo.message import (
     Spec,
     attempts_of,
     codec,
+    time_limit,
 )
 from relevo.once import once
 from relevo.outbox import Database, driver
@@ -172,6 +175,7 @@ class Relevo:
                     opened = await self._opened.enter_async_context(resource(self))
                     self._resources[type(opened)] = opened
             self.is_open = True
+            _open.add(self)
             if self._front is not None:
                 await self._front.start()
         except BaseException:
@@ -196,6 +200,7 @@ class Relevo:
     async def rest(self) -> None:
         """The same, but for the store, which whoever opened it goes on using."""
         self.is_open = False
+        _open.discard(self)
         if self._front is not None:
             await self._front.stop()
         await self.receiver.close()
@@ -264,9 +269,11 @@ class Relevo:
         cause: Intake | None = None,
     ) -> NewJob:
         """The job that enqueue() would store; for who stores it with something else."""
-        job = self._job(command, command.__relevo__, cause=cause)
-        if key is not None and not 0 < len(key) <= KEY_MAX:
-            raise DefinitionError(f"a key has 1 to {KEY_MAX} characters, not {len(key)}")
+        job = self._job(command, _ordered(command), cause=cause)
+        if key is not None and not (isinstance(key, str) and 0 < len(key) <= KEY_MAX):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+            raise DefinitionError(f"a key is text of 1 to {KEY_MAX} characters, not {key!r:.40}")
+        if delay is not None and at is not None:
+            raise DefinitionError("give `delay` or `at`, not both: they may say different things")
         changes: dict[str, Any] = {}
         if delay is not None:
             changes["delay"] = milliseconds(delay)
@@ -288,14 +295,14 @@ class Relevo:
 
     async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
         """Order something under an id of the caller's: the same id again is the same job."""
-        job = self._job(command, command.__relevo__)
+        job = self._job(command, _ordered(command))
         job = msgspec.structs.replace(job, id=id, keep=max(job.keep, keep_at_least))
         [receipt] = await self._insert([job], None)
         return receipt
 
     async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:
         """Order many things, in batches; each is as safe as with enqueue()."""
-        jobs = [self._job(command, command.__relevo__) for command in commands]
+        jobs = [self._job(command, _ordered(command)) for command in commands]
         receipts: list[Receipt] = []
         for start in range(0, len(jobs), BATCH):
             receipts += await self._insert(jobs[start : start + BATCH], tx)
@@ -303,6 +310,8 @@ class Relevo:
 
     async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
         """Tell a fact: one job for each listener, all or none. No listener, no job."""
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - as in _ordered()
+            raise MisuseError(f"publish() takes an Event; {_what(event)}")
         listeners = self._listeners.get(event.__relevo__.kind, [])
         is_alone = len(listeners) < 2 or isinstance(current.get(), Intake)
         bundle = None if is_alone else new_id()  # a delivery is a bundle itself
@@ -511,10 +520,49 @@ class Relevo:
                 await self.store.unpark(unknown(kind))
 
 
+_open: WeakSet[Relevo] = WeakSet()
+
+
+def _forked() -> None:
+    """In a child: its threads stayed with the parent, and to wait for them never ends."""
+
+    async def refuse(jobs: Sequence[NewJob]) -> list[Inserted]:
+        raise MisuseError(
+            "this engine was opened before the process was forked: open one in each process"
+        )
+
+    for engine in list(_open):
+        engine._inserts = Coalescer(refuse)  # pyright: ignore[reportPrivateUsage] - its own module's
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _ordered(command: Command) -> Spec:
+    # A fact among the orders would lie for ever in a queue without a name.
+    if not isinstance(command, Command):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+        raise MisuseError(f"enqueue() takes a Command; {_what(command)}")
+    return command.__relevo__
+
+
+def _what(given: object) -> str:
+    match given:
+        case Event():
+            return f"{type(given).__name__} is an Event: publish() it"
+        case Command():
+            return f"{type(given).__name__} is a Command: enqueue() it"
+        case type():
+            return f"{given.__name__} is a class: write {given.__name__}(…)"
+        case _:
+            return f"it got {type(given).__name__}"
+
+
 def _meta(backoff: Backoff | None, timeout: Duration | None, known: bytes | None) -> Meta:
     made = Meta() if known is None else msgspec.json.decode(known, type=Meta)
-    made.timeout = None if timeout is None else milliseconds(timeout)
+    made.timeout = None if timeout is None else milliseconds(time_limit(timeout))
     if backoff is not None:
+        if not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            raise DefinitionError("write backoff=exponential('15s') or constant('1m')")
         first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
         made.backoff = (first, backoff.factor, cap, backoff.jitter)
     return made

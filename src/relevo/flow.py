@@ -57,6 +57,8 @@ class Flow:
         waits = list(after)
         if isinstance(what, Flow):
             return self._add_flow(what, waits, on_failure, name)
+        if not isinstance(what, Command):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+            raise DefinitionError(f"a flow is made of Commands, and {what!r:.60} is none")
         node = Node(name or self._fresh_name(what), what, on_failure)
         self._keep(node)
         for child in waits:
@@ -128,10 +130,12 @@ class Flow:
         return copies[end]
 
     def _fresh_name(self, command: Command) -> str:
-        plain = command.__relevo__.kind
-        if plain not in self.nodes:
-            return plain
-        return f"{plain}-{sum(name.startswith(plain) for name in self.nodes) + 1}"
+        plain = fresh = command.__relevo__.kind
+        number = sum(name.startswith(plain) for name in self.nodes)
+        while fresh in self.nodes:
+            number += 1
+            fresh = f"{plain}-{number}"
+        return fresh
 
     def _keep(self, node: Node) -> None:
         if node.name in self.nodes:

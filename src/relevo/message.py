@@ -151,6 +151,14 @@ def attempts_of(value: int, owner: str) -> int:
     return value
 
 
+def time_limit(value: Duration) -> timedelta:
+    """The duration itself if it may be a time limit."""
+    limit = duration(value)
+    if limit < timedelta(milliseconds=1):
+        raise DefinitionError("a time limit of nothing would end every run: write one like '45s'")
+    return limit
+
+
 @dataclass_transform(frozen_default=True)
 class Message:
     """What Command and Event share: frozen fields that travel as JSON."""
@@ -215,7 +223,7 @@ class Command(Message):
             queue=queue_name(queue),
             attempts=attempts_of(attempts, owner),
             backoff=backoff,
-            timeout=duration(timeout),
+            timeout=time_limit(timeout),
             priority=PRIORITIES[priority],
             key=_template(key, cls),
             unique=unique,

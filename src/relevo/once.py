@@ -108,11 +108,12 @@ async def _confirm(store: Store, effect: Effect, result: T) -> T:
     try:
         data = plain(result)
     except PayloadError as error:
-        # The effect is a fact; losing that would repeat it.
-        await _write(store, effect, EffectState.CONFIRMED, result=b"null")
-        raise DefinitionError(
-            f"'{effect.name}' happened, but its result cannot be kept: {error}. Return plain data "
-            "(a code, a dict) from the call."
+        # The effect is a fact, and a later attempt must neither repeat it nor go on without it.
+        told = f"'{effect.name}' happened, but its result cannot be kept: {error}"
+        await _write(store, effect, EffectState.UNKNOWN, error=_text(error))
+        raise ProviderUncertain(
+            f"{told}. Return plain data (a code, a dict) from the call, and tell this job what "
+            "came of it with `relevo effects confirm`"
         ) from error
     await _write(store, effect, EffectState.CONFIRMED, result=data)
     return result

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from relevo.backoff import Backoff, constant
-from relevo.clock import Duration
+from relevo.clock import Duration, duration
 from relevo.errors import (
     CircuitOpen,
     PayloadError,
@@ -40,6 +40,10 @@ class Retry:
     delay: Duration | None = None
     failure: Failure | None = None
 
+    def __post_init__(self) -> None:
+        if self.delay is not None:
+            duration(self.delay)  # here, where whoever wrote it hears of it
+
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
@@ -48,6 +52,9 @@ class Snooze:
     delay: Duration
     reason: str = ""
     failure: Failure | None = None
+
+    def __post_init__(self) -> None:
+        duration(self.delay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +152,7 @@ def scrub(text: str) -> str:
 def describe(error: BaseException) -> Failure:
     """An error as it is kept: bounded, scrubbed, with a fingerprint equal for equal mistakes."""
     name = type(error).__qualname__
-    try:
-        message = str(error)[:_MESSAGE_MAX]
-    except BaseException:  # noqa: BLE001 - an exception may raise anything when it is printed
-        message = "(its message cannot be printed)"
+    message = _text(error)
     try:
         frames = traceback.extract_tb(error.__traceback__, limit=-8)
         trace = "".join(traceback.format_list(frames))[-_TRACE_MAX:]
@@ -163,10 +167,17 @@ def describe(error: BaseException) -> Failure:
     )
 
 
-def reason(kind: str, message: str) -> Failure:
-    """A failure that no exception stands behind."""
-    text = scrub(message[:_MESSAGE_MAX])
+def reason(kind: str, message: object) -> Failure:
+    """A failure that no exception stands behind; a worker may have given one as its reason."""
+    text = scrub(_text(message))
     return Failure(type=kind, message=text, fingerprint=fingerprint(kind, "", text))
+
+
+def _text(said: object) -> str:
+    try:
+        return str(said)[:_MESSAGE_MAX]
+    except BaseException:  # noqa: BLE001 - an exception may raise anything when it is printed
+        return "(its message cannot be printed)"
 
 
 def fingerprint(kind: str, where: str, message: str) -> str:

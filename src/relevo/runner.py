@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -18,6 +19,7 @@ from relevo.clock import milliseconds
 from relevo.context import Context, current
 from relevo.errors import (
     CircuitOpen,
+    DefinitionError,
     LeaseLost,
     PayloadError,
     ProviderUnavailable,
@@ -58,6 +60,7 @@ DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
 
 _DONE = State.DONE
+_ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
 
@@ -96,9 +99,7 @@ class Runner:
                 value = await self._call(binding, message, ctx, meta)
             else:
                 value = await self._call_guarded(binding, message, ctx, meta)
-            outcome: Outcome = (
-                DONE if value is None else value if isinstance(value, Outcome) else Done(value)
-            )
+            outcome: Outcome = DONE if value is None else _outcome(value)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -117,8 +118,12 @@ class Runner:
                     extra={"job": lease.id, "queue": lease.queue, "outcome": repr(outcome)},
                 )
             return None
-        if isinstance(outcome, Retry) and lease.attempt >= lease.attempts:
-            return Dead(outcome.reason or "no attempt is left", outcome.failure)
+        if isinstance(outcome, Retry):
+            if lease.attempt >= lease.attempts:
+                return Dead(outcome.reason or "no attempt is left", outcome.failure)
+            if outcome.delay is None:
+                wait = _backoff(binding, meta).after(lease.attempt)
+                return Retry(outcome.reason, wait, outcome.failure)
         return outcome
 
     async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
@@ -132,7 +137,7 @@ class Runner:
                 return end.value  # it had to wait for nothing, so there was nothing to time
             async with asyncio.timeout_at(began + _limit(binding, meta)):
                 return await _rest(work, waits_for)
-        limit = _limit(binding, meta)
+        began, limit = self._loop.time(), _limit(binding, meta)
         context = contextvars.copy_context()
         work = self._loop.run_in_executor(
             self._threads, lambda: context.run(binding.function, *arguments)
@@ -143,7 +148,12 @@ class Runner:
             # the worker's concurrency, keeps count of the thread until it comes back.
             work.add_done_callback(_forget)
             raise TimeoutError(f"the worker ran past its time limit of {limit:g} s")
-        return work.result()
+        value = work.result()
+        if inspect.isawaitable(value):
+            # A plain function around an async one: what it gave is the work itself.
+            async with asyncio.timeout_at(began + limit):
+                return await value
+        return value
 
     async def _call_guarded(
         self, binding: Binding, message: Any, ctx: Context, meta: Meta | None
@@ -172,12 +182,30 @@ class Runner:
     def _judge(
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None
     ) -> Outcome:
-        backoff = binding.spec.backoff
-        if meta is not None and meta.backoff is not None:
-            first, factor, cap, jitter = meta.backoff
-            millisecond = timedelta(milliseconds=1)
-            backoff = Backoff(first * millisecond, factor, cap * millisecond, jitter)
-        return judge(error, lease.attempt, lease.attempts, backoff)
+        return judge(error, lease.attempt, lease.attempts, _backoff(binding, meta))
+
+
+def _backoff(binding: Binding, meta: Meta | None) -> Backoff:
+    if meta is None or meta.backoff is None:
+        return binding.spec.backoff
+    first, factor, cap, jitter = meta.backoff
+    millisecond = timedelta(milliseconds=1)
+    return Backoff(first * millisecond, factor, cap * millisecond, jitter)
+
+
+def _outcome(value: Any) -> Outcome:
+    """What a worker means by what it gave."""
+    if isinstance(value, Outcome):
+        return value
+    if inspect.isclass(value) and value in _ENDINGS:
+        raise DefinitionError(
+            f"the worker gave the class {value.__name__}: write {value.__name__}(…)"
+        )
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise DefinitionError(
+            "the worker gave a generator, of which nothing has run: return instead"
+        )
+    return Done(value)
 
 
 def unknown(kind: str) -> str:
@@ -195,7 +223,7 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
         case Done(result):
             return Ending(lease=lease, state=State.DONE, result=_result(lease, result))
         case Retry(text, delay, failure):
-            wait = 1_000 if delay is None else milliseconds(delay)
+            wait = 1_000 if delay is None else milliseconds(delay)  # the runner has filled it in
             failure = failure or reason("Retry", text)
             return Ending(lease=lease, state=State.SCHEDULED, delay=wait, failure=failure)
         case Snooze(delay, text, failure):

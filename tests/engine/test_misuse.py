@@ -1,0 +1,292 @@
+"""What people write by mistake: told at once where it can be, and never taken for work done."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncGenerator, Callable, Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relevo import (
+    App,
+    Command,
+    Context,
+    Dead,
+    DefinitionError,
+    Event,
+    Flow,
+    MisuseError,
+    Relevo,
+    Retry,
+    Snooze,
+    State,
+    constant,
+)
+from relevo.app import listener
+from relevo.job import Job
+from relevo.store import EffectState, Filter
+from relevo.testing import ManualClock, drain
+
+
+class Greet(Command, queue="test:people:greet", attempts=3, backoff=constant("1m", jitter=0)):
+    name: str = "Ana"
+
+
+class Greeted(Event, name="person.greeted"):
+    name: str = "Ana"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def run(
+    tmp_path: Path, clock: ManualClock
+) -> AsyncGenerator[Callable[[Callable[..., Any]], Any]]:
+    """Enqueue one Greet for a worker, and see what became of it."""
+    engines: list[Relevo] = []
+
+    async def run(worker: Callable[..., Any]) -> Job:
+        engine = Relevo(
+            f"sqlite:///{tmp_path}/relevo.db", apps=[App("test", workers=[worker])], clock=clock
+        )
+        engines.append(engine)
+        await engine.open()
+        receipt = await engine.enqueue(Greet())
+        await drain(engine, timeout="10s")
+        [job] = await engine.store.find([receipt.id])
+        assert job is not None
+        return job
+
+    yield run
+    for engine in engines:
+        await engine.close()
+
+
+# workers
+
+
+def test_a_worker_that_yields_is_refused() -> None:
+    async def later(order: Greet) -> AsyncGenerator[int]:
+        yield 1
+
+    def now(order: Greet) -> Generator[int]:
+        yield 1
+
+    for worker in (later, now, functools.partial(later)):
+        with pytest.raises(DefinitionError, match="yields"):
+            App("test", workers=[worker])
+
+
+async def test_an_async_function_behind_a_plain_one_runs(run: Any) -> None:
+    seen: list[str] = []
+
+    async def greet(order: Greet, ctx: Context) -> str:
+        await asyncio.sleep(0)
+        seen.append(order.name)
+        return "hello"
+
+    @functools.wraps(greet)
+    def plain(*args: Any) -> Any:
+        return greet(*args)
+
+    job = await run(plain)
+
+    assert (seen, job.state, job.result) == (["Ana"], State.DONE, b'"hello"')
+
+
+async def test_an_object_with_an_async_call_runs(run: Any) -> None:
+    seen: list[str] = []
+
+    class Greeter:
+        async def __call__(self, order: Greet) -> None:
+            seen.append(order.name)
+
+    assert (await run(Greeter())).state is State.DONE
+    assert seen == ["Ana"]
+
+
+def test_a_context_by_name_only_is_refused() -> None:
+    async def greet(order: Greet, *, ctx: Context) -> None: ...
+
+    with pytest.raises(DefinitionError, match="2 parameters"):
+        App("test", workers=[greet])
+
+
+def test_a_listener_without_a_name_needs_a_queue() -> None:
+    async def hear(n: int, fact: Greeted) -> None: ...
+
+    nameless = functools.partial(hear, 1)
+    with pytest.raises(DefinitionError, match="queue="):
+        App("test", listeners=[nameless])
+    [made] = App("test", listeners=[listener(nameless, queue="test:people:hear")]).listeners
+    assert "partial" in made.name
+
+
+# endings
+
+
+@pytest.mark.parametrize(
+    "ending", [lambda: Snooze("soon"), lambda: Snooze(5), lambda: Retry("", 5)]
+)
+async def test_a_delay_that_is_none_fails_the_job_and_not_the_worker(
+    run: Any, ending: Callable[[], object]
+) -> None:
+    async def greet(order: Greet) -> Any:
+        return ending()
+
+    job = await run(greet)
+
+    assert (job.state, job.failure.type) == (State.SCHEDULED, "DefinitionError")
+
+
+async def test_a_reason_may_be_an_exception(run: Any) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    async def greet(order: Greet) -> Dead:
+        return Dead(Odd())
+
+    job = await run(greet)
+
+    assert (job.state, job.failure.message) == (State.DEAD, "(its message cannot be printed)")
+
+
+async def test_the_class_of_an_ending_is_no_ending(run: Any) -> None:
+    async def greet(order: Greet) -> Any:
+        return Retry
+
+    job = await run(greet)
+
+    assert job.state is State.SCHEDULED
+    assert "write Retry(…)" in job.failure.message
+
+
+async def test_a_retry_without_a_delay_waits_as_the_command_says(
+    run: Any, clock: ManualClock
+) -> None:
+    async def greet(order: Greet) -> Retry:
+        return Retry("not yet")
+
+    job = await run(greet)
+
+    assert 55_000 < job.run_at - clock.now().timestamp() * 1000 <= 60_000
+
+
+# context
+
+
+async def test_waiting_on_the_loop_itself_is_refused(run: Any) -> None:
+    async def greet(order: Greet, ctx: Context) -> None:
+        ctx.wait(ctx.enqueue(Greet("Eva")))
+
+    job = await run(greet)
+
+    assert job.failure.type == "MisuseError"
+
+
+async def test_the_same_effect_twice_at_once_is_called_once(run: Any) -> None:
+    calls: list[str] = []
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        async def call(key: str) -> None:
+            calls.append(key)
+            await asyncio.sleep(0)
+
+        first = asyncio.create_task(ctx.once("call", call))
+        with pytest.raises(MisuseError, match="under way"):
+            await asyncio.gather(first, ctx.once("call", call))
+        await first
+        await ctx.once("call", call)  # by now it is known
+
+    assert (await run(greet)).state is State.DONE
+    assert len(calls) == 1
+
+
+async def test_an_effect_whose_result_cannot_be_kept_is_not_taken_for_nothing(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """A person says what came of it; going on with None would write nothing as a booking's code."""
+    seen: list[object] = []
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        async def call(key: str) -> object:
+            return {"password": "correct horse"}
+
+        seen.append(await ctx.once("call", call))
+
+    apps = [App("test", workers=[greet])]
+    async with Relevo(f"sqlite:///{tmp_path}/relevo.db", apps=apps, clock=clock) as relevo:
+        receipt = await relevo.enqueue(Greet())
+        await drain(relevo, skip_waits=True)
+        [job] = await relevo.store.find([receipt.id])
+        assert job is not None and job.state is State.HELD
+        [[effect], _] = await relevo.store.effects(job=job.id)
+
+    assert (effect.state, seen) == (EffectState.UNKNOWN, [])
+
+
+# engine
+
+
+async def test_what_is_no_order_is_not_enqueued(relevo: Relevo) -> None:
+    for wrong, hint in ((Greeted(), "publish"), (Greet, "a class"), (5, "int"), (None, "NoneType")):
+        with pytest.raises(MisuseError, match=hint):
+            await relevo.enqueue(wrong)
+        with pytest.raises(MisuseError, match=hint):
+            await relevo.enqueue_many([Greet(), wrong])
+    for wrong, hint in ((Greet(), "enqueue"), (Greeted, "a class"), ("x", "str")):
+        with pytest.raises(MisuseError, match=hint):
+            await relevo.publish(wrong)
+    with pytest.raises(DefinitionError):
+        Flow("flow").add(Greeted())
+
+    assert await relevo.store.count(Filter()) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": 5},
+        {"at": "2030-01-01T00:00:00Z"},
+        {"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": "5s"},
+        {"backoff": "5s"},
+        {"timeout": "0s"},
+    ],
+)
+async def test_an_option_that_means_nothing_is_refused(relevo: Relevo, options: Any) -> None:
+    with pytest.raises(DefinitionError):
+        await relevo.enqueue(Greet(), **options)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # to fork with threads is the mistake
+async def test_after_a_fork_the_child_is_told_to_open_its_own(relevo: Relevo) -> None:
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            loop = asyncio.new_event_loop()
+            asyncio.events._set_running_loop(None)
+            loop.run_until_complete(asyncio.wait_for(relevo.enqueue(Greet()), 5))
+        except MisuseError as error:
+            os.write(write, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    assert b"in each process" in os.read(read, 1_000)
+    assert (await relevo.enqueue(Greet())).is_new
+
+
+def test_nodes_of_one_command_get_names_of_their_own() -> None:
+    flow = Flow("flow")
+    names = [flow.add(Greet(), name=name).name for name in ("Greet-3", None, None, None)]
+
+    assert len(set(names)) == 4
