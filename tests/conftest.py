@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest_plugins = ["tests.matrix"]
+pytest_plugins = ["tests.matrix", "tests.scheduler"]
 
 missing: list[str] = []
 

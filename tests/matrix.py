@@ -1,89 +1,49 @@
-"""The table of faults: which test proves which row on which store, and what it measured.
+"""The tables of what is proved: which tests prove which row, where, and what they measured.
 
-`pytest --matrix FILE` runs only the tests that name a fault (F09 in a name or a docstring), prints
-a line for each fault and store, and writes the same to FILE. Lines that this run had no test for
-stay as they were, so one row can be renewed alone. With `--collect-only` it tells what no test
-proves.
+`pytest --matrix FILE` runs only the tests that name a row of tests/rows.py (F09 in a name or a
+docstring), prints a line for each row and store, and writes the same to FILE. Lines that this run
+had no test for stay as they were, so one row can be renewed alone. With `--collect-only` it tells
+what no test proves.
+
+`--kept FILE` writes each result down as it comes and runs again only what has not passed: who was
+interrupted goes on, and what failed beside others is tried alone. The tables are then those of all
+results that are kept.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.rows import ALL, ANY, FAULTS, INPUTS, SECURITY
 
 KEY = "matrix"
 ABOUT = "about"
 UNMADE = "not tested"
-ALL = "sqlite postgres redis cluster"
-SERVERS = "postgres redis"
-ANY = "any"
-"""A fault that has nothing to do with the kind of store."""
+COUNTS = ("lost", "doubled")
 
-ROWS: dict[str, tuple[str, str]] = {
-    "F01": ("workers killed with -9, twenty in a minute", ALL),
-    "F02": ("death before and after every call to the store", ALL),
-    "F03": ("ingress killed under load, the provider retries", ALL),
-    "F04": ("rescuers die; many rescue at once", ALL),
-    "F05": ("SIGTERM with fifty running jobs", ALL),
-    "F06": ("a handler blocks the event loop", ALL),
-    "F07": ("a thread ignores its time limit", ALL),
-    "F08": ("a handler raises anything", ALL),
-    "F09": ("connections reset every second", SERVERS),
-    "F10": ("the store in a black hole for 30 s", SERVERS),
-    "F11": ("200 ms each way to the store", SERVERS),
-    "F12": ("the server gone without a word", SERVERS),
-    "F13": ("20 % of the packets lost", SERVERS),
-    "F14": ("server killed; its backends terminated", "postgres"),
-    "F15": ("a standby promoted, synchronous and not", "postgres"),
-    "F16": ("no connections left; tables locked", "postgres"),
-    "F17": ("deadlocks and serialisation failures", "postgres"),
-    "F18": ("the file locked by another process", "sqlite"),
-    "F19": ("the log grows under a reader", "sqlite"),
-    "F20": ("disk full; log disk full", "sqlite postgres redis"),
-    "F21": ("the file moved, replaced, damaged; the AOF's tail cut", "sqlite redis"),
-    "F22": ("server killed and restarted five times", "redis"),
-    "F23": ("fail-over by Sentinel", "redis"),
-    "F24": ("a master killed, slots moved", "cluster"),
-    "F25": ("memory full; keys evicted", "redis"),
-    "F26": ("read-only, loading, busy, scripts flushed", "redis"),
-    "F27": ("relay killed between carrying and marking", "redis cluster"),
-    "F28": ("workers' clocks wrong by hours", ALL),
-    "F29": ("summer time, leap second, 2038, year 9999", ANY),
-    "F30": ("no file handles left", ALL),
-    "F31": ("little memory, heavy payloads", ALL),
-    "F32": ("a million ready, scheduled and done", "sqlite postgres redis"),
-    "F33": ("a burst of 10,000 requests a second", ANY),
-    "F34": ("one hot tenant among others", ALL),
-    "F35": ("a provider down with 10,000 jobs, then back", ALL),
-    "F36": ("the process that probes a provider killed", ALL),
-    "F37": ("flows of a thousand children under kills", ALL),
-    "F38": ("a person races a run; retry-all pressed twice", ALL),
-    "F39": ("five keepers, clock jumps, death at the tick", ALL),
-    "F40": ("rollback after enqueue; death among five listeners", ALL),
-    "F41": ("a foreign producer while the bot is killed", "redis"),
-    "F42": ("stream workers killed between call, mark and XACK", "redis"),
-    "F43": ("paid twice; killed between charge and commit", ANY),
-    "F44": ("QStash delivers again; the confirmation fails", ANY),
-    "F45": ("old and new versions side by side", ALL),
-    "F46": ("migrations killed at every statement, four at once", "sqlite postgres"),
-    "F47": ("backup under load, restored", "sqlite postgres"),
-    "F48": ("pruning a million while working", "sqlite postgres redis"),
-    "F49": ("ten idle minutes of four workers", "redis"),
-    "F50": ("model against store; half an hour of chaos", ALL),
-}
-
-_ROW = re.compile(r"(?<![a-z0-9])f(\d\d)(?![0-9])", re.IGNORECASE)
-_LINE = re.compile(r"\| (F\d\d) \| [^|]* \| (\w+) \|")
+TITLES = {row: title for row, (title, _) in FAULTS.items()} | INPUTS | SECURITY
+_FAULT = re.compile(r"(?<![a-z0-9])f(\d\d)(?![0-9])", re.IGNORECASE)
+_OTHER = re.compile(r"(?<![A-Za-z0-9_])[BC]\d\d(?![0-9])")  # _b64 is no row
+_NAMED = re.compile(r"test_([bc]\d\d)_(?:(to_|and_)?([bc]\d\d)_)?")
+_LINE = re.compile(r"\| ([FBC]\d\d) \| [^|]* \| ([^|]+) \|")
 _ORDER = [*ALL.split(), ANY]
-_HEAD = ("", "fault", "store", "lost", "doubled", "recovery (s)", "result")
 
+_PARTS = (
+    ("Faults", "F", ("", "fault", "store", "lost", "doubled", "recovery (s)", "result")),
+    ("Bad input", "B", ("", "input", "tests", "result")),
+    ("Strangers", "C", ("", "kept by", "tests", "result")),
+)
 _LEGEND = (
     "The worst of the tests of a row is shown. *Lost* and *doubled* are counted in a ledger",
     "outside relevo; *recovery* is from the end of the fault, or from the death of a process,",
@@ -107,9 +67,9 @@ class Recorder:
         recovery: float | None = None,
         note: str = "",
     ) -> None:
-        """Numbers for a row, or for those the test names; the worst of several is shown."""
+        """Numbers for a row, or for those faults that the test names; the worst is shown."""
         told = {"lost": lost, "doubled": doubled, "recovery": recovery}
-        for one in [row] if row else rows_of(self._item):
+        for one in [row] if row else [one for one in rows_of(self._item) if one in FAULTS]:
             where = store or place_of(one, self._item)
             self._item.user_properties.append((KEY, (one, where, told, note)))
 
@@ -120,20 +80,58 @@ def matrix(request: pytest.FixtureRequest) -> Recorder:
     return Recorder(request.node)
 
 
-def rows_of(item: pytest.Item) -> list[str]:
-    """The faults that a test names, or else the one that its module is about."""
-    text = f"{item.originalname if isinstance(item, pytest.Function) else item.name} "
-    text += getattr(getattr(item, "obj", None), "__doc__", None) or ""
-    found = [f"F{number}" for number in _ROW.findall(text)]
-    about = getattr(getattr(item, "module", None), "__doc__", None) or ""
-    if not found and (only := re.match(r"F\d\d(?=:)", about)):
+@pytest.fixture
+def unmade(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Say what this machine does not let us make; it is told at the end of the run."""
+    return lambda why: request.node.user_properties.append((UNMADE, why))
+
+
+def rows_named(name: str, said: str, about: str) -> list[str]:
+    """The rows in a test's name and docstring, or else the one that its module is about."""
+    found = [f"F{number}" for number in _FAULT.findall(f"{name} {said}")]
+    found += [*_named(name), *_OTHER.findall(said)]
+    if not found and (only := re.match(r"[FBC]\d\d(?=:)", about)):
         found = [only[0]]
-    return [row for row in dict.fromkeys(found) if row in ROWS]
+    return [row for row in dict.fromkeys(found) if row in TITLES]
+
+
+def _named(name: str) -> Iterator[str]:
+    """test_b41_…, test_b41_b43_…, test_b20_to_b24_…"""
+    if (found := _NAMED.match(name.lower())) is None:
+        return
+    first, word, last = (said and said.upper() for said in found.groups())
+    for row in TITLES:
+        if row in (first, last) or (word == "TO_" and first < row < last):
+            yield row
+
+
+def rows_of(item: pytest.Item) -> list[str]:
+    """The rows that a test proves."""
+    name = item.originalname if isinstance(item, pytest.Function) else item.name
+    said = getattr(getattr(item, "obj", None), "__doc__", None) or ""
+    about = getattr(getattr(item, "module", None), "__doc__", None) or ""
+    return rows_named(name, said, about)
+
+
+def rows_in(folder: Path) -> set[str]:
+    """The rows that the tests of a folder name, by their source alone."""
+    found: set[str] = set()
+    for file in folder.rglob("test_*.py"):
+        tree = ast.parse(file.read_text())
+        about = ast.get_docstring(tree) or ""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                is_test = node.name.startswith("test_")
+                said = ast.get_docstring(node) or ""
+                found |= {*rows_named(node.name, said, about)} if is_test else set()
+    return found
 
 
 def place_of(row: str, item: pytest.Item) -> str:
-    """The store that a test proves a row on; one that names none has the only one of the row."""
-    stores = ROWS[row][1].split()
+    """The store that a test proves a fault on, or the file that proves another row."""
+    if row not in FAULTS:
+        return item.path.relative_to(item.config.rootpath / "tests").as_posix()
+    stores = FAULTS[row][1].split()
     store = store_of(item)
     return stores[0] if store == ANY and len(stores) == 1 else store
 
@@ -151,14 +149,33 @@ def store_of(item: pytest.Item) -> str:
 
 
 @dataclass
+class Result:
+    """How a test ended, what it is about, and what it told."""
+
+    test: str
+    about: list[tuple[str, str]]
+    outcome: str = ""
+    unmade: list[str] = field(default_factory=list)
+    told: list[tuple[str, str, dict[str, float | None], str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass
 class Cell:
-    """What is known of one fault on one store."""
+    """What is known of one fault on one store, or of another row."""
 
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     unmade: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     worst: dict[str, float] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
+
+    def add(self, result: Result) -> None:
+        name = result.test.rpartition("::")[2]
+        self.failed += [name] if result.outcome == "failed" else []
+        self.unmade += result.unmade
+        self.passed += result.outcome == "passed" and not result.unmade
 
     def told(self, numbers: dict[str, float | None], note: str) -> None:
         self.notes += [note] if note else []
@@ -166,108 +183,183 @@ class Cell:
             if value is not None:
                 self.worst[name] = max(value, self.worst.get(name, value))
 
-    def words(self) -> tuple[str, str, str, str]:
-        """Lost, doubled, recovery and result."""
+    def result(self) -> str:
+        if self.failed:
+            said = [f"**failed**: {', '.join(f'`{name}`' for name in self.failed)}"]
+        else:
+            said = [f"{self.passed} passed"] if self.passed else []
+            said += [f"not tested: {'; '.join(dict.fromkeys(self.unmade))}"] if self.unmade else []
+        return "; ".join([*(said or ["**no test**"]), *dict.fromkeys(self.notes)])
+
+    def words(self, row: str) -> tuple[str, ...]:
+        if row not in FAULTS:
+            return ", ".join(f"`{file}`" for file in sorted(self.files)), self.result()
         counts = [f"{self.worst[name]:g}" if name in self.worst else "–" for name in COUNTS]
         seconds = f"{self.worst['recovery']:.1f}" if "recovery" in self.worst else "–"
-        if self.failed:
-            result = f"**failed**: {', '.join(f'`{name}`' for name in self.failed)}"
-        elif self.unmade:
-            result = f"not tested: {'; '.join(dict.fromkeys(self.unmade))}"
-        elif not self.passed:
-            result = "**no test**"
-        else:
-            result = f"{self.passed} passed"
-        return counts[0], counts[1], seconds, "; ".join([result, *dict.fromkeys(self.notes)])
-
-
-COUNTS = ("lost", "doubled")
+        return counts[0], counts[1], seconds, self.result()
 
 
 class Matrix:
-    """Gathers reports and tells them, row by row."""
+    """Gathers results and tells them, row by row."""
 
-    def __init__(self, file: str) -> None:
-        self._file = Path(file)
-        self._collected: list[tuple[str, str]] = []
-        self._cells: defaultdict[tuple[str, str], Cell] = defaultdict(Cell)
+    def __init__(self, config: pytest.Config) -> None:
+        self._file = Path(config.getoption("--matrix"))
+        kept = config.getoption("--kept")
+        self._kept = Path(kept) if kept else None
+        self._is_worker = hasattr(config, "workerinput")
+        self._collected: dict[str, list[tuple[str, str]]] = {}
+        self._length = getattr(config, "workerinput", {}).get(KEY)
+        self._results = self._read()
+        self._open: dict[str, Result] = {}
+
+    def _read(self) -> dict[str, Result]:
+        """What earlier runs have kept; a worker that replaces another reads what that one read."""
+        if self._kept is None or not self._kept.exists():
+            self._length = 0
+            return {}
+        written = self._kept.read_bytes()[: self._length]
+        self._length = len(written)
+        found = [Result(**json.loads(line)) for line in written.splitlines()]
+        return {one.test: one for one in found}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[KEY] = self._length
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        left = [item for item in items if not rows_of(item)]
-        items[:] = [item for item in items if rows_of(item)]
-        config.hook.pytest_deselected(items=left)
+        wanted: list[tuple[list[str], pytest.Item]] = []
+        left: list[pytest.Item] = []
         for item in items:
-            about = [(row, place_of(row, item)) for row in rows_of(item)]
-            self._collected += about
-            item.user_properties.append((ABOUT, about))  # a worker of xdist sends it along
+            if not (rows := rows_of(item)):
+                left.append(item)
+                continue
+            test, about = _test_of(item), [(row, place_of(row, item)) for row in rows]
+            self._collected[test] = about
+            known = self._results.get(test)
+            if known is not None and known.outcome != "failed":
+                left.append(item)
+                continue
+            item.user_properties.append((ABOUT, (test, about)))  # a worker of xdist sends it along
+            wanted.append((rows, item))
+        if self._kept is not None:
+            wanted.sort(key=lambda one: _place(one[0][0]))
+        items[:] = [item for _, item in wanted]
+        config.hook.pytest_deselected(items=left)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        about = next(about for name, about in report.user_properties if name == ABOUT)
-        unmade = [str(why) for name, why in report.user_properties if name == UNMADE]
-        for row, store in about:
-            cell = self._cells[row, store]
-            if report.failed:
-                cell.failed.append(report.nodeid.rpartition("::")[2].partition("@")[0])
-            elif report.when == "teardown" and unmade:
-                cell.unmade += unmade
-            elif report.when == "call":
-                cell.passed += report.passed
-        if report.when == "teardown":
-            for name, told in report.user_properties:
-                if name == KEY:
-                    row, store, numbers, note = told
-                    self._cells[row, store].told(numbers, note)
+        if self._is_worker:
+            return
+        said = [value for name, value in report.user_properties if name == ABOUT]
+        test, about = said[0] if said else _crashed(report.nodeid)
+        result = self._open.setdefault(test, Result(test, [(row, where) for row, where in about]))
+        result.seconds = round(result.seconds + report.duration, 2)
+        if report.failed or result.outcome in ("", "passed"):
+            result.outcome = report.outcome  # what went wrong or was skipped stays so
+        if report.skipped and isinstance(report.longrepr, tuple):
+            result.unmade.append(report.longrepr[2].removeprefix("Skipped: "))
+        if report.when == "teardown" or not said:
+            result.unmade += [str(why) for name, why in report.user_properties if name == UNMADE]
+            result.told = [value for name, value in report.user_properties if name == KEY]
+            self._keep(self._open.pop(test))
+
+    def _keep(self, result: Result) -> None:
+        self._results[result.test] = result
+        if self._kept is not None:
+            with self._kept.open("a") as file:
+                file.write(json.dumps(asdict(result)) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if terminalreporter.config.option.collectonly:
-            for row, stores in unproved(self._collected).items():
-                terminalreporter.write_line(f"{row} has no test on: {', '.join(stores)}")
+            about = [each for one in self._collected.values() for each in one]
+            for row, stores in unproved(about).items():
+                where = f" on: {', '.join(stores)}" if stores != [ANY] else ""
+                terminalreporter.write_line(f"{row} has no test{where}")
             return
-        lines = told(self._cells)
-        terminalreporter.section("faults")
+        lines = told(cells_of(self._results.values()))
+        terminalreporter.section("rows")
         for line in lines:
             terminalreporter.write_line(line)
-        kept = self._file.read_text() if self._file.exists() else ""
+        # Only one that has seen every test knows that the lines of others are of no test any more.
+        is_whole = self._kept is not None and {*self._collected} == {*self._results}
+        kept = self._file.read_text() if self._file.exists() and not is_whole else ""
         words = " ".join(terminalreporter.config.invocation_params.args)
-        self._file.write_text(page(merged(kept.splitlines(), lines), f"pytest {words}"))
+        command = f"pytest {words}" if self._kept is None else _soak()
+        self._file.write_text(page(merged(kept.splitlines(), lines), command))
+
+
+def _test_of(item: pytest.Item) -> str:
+    """What a test is called, however it is run: loadgroup appends the group's name."""
+    group = item.get_closest_marker("xdist_group")
+    name = (group.args[0] if group.args else group.kwargs.get("name", "")) if group else ""
+    return item.nodeid.removesuffix(f"@{name}") if name else item.nodeid
+
+
+def _crashed(nodeid: str) -> tuple[str, list[tuple[str, str]]]:
+    """A test that took its worker with it; only its name is left to go by."""
+    name = nodeid.rpartition("::")[2]
+    return nodeid, [(row, ANY) for row in rows_named(name, "", "") if row in FAULTS]
+
+
+def _soak() -> str:
+    settings = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:5] == "SOAK_"]
+    return " ".join(["make soak", *settings])
+
+
+def _place(row: str, where: str = ANY) -> tuple[int, str, int]:
+    return "FBC".index(row[0]), row, _ORDER.index(where) if where in _ORDER else 0
 
 
 def unproved(tests: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The stores that a fault names and no test proves it on."""
-    seen = set(tests)
+    """The stores that a fault names and no test proves it on; other rows that no test proves."""
+    seen: defaultdict[str, set[str]] = defaultdict(set)
+    for row, where in tests:
+        seen[row].add(where)
     missing = {
-        row: [store for store in stores.split() if not any((row, s) in seen for s in (store, ANY))]
-        for row, (_, stores) in ROWS.items()
+        row: [store for store in stores.split() if not {store, ANY} & seen[row]]
+        for row, (_, stores) in FAULTS.items()
     }
-    missing |= {row: [] for row, (_, stores) in ROWS.items() if stores == ANY and _any(row, seen)}
+    missing |= {row: [ANY] for row in TITLES if not seen[row]}
+    missing |= {row: [] for row, (_, stores) in FAULTS.items() if stores == ANY and seen[row]}
     return {row: stores for row, stores in missing.items() if stores}
 
 
-def _any(row: str, seen: set[tuple[str, str]]) -> bool:
-    return any(one == row for one, _ in seen)
+def cells_of(results: Iterable[Result]) -> dict[tuple[str, str], Cell]:
+    """Every fault by its store, every other row as one."""
+    cells: defaultdict[tuple[str, str], Cell] = defaultdict(Cell)
+    for result in results:
+        for row, where in result.about:
+            cell = cells[row, where if row in FAULTS else ANY]
+            cell.add(result)
+            cell.files.add(where)
+        for row, where, numbers, note in result.told:
+            cells[row, where if row in FAULTS else ANY].told(numbers, note)
+    return cells
 
 
 def told(cells: dict[tuple[str, str], Cell]) -> list[str]:
-    """A line of the table for each fault and store, in the order of the faults."""
-    return [
-        "| " + " | ".join((row, ROWS[row][0], store, *cells[row, store].words())) + " |"
-        for row, store in sorted(cells, key=lambda cell: (cell[0], _ORDER.index(cell[1])))
-    ]
+    """A line of the tables for each row and store, in the order of the rows."""
+    lines: list[str] = []
+    for row, store in sorted(cells, key=lambda cell: _place(*cell)):
+        where = [store] if row in FAULTS else []
+        words = (row, TITLES[row], *where, *cells[row, store].words(row))
+        lines.append("| " + " | ".join(words) + " |")
+    return lines
 
 
 def merged(kept: list[str], new: list[str]) -> list[str]:
-    """The new lines, and of the kept ones those whose fault and store were not looked at."""
-    renewed = {found.groups() for line in new if (found := _LINE.match(line))}
-    old = [line for line in kept if (found := _LINE.match(line)) and found.groups() not in renewed]
+    """The new lines, and of the kept ones those whose row and store were not looked at."""
 
-    def place(line: str) -> tuple[str, int]:
-        found = _LINE.match(line)
-        return (found[1], _ORDER.index(found[2])) if found else ("", 0)
+    def key(line: str) -> tuple[str, str] | None:
+        if (found := _LINE.match(line)) is None:
+            return None
+        return found[1], found[2] if found[1] in FAULTS else ANY
 
-    return sorted([*old, *new], key=place)
+    renewed = {key(line) for line in new}
+    old = [line for line in kept if (found := key(line)) and found not in renewed]
+    return sorted([*old, *new], key=lambda line: _place(*(key(line) or ("F00", ANY))))
 
 
 def page(lines: list[str], command: str) -> str:
@@ -276,27 +368,38 @@ def page(lines: list[str], command: str) -> str:
 
 
 def _page(lines: list[str], command: str) -> Iterator[str]:
-    yield "# The faults, row by row"
+    yield "# What is proved, row by row"
     yield ""
     yield f"relevo {version('relevo')}, {os.cpu_count()} cores, last renewed by:"
     yield ""
     yield f"    {command}"
     yield ""
     yield from _LEGEND
-    yield ""
-    yield "| " + " | ".join(_HEAD) + " |"
-    yield "|" + " --- |" * len(_HEAD)
-    yield from lines
-    there = {found[1] for line in lines if (found := _LINE.match(line))}
-    if missing := [row for row in ROWS if row not in there]:
+    for title, letter, head in _PARTS:
         yield ""
-        yield f"Not in this table yet: {', '.join(missing)}."
+        yield f"## {title}"
+        yield ""
+        yield "| " + " | ".join(head) + " |"
+        yield "|" + " --- |" * len(head)
+        yield from [line for line in lines if line.startswith(f"| {letter}")]
+    there = {found[1] for line in lines if (found := _LINE.match(line))}
+    if missing := [row for row in TITLES if row not in there]:
+        yield ""
+        yield f"Not in these tables yet: {', '.join(missing)}."
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, why in report.user_properties:
+            if name == UNMADE:
+                terminalreporter.write_line(f"NOT TESTED {report.nodeid}: {why}", red=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--matrix", metavar="FILE", help="run the fault tests and write their table")
+    parser.addoption("--matrix", metavar="FILE", help="run what names a row; write the tables")
+    parser.addoption("--kept", metavar="FILE", help="keep results here, and go on from them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if file := config.getoption("--matrix"):
-        config.pluginmanager.register(Matrix(file), "faults")
+    if config.getoption("--matrix"):
+        config.pluginmanager.register(Matrix(config), "rows")

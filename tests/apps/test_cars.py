@@ -101,6 +101,7 @@ async def test_a_reservation_is_paid_booked_and_confirmed(
 
 
 async def test_a_code_is_long_and_random(client: httpx2.AsyncClient) -> None:
+    """B52"""
     codes = {await reserved(client) for _ in range(5)}
     assert len(codes) == 5
     assert all(re.fullmatch(r"RES-[0-9A-HJKMNP-TV-Z]{10}", code) for code in codes)
@@ -109,6 +110,7 @@ async def test_a_code_is_long_and_random(client: httpx2.AsyncClient) -> None:
 async def test_a_code_that_is_taken_is_not_given_twice(
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """B52"""
     code = await reserved(client)
     codes = iter([code, code, "RES-0000000001"])
     monkeypatch.setattr(records, "new_code", lambda: next(codes))

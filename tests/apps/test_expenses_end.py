@@ -209,6 +209,7 @@ def test_what_is_missing_or_wrong_is_named(change: dict[str, str], said: str) ->
 
 
 async def test_a_link_opens_ones_own_month_for_a_day(world: World, tmp_path: Path) -> None:
+    """C36"""
     async with opened(tmp_path) as (relevo, base):
         for text in ("pan 500", "uber 1.000", "=SUM(A1) 20 usd"):
             value = whatsapp.message(world, whatsapp.text(text))

@@ -116,6 +116,7 @@ UNREADABLE = [
 
 
 async def test_what_cannot_be_read_is_refused(relevo: Relevo, hotel: Hotel) -> None:
+    """B29, B51"""
     for query, code in UNREADABLE:
         answer = await call(relevo, f"hotelId=hotel999&secret={SECRET}&{query}")
         status = 422 if code == "invalid" else 400
@@ -141,7 +142,7 @@ MISSHAPEN = [
 
 
 async def test_a_body_of_another_shape_is_refused(relevo: Relevo, hotel: Hotel) -> None:
-    """B26: an operator where a text is expected never reaches a query."""
+    """B26, B20: an operator where a text is expected never reaches a query."""
     headers = {**JSON, "x-relevo-secret": SECRET}
     for body, status in MISSHAPEN:
         answer = await call(relevo, "hotelId=hotel999", "POST", body=body, headers=headers)

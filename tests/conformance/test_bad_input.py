@@ -117,7 +117,7 @@ def strange() -> Iterator[tuple[str, str]]:
 
 
 async def test_a_key_is_any_text(store: Store) -> None:
-    """B27"""
+    """B27, C31"""
     for text, queue in strange():
         with about(text):
             first = await add(store, queue, key=text, unique="forever")
@@ -283,7 +283,7 @@ async def test_an_id_of_any_text_is_nobodys(store: Store) -> None:
 
 
 async def test_a_search_is_literal(store: Store) -> None:
-    """B60"""
+    """B60, C31"""
     percent = await add(store, payload=b'{"t":"50% off"}')
     under = await add(store, payload=b'{"t":"a_b"}')
     await add(store, payload=b'{"t":"50 off axb"}')

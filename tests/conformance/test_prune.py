@@ -24,6 +24,7 @@ from tests.conformance.steps import (
 
 
 async def test_a_done_job_is_kept_as_long_as_it_said(store: Store, clock: ManualClock) -> None:
+    """C23"""
     short = await make(store, State.DONE, keep=HOUR)
     long = await make(store, State.DONE, keep=DAY)
     clock.advance("59m")
@@ -42,6 +43,7 @@ async def test_a_done_job_is_kept_as_long_as_it_said(store: Store, clock: Manual
 async def test_a_bad_end_is_kept_as_long_as_asked(
     store: Store, clock: ManualClock, ended: State
 ) -> None:
+    """C23"""
     old = await make(store, ended, keep=0)
     clock.advance("2d")
     young = await make(store, ended, keep=0)

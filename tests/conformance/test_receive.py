@@ -637,7 +637,7 @@ async def test_a_delivery_holds_any_text(store: Store) -> None:
 
 
 async def test_an_old_delivery_leaves_its_answer(store: Store, clock: ManualClock) -> None:
-    """C21: what people wrote is forgotten; that it came, and what was said, is not."""
+    """C21, C23: what people wrote is forgotten; that it came, and what was said, is not."""
     came, new = kept(reason="r", thread="t"), job()
     await receive(store, came, new)
     await take_one(store)
@@ -665,6 +665,7 @@ async def test_an_old_delivery_leaves_its_answer(store: Store, clock: ManualCloc
 
 
 async def test_rejected_ones_are_forgotten_wholly(store: Store, clock: ManualClock) -> None:
+    """C23"""
     old = rejected()
     await accept(store, old)
     clock.advance(f"{REJECTED_KEEP - HOUR}ms")

@@ -208,6 +208,7 @@ async def test_b12_a_second_request_cannot_be_smuggled(
 async def test_b13_what_is_not_to_be_heard_is_told_so_and_hung_up_on(
     steady: tuple[int, Relevo], said: bytes, expected: int
 ) -> None:
+    """C32"""
     port, _ = steady
     heard = await say(port, said)
 

@@ -56,7 +56,7 @@ async def test_a_session_that_was_made_up_is_none(web: Site) -> None:
 
 
 async def test_every_answer_forbids_what_pages_of_ours_never_do(web: Site) -> None:
-    """C11"""
+    """C11, C32"""
     async with web.browser(Role.ADMIN) as admin:
         for path in ("/login", "/api/queues", "/api/docs", "/cars", "/api/nowhere", "/static/x"):
             answer = await admin.get(path, headers=ACCEPT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES, fresh
 from tests.faults.ledger import Ledger
-from tests.matrix import UNMADE, Recorder
+from tests.matrix import Recorder
 
 
 @pytest.fixture
@@ -44,16 +44,3 @@ def ledger(tmp_path: Path, matrix: Recorder) -> Iterator[Ledger]:
     if kept.verdict is not None:
         lost, doubled = kept.verdict
         matrix.record(lost=lost, doubled=doubled)
-
-
-@pytest.fixture
-def unmade(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Say that this machine does not let us make a fault; it is told at the end of the run."""
-    return lambda why: request.node.user_properties.append((UNMADE, why))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for report in terminalreporter.getreports("passed"):
-        for name, why in report.user_properties:
-            if name == UNMADE:
-                terminalreporter.write_line(f"NOT TESTED {report.nodeid}: {why}", red=True)

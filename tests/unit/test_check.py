@@ -307,6 +307,7 @@ def test_our_own_source_is_read_quickly() -> None:
 
 
 def test_nothing_that_is_read_is_run(tmp_path: Path) -> None:
+    """C40"""
     canary = tmp_path / "canary"
     touch = f"__import__('pathlib').Path({str(canary)!r}).touch()"
     source = f"""
@@ -403,6 +404,7 @@ DEEP = 50_000
     ids=lambda source: repr(source[:12]),
 )
 def test_a_bomb_is_reported_or_read(tmp_path: Path, source: str) -> None:
+    """C40"""
     write(tmp_path, {"bomb.py": source, "bad.py": "def broken(:\n"})
     reports = check([tmp_path])
     assert {report.code for report in reports} <= {"RV000", "RV007", "RV008", "RV009", "RV015"}
@@ -449,6 +451,7 @@ def test_a_name_as_long_as_a_file_is_cut_short(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_reported_and_not_read(tmp_path: Path) -> None:
+    """C40"""
     with (tmp_path / "huge.py").open("wb") as file:
         file.truncate(50 * 1024 * 1024)
     write(tmp_path, {"fits.py": b"#" * SIZE_MAX, "over.py": b"#" * (SIZE_MAX + 1)})
@@ -458,6 +461,7 @@ def test_a_huge_file_is_reported_and_not_read(tmp_path: Path) -> None:
 
 
 def test_text_in_other_encodings(tmp_path: Path) -> None:
+    """C40"""
     write(
         tmp_path,
         {
@@ -478,6 +482,7 @@ def test_text_in_other_encodings(tmp_path: Path) -> None:
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
+    """C40"""
     outside = write(tmp_path / "outside", {"secret.py": "def broken(:\n"})
     inside = write(tmp_path / "inside", {"fine.py": "x = 1\n"})
     (inside / "folder").symlink_to(outside)
@@ -491,6 +496,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_does_not_hang_us(tmp_path: Path) -> None:
+    """C40"""
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "folder.py").mkdir()
     assert check([tmp_path]) == []

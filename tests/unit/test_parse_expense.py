@@ -318,6 +318,7 @@ CERTAIN = [(AR, *row) for row in rows(SPANISH)] + [(US, *row) for row in rows(EN
 def test_an_expense_is_read(
     region: object, text: str, amount: str, currency: str, category: str, ago: str
 ) -> None:
+    """B57"""
     spent = read(text, TODAY, region)  # type: ignore[arg-type]  # pytest's tables are untyped
     assert isinstance(spent, Spent), spent
     told = (spent.amount, spent.currency, spent.category, (TODAY - spent.on).days)
@@ -328,6 +329,7 @@ def test_an_expense_is_read(
 def test_numbers_are_read_as_the_country_writes_them(
     region: object, text: str, amount: str, currency: str
 ) -> None:
+    """B57"""
     spent = read(text, TODAY, region)  # type: ignore[arg-type]  # pytest's tables are untyped
     assert isinstance(spent, Spent)
     assert (spent.amount, spent.currency) == (Decimal(amount), currency)
@@ -337,6 +339,7 @@ def test_numbers_are_read_as_the_country_writes_them(
     ("text", "why"), rows(QUESTIONS), ids=[f"{at:03}" for at in range(len(rows(QUESTIONS)))]
 )
 def test_a_doubt_is_asked_about(text: str, why: str) -> None:
+    """B57"""
     text = text.replace("\\u202e", "\u202e").replace("\\u202c", "\u202c")
     asked = read(text, TODAY, AR)
     assert isinstance(asked, Question), asked
@@ -363,6 +366,7 @@ def test_there_are_enough_phrases() -> None:
     "text", ["9" * 4096, "5 " * 2048, "a" * 4096, "-" * 4096, "1," * 2048, "mil " * 1024]
 )
 def test_four_thousand_characters_are_answered_with_a_question(text: str) -> None:
+    """B57"""
     assert isinstance(read(text, TODAY, AR), Question)
 
 
@@ -371,6 +375,7 @@ def test_four_thousand_characters_are_answered_with_a_question(text: str) -> Non
 @example("\ud800 5")
 @example("5\u0660")
 def test_any_text_is_read_without_an_accident(text: str) -> None:
+    """B57"""
     found = read(text, TODAY, AR)
     if isinstance(found, Spent):
         assert 0 < found.amount < 1_000_000_000
@@ -404,6 +409,7 @@ WORTH = {Decimal(each) for each in ("500", "1500", "12.5", "2", "12", "20", "3",
 @example("12,5 hs")
 @example("7, 5 days ago")
 def test_no_part_of_a_number_is_ever_taken_for_the_amount(text: str) -> None:
+    """B57"""
     found = read(text, TODAY, AR)
     if isinstance(found, Spent):
         assert found.amount in WORTH | {each * 1_000 for each in (*WORTH, Decimal(1))}, found

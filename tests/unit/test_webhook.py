@@ -84,6 +84,7 @@ def headers(**values: str) -> Headers:
     ],
 )
 def test_a_body_that_readers_could_take_differently_is_refused(code: str, body: bytes) -> None:
+    """B20, B21, B22, B23, B24"""
     with pytest.raises(BodyError) as caught:
         _ = delivery(body).json
     assert caught.value.code == code
@@ -103,6 +104,7 @@ def test_a_body_that_readers_could_take_differently_is_refused(code: str, body: 
     ],
 )
 def test_a_strange_but_clear_body_is_read_as_it_is(body: bytes, tree: Any) -> None:
+    """B25"""
     found = delivery(body).json
     assert tree is None or found == tree
 
