@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from relevo.check.names import Function, Module, Outside, Project, Scope, branches, dotted, words
+from relevo.check.names import Project
+from relevo.check.outline import Function, Module, Outside, Scope, branches, dotted, words
 from relevo.check.outside import Kind, Touch, hands_over, is_context, named, touch
 
 _WITHS = words("transaction begin begin_nested atomic")

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from relevo.check.names import Function, Outside, Project, Scope, dotted, words
+from relevo.check.names import Project
+from relevo.check.outline import Function, Outside, Scope, dotted, words
 
 
 class Kind(Enum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from relevo.check.application import Application
-    from relevo.check.names import Module
+    from relevo.check.outline import Module
 
 
 @dataclass(frozen=True, order=True, slots=True)

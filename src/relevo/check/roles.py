@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from relevo.check.names import Class, Function, Instance, Outside, Project, Scope, dotted, words
+from relevo.check.names import Project
+from relevo.check.outline import Class, Function, Instance, Outside, Scope, dotted, words
 
 _ROUTES = words("get post put patch delete head options route api_route")
 _VERBS = words("get post put patch delete head options")

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relevo.check.application import Application
-from relevo.check.names import Class, Outside, Scope, dotted, module_of, quoted, words
+from relevo.check.names import module_of, quoted
+from relevo.check.outline import Class, Outside, Scope, dotted, words
 from relevo.check.report import Finding
 from relevo.check.roles import Declared
 from relevo.errors import DefinitionError

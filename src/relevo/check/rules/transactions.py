@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from relevo.check.application import Application
 from relevo.check.calls import chain, transaction
-from relevo.check.names import Function, branches, dotted, words
+from relevo.check.outline import Function, branches, dotted, words
 from relevo.check.outside import Kind, is_context, is_enqueue
 from relevo.check.report import Finding
 

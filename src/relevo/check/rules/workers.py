@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from relevo.check.application import Application
 from relevo.check.calls import chain, walk
-from relevo.check.names import Function, Outside, dotted
+from relevo.check.outline import Function, Outside, dotted
 from relevo.check.report import Finding
 
 
