@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.status import Status
 
-from bench import backlog, idle, ingress, latency, peers, report, throughput
+from bench import backlog, idle, ingress, latency, peers, plots, report, throughput
 from bench.measure import Row, TooSlow, load
 from bench.places import PLACES, Place, on_disk
 
@@ -30,7 +30,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long to sit idle (60)")
     parser.add_argument("--peers", action="store_true", help="measure other queues beside us too")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--results", action="store_true", help="write bench/results/STORE-DATE.*")
+    parser.add_argument(
+        "--results", action="store_true", help="write them to bench/results, draw, and tell"
+    )
     chosen = parser.parse_args()
     chosen.stores = chosen.stores or list(PLACES)
     for store in chosen.stores:
@@ -86,11 +88,15 @@ def main() -> int:
                 measured = list(rows(place, chosen, say))
             finally:
                 place.close()
-        found.append(report.as_json(store, measured, about))
+        run = report.taken(store, measured, about)
+        found.append(report.as_json(run))
         if not chosen.json:
             report.show(store, measured, Console(width=None if sys.stdout.isatty() else 170))
         if chosen.results and measured:
-            progress.print(f"written to {report.save(store, measured, about).name}")
+            progress.print(f"written to {report.save(run).name}")
+    if chosen.results:
+        for path in plots.redraw():
+            progress.print(f"redrawn {path.name}")
     if chosen.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     return 1 if chosen.failed else 0

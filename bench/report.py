@@ -1,23 +1,26 @@
-"""The table, for a person and for a file."""
+"""The table, for a person and for a file; and what was measured before, read back."""
 
 from __future__ import annotations
 
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Row
 
 RESULTS = Path(__file__).parent / "results"
+NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
+SECTIONS = ("throughput", "ingress", "latency", "backlog", "idle", "peers")
 FORMS = {"%": "{:.2f}", "ms": "{:.2f}", "MB": "{:.1f}", "×": "{:.2f}"}
 
 
@@ -40,23 +43,64 @@ def versions() -> dict[str, str]:
     return {"relevo": version("relevo"), "Python": platform.python_version()}
 
 
-def as_json(store: str, rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
-    """One store's run as plain data."""
-    return {
-        "store": store,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **about,
-        "rows": [
-            {
-                **msgspec.to_builtins(row),
-                "figure": row.figure,
-                "reference": row.reference,
-                "ratio": row.ratio,
-                "is_met": row.is_met,
-            }
-            for row in rows
-        ],
-    }
+class Setting(Struct, frozen=True):
+    """How one section was measured."""
+
+    date: str
+    jobs: int
+    rounds: int
+    load: float
+
+
+class Kept(Struct, kw_only=True):
+    """What is known of one store: rows, and how each section of them was measured."""
+
+    store: str
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    sections: dict[str, Setting]
+    rows: list[Row]
+
+    def of(self, section: str) -> list[Row]:
+        return [row for row in self.rows if row.section == section]
+
+    def row(self, section: str, name: str, against: str = "") -> Row | None:
+        """The first row of that name, held against something whose name begins so."""
+        found = (row for row in self.of(section) if row.name == name)
+        return next((row for row in found if row.against.startswith(against)), None)
+
+    def over(self, older: Kept) -> Kept:
+        """This, and of what is older the sections that were not measured again."""
+        lasting = [row for row in older.rows if row.section not in self.sections]
+        return Kept(
+            store=self.store,
+            machine=self.machine,
+            versions=older.versions | self.versions,
+            sections=older.sections | self.sections,
+            rows=sorted([*lasting, *self.rows], key=lambda row: SECTIONS.index(row.section)),
+        )
+
+
+def taken(store: str, rows: Sequence[Row], about: dict[str, Any]) -> Kept:
+    """One run of one store."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    setting = Setting(now, about["jobs"], about["rounds"], round(about["load"], 2))
+    return Kept(
+        store=store,
+        machine=about["machine"],
+        versions=about["versions"],
+        sections={row.section: setting for row in rows},
+        rows=list(rows),
+    )
+
+
+def as_json(found: Kept) -> dict[str, Any]:
+    """The same as plain data, with what can be reckoned from it."""
+    plain = msgspec.to_builtins(found)
+    for row, shown in zip(found.rows, plain["rows"], strict=True):
+        shown |= {"figure": row.figure, "reference": row.reference}
+        shown |= {"ratio": row.ratio, "is_met": row.is_met}
+    return plain
 
 
 def number(value: float | None, unit: str) -> str:
@@ -133,33 +177,59 @@ def show(store: str, rows: Sequence[Row], console: Console) -> None:
             console.print(f"[dim]{row.name}: {row.note}[/]")
 
 
-def as_markdown(store: str, rows: Sequence[Row], about: dict[str, Any]) -> str:
-    """The same for a file."""
-    known = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    host = about["machine"]
-    setting = (
-        f"{datetime.now(UTC).date()}; {known}; {host['cores']} cores ({host['processor']}), "
-        f"{host['memory_gb']} GB. Medians of {about['rounds']} rounds of {about['jobs']:,} jobs; "
-        f"load before the run {about['load']:.1f}."
+def how(found: Kept, sections: Iterable[str]) -> str:
+    """On what, and how, these sections were measured; one sentence a setting."""
+    host = found.machine
+    known = ", ".join(f"{name} {number}" for name, number in found.versions.items())
+    ways: dict[Setting, list[str]] = {}
+    for name in sections:
+        if name in found.sections:
+            ways.setdefault(found.sections[name], []).append(name)
+    runs = "; ".join(
+        f"{', '.join(names)} on {way.date[:10]}, medians of {way.rounds} rounds of {way.jobs:,} "
+        f"jobs, load before the run {way.load:.1f}"
+        for way, names in ways.items()
     )
+    cores = f"{host['cores']} cores ({host['processor']}), {host['memory_gb']} GB"
+    return f"{known}; {cores}; {runs}."
+
+
+def as_markdown(found: Kept) -> str:
+    """The same for a file."""
     lines = [
-        f"# relevo on {store}",
+        f"# relevo on {NAMES[found.store]}",
         "",
-        setting,
+        how(found, SECTIONS),
         "",
         "| " + " | ".join(HEADS) + " |",
         "| --- | ---: | --- | ---: | ---: | --- | ---: | ---: | --- | --- |",
     ]
-    lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
-    notes = [f"- {row.name}: {row.note}" for row in rows if row.note]
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in found.rows]
+    notes = [f"- {row.name}: {row.note}" for row in found.rows if row.note]
     return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
 
 
-def save(store: str, rows: Sequence[Row], about: dict[str, Any]) -> Path:
-    """Write results/<store>-<date>.json and .md."""
+def read(path: Path) -> Kept:
+    return msgspec.json.decode(path.read_bytes(), type=Kept)
+
+
+def kept() -> dict[str, Kept]:
+    """What is known of each store, every section from its newest run."""
+    known: dict[str, Kept] = {}
+    for store in NAMES:
+        for path in sorted(RESULTS.glob(f"{store}-*.json")):
+            newer = read(path)
+            known[store] = newer.over(known[store]) if store in known else newer
+    return known
+
+
+def save(found: Kept) -> Path:
+    """Write results/<store>-<date>.json and .md; other sections of the same day stay."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{store}-{datetime.now(UTC).date()}"
-    data = msgspec.json.format(msgspec.json.encode(as_json(store, rows, about)), indent=1)
-    path.with_suffix(".json").write_bytes(data + b"\n")
-    path.with_suffix(".md").write_text(as_markdown(store, rows, about))
+    path = RESULTS / f"{found.store}-{datetime.now(UTC).date()}.json"
+    if path.exists():
+        found = found.over(read(path))
+    data = msgspec.json.format(msgspec.json.encode(as_json(found)), indent=1)
+    path.write_bytes(data + b"\n")
+    path.with_suffix(".md").write_text(as_markdown(found))
     return path.with_suffix(".md")

@@ -1,64 +1,199 @@
-"""The samples of the documents do what the documents say."""
+"""The documents are true: samples run, links lead somewhere, figures are those that were kept."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
+import tomllib
 from pathlib import Path
 
 import pytest
+from bench import pages as bench_pages
+from bench import plots
+from bench.report import kept
 
 from tests.edges.reference import pages
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    page
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    if "```console\n$ " in page.read_text()
+DOCS = [
+    *(ROOT / name for name in ("README.md", "README.es.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+SAMPLES = [
+    page for page in DOCS if "```console\n$ " in page.read_text() and page.name != "README.es.md"
 ]
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-def run(command: str, folder: Path) -> str:
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
-    done = subprocess.run(  # noqa: S602 - the page shows what a person types
-        command,
-        shell=True,
-        cwd=folder,
-        env=clean | {"PATH": tools, "COLUMNS": "200", "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_s_samples_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
-    for kind, body in _FENCE.findall(page.read_text()):
+class Shell:
+    """What a person types, in a folder of their own; what ends in & runs on beside the rest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.beside: list[subprocess.Popen[str]] = []
+        tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        clean = {name: each for name, each in os.environ.items() if not name.startswith("RELEVO_")}
+        self.env = clean | {"PATH": tools, "COLUMNS": "200", "PYTHONPATH": str(folder)}
+
+    def run(self, command: str, port: int) -> str:
+        if command.endswith(" &"):
+            return self._start(command.removesuffix(" &"), port)
+        done = subprocess.run(  # noqa: S602 - the page shows what a person types
+            command,
+            shell=True,
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def _start(self, command: str, port: int) -> str:
+        with (self.folder / "beside.log").open("ab") as log:
+            running = subprocess.Popen(
+                command.split(), cwd=self.folder, env=self.env, text=True, stdout=log, stderr=log
+            )
+        self.beside.append(running)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and running.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=1):
+                    return ""
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(f"{command}\n{(self.folder / 'beside.log').read_text()}")
+
+    def close(self) -> None:
+        for running in self.beside:
+            running.terminate()
+            running.wait(20)
+
+
+@pytest.fixture
+def shell(tmp_path: Path):
+    made = Shell(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("page", SAMPLES, ids=named)
+def test_a_page_s_samples_run_and_print_what_it_shows(page: Path, shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    # The ports that a page names may be taken here.
+    text = re.sub(r"\b(?:8700|8080)\b", str(port), page.read_text())
+    shell.env["RELEVO_PORT"] = str(port)
+    for kind, body in _FENCE.findall(text):
         if kind == "python" and (name := _FILE.match(body)):
-            (tmp_path / name[1]).write_text(body)
+            (shell.folder / name[1]).write_text(body)
         elif kind == "console" and body.startswith("$ "):
             for step in re.split(r"^\$ ", body, flags=re.M)[1:]:
                 command, _, shown = step.partition("\n")
-                printed = run(command, tmp_path)
+                printed = shell.run(command, port)
                 for line in filter(None, shown.splitlines()):
                     assert line.strip() in printed, f"{command} printed:\n{printed}"
 
 
+@pytest.mark.parametrize("page", DOCS, ids=named)
+def test_a_sample_is_run_or_is_a_fragment_of_what_exists(page: Path) -> None:
+    fences: list[tuple[str, str]] = _FENCE.findall(page.read_text())
+    for kind, body in fences:
+        if kind != "python":
+            continue
+        tree = ast.parse(body.replace("…", "..."))
+        if (name := _FILE.match(body)) is not None:
+            stem = Path(name[1]).stem
+            others = "\n".join(text for kind, text in fences if kind != "sh" and text != body)
+            assert re.search(rf"\b{stem}\b", others), f"nobody runs {name[1]}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("relevo"):
+                module = importlib.import_module(node.module or "")
+                missing = [each.name for each in node.names if not hasattr(module, each.name)]
+                assert not missing
+
+
+def test_both_front_pages_show_the_same_samples() -> None:
+    english, spanish = (
+        [
+            (kind, re.sub(r" *# .*$", "", body, flags=re.M))
+            for kind, body in _FENCE.findall((ROOT / name).read_text())
+            if kind != "text"
+        ]
+        for name in ("README.md", "README.es.md")
+    )
+    assert english == spanish
+
+
 def test_the_quickstart_is_short() -> None:
-    quickstart = next(body for kind, body in _FENCE.findall((ROOT / "README.md").read_text()))
+    fences = _FENCE.findall((ROOT / "README.md").read_text())
+    quickstart = next(body for kind, body in fences if kind == "python")
     code = [line for line in quickstart.splitlines() if line.strip()]
     assert len(code) <= 20
 
 
-@pytest.mark.parametrize("path", sorted(pages()), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("page", DOCS, ids=named)
+def test_every_link_leads_to_something_here(page: Path) -> None:
+    for target in _LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.S)):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", there.read_text(), re.M)
+            slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+            assert anchor in slugs, target
+
+
+@pytest.mark.parametrize("path", sorted(pages()), ids=named)
 def test_a_page_written_from_the_source_is_up_to_date(path: Path) -> None:
     assert path.read_text() == pages()[path], "run `python -m tests.edges.reference`"
+
+
+def test_figures_and_pictures_are_those_of_the_kept_results() -> None:
+    results = kept()
+    for path, text in bench_pages.written(results).items():
+        assert path.read_text() == text, f"run `python -m bench.plots` ({path.name})"
+    for name, text in plots.pictures(results).items():
+        assert (plots.IMAGES / name).read_text() == text, f"run `python -m bench.plots` ({name})"
+
+
+def test_each_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [
+        *project["project"]["dependencies"],
+        *(each for part in project["project"]["optional-dependencies"].values() for each in part),
+        *project["dependency-groups"]["dev"],
+    ]
+    told = (ROOT / "docs/decisions/0002-dependencies.md").read_text()
+    names = {re.split(r"[\[><=;~ ]", each)[0] for each in wanted} - {"relevo"}
+    assert not [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", told)]
+
+
+def test_each_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = (folder / "README.md").read_text()
+    assert all(f"({path.name})" in listed for path in folder.glob("0*.md"))
+
+
+def test_the_walk_names_files_that_are_there() -> None:
+    source = ROOT / "src" / "relevo"
+    walk = (ROOT / "docs" / "walk.md").read_text()
+    for name in set(re.findall(r"[\w/]+\.py\b|\b[a-z]+/(?=[`\s,;:)]|$)", walk)):
+        assert list(source.rglob(name)) or list(source.rglob(name.rstrip("/"))), name
