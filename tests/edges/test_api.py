@@ -19,6 +19,7 @@ from relevo.breaker import KIND, Circuit
 from relevo.desk import ACTIONS, Role
 from relevo.ids import new_id
 from relevo.job import State
+from relevo.poller import Progress
 from relevo.store import Arrival, Audit, Effect, EffectState, Kept, Note, Store, WorkerInfo
 from relevo.webhook import Answer
 from tests.conformance.steps import BOOM, about, add, add_parent, end, make, put, take_id, take_one
@@ -150,7 +151,8 @@ async def things(web: Site) -> Things:
 async def turned(store: Store, queue: str) -> None:
     """Take a turn of what recurs, so that it waits for its next."""
     lease = await take_one(store, queue)
-    assert await end(store, lease, State.SCHEDULED, delay=3_600_000, spend=False)
+    progress = msgspec.json.encode(Progress(cursor={"since": MAIL}))
+    assert await end(store, lease, State.SCHEDULED, delay=3_600_000, spend=False, result=progress)
 
 
 @asynccontextmanager
@@ -315,6 +317,31 @@ async def test_a_viewer_sees_payloads_behind_a_mask(web: Site, things: Things) -
                 assert MAIL not in unquote(masked.text), call.name
                 seen += MAIL in (await ask(operator, call, things.of(call))).text
         assert seen >= 5
+
+
+@pytest.mark.parametrize("path", ["jobs", "jobs/count", "deliveries", "effects"])
+async def test_a_viewer_cannot_guess_what_is_behind_a_mask(
+    web: Site, things: Things, path: str
+) -> None:
+    """C15: a search that tells whether a guess is right would give it away letter by letter."""
+
+    async def found(client: httpx2.AsyncClient, text: str) -> int:
+        body = (await client.get(f"/api/{path}", params={"text": text})).json()
+        assert body.get("cursor") is None
+        return body["count"] if path == "jobs/count" else len(body["items"])
+
+    async with caller(web, Role.VIEWER) as viewer, caller(web, Role.OPERATOR) as operator:
+        for guess in (MAIL, "a.pe", "perez@"):
+            assert await found(operator, guess) > 0
+            assert await found(viewer, guess) == 0
+        assert await found(viewer, "RES-") == await found(operator, "RES-") > 0
+
+
+async def test_a_viewer_cannot_trace_what_is_behind_a_mask(web: Site, things: Things) -> None:
+    async with caller(web, Role.VIEWER) as viewer, caller(web, Role.OPERATOR) as operator:
+        assert (await operator.get("/api/trace", params={"q": MAIL})).status_code == 200
+        assert (await viewer.get("/api/trace", params={"q": MAIL})).status_code == 404
+        assert (await viewer.get("/api/trace", params={"q": "RES-1"})).status_code == 200
 
 
 # other people's

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.desk import ACTIONS, Desk, Person, Role, view
+from relevo.desk import ACTIONS, Desk, Person, RecurringView, Role, view
 from relevo.errors import NotAllowed
 from relevo.job import Job
 from relevo.store import Effect, Kept
@@ -72,6 +72,9 @@ class Caller(NamedTuple):
 
     def delivery(self, kept: Kept) -> Kept:
         return kept if self.person.may("reveal") else self.desk.masked_delivery(kept)
+
+    def recurring(self, seen: RecurringView) -> RecurringView:
+        return seen if self.person.may("reveal") else self.desk.masked_recurring(seen)
 
 
 Function = Callable[[Caller, Any], Awaitable[Any]]

@@ -122,11 +122,12 @@ async def probe_breaker(caller: Caller, ask: OneNoted) -> BreakerView:
 def _recurring(what: What) -> tuple[Call, ...]:
     async def find(caller: Caller, ask: Nothing) -> Page[RecurringView]:
         """Every one of them, by queue and name."""
-        return Page(items=await caller.desk.recurring(what))
+        found = await caller.desk.recurring(what)
+        return Page(items=[caller.recurring(each) for each in found])
 
     async def show(caller: Caller, ask: One) -> RecurringView:
         """One, by its name or its job's id."""
-        return await caller.desk.recurring_one(what, ask.name)
+        return caller.recurring(await caller.desk.recurring_one(what, ask.name))
 
     async def pause(caller: Caller, ask: OneNoted) -> Turned:
         """Switch one off until it is resumed."""

@@ -63,9 +63,13 @@ class Deliveries(Looking):
         found: list[Kept] = []
         for _ in range(20):  # a page may come back short, but never endlessly late
             some, place = await self.store.deliveries(where, cursor=place, limit=limit - len(found))
-            found += [kept for kept in some if self.sees(kept.source)]
-            if place is None or len(found) >= limit or self.apps is None:
+            seen = [kept for kept in some if self.sees(kept.source)]
+            found += await self.readable(where, seen)
+            is_whole = self.apps is None and (self.reveals or where.text is None)
+            if place is None or len(found) >= limit or is_whole:
                 break
+        if not found and not self.reveals and where.text is not None:
+            place = None  # that there is more would be an answer too
         return found, sealed(place, where)
 
     async def delivery(self, id: str) -> Kept:

@@ -20,6 +20,7 @@ from relevo.store import (
     EffectState,
     Filter,
     Group,
+    Kept,
     Letterbox,
     Page,
     Store,
@@ -34,11 +35,18 @@ TEXT_MAX = 500
 
 
 class Looking:
-    """One store, seen by a person; with `apps`, only the queues of those apps."""
+    """One store, seen by a person; with `apps`, only the queues of those apps.
 
-    def __init__(self, store: Store, *, apps: Collection[str] | None = None) -> None:
+    Without `reveals`, text is found only where a viewer can read it: what answers whether a guess
+    stands behind a mask would tell what stands there, letter by letter.
+    """
+
+    def __init__(
+        self, store: Store, *, apps: Collection[str] | None = None, reveals: bool = True
+    ) -> None:
         self.store = store
         self.apps = None if apps is None else frozenset(apps)
+        self.reveals = reveals
 
     def sees(self, queue: str) -> bool:
         """Whether this desk may know of a queue."""
@@ -60,19 +68,32 @@ class Looking:
         limit = min(max(limit, 1), PAGE_MAX)
         place = opened(cursor, where)
         jobs: list[Job] = []
+        is_whole = self.apps is None and (self.reveals or where.text is None)
         for _ in range(20):  # a page may come back short, but never endlessly late
             page = await self.store.page(where, cursor=place, limit=limit - len(jobs))
-            jobs += [job for job in page.jobs if self.sees(job.queue)]
+            jobs += [job for job in page.jobs if self.sees(job.queue) and self._reads(where, job)]
             place = page.cursor
-            if place is None or len(jobs) >= limit or self.apps is None:
+            if place is None or len(jobs) >= limit or is_whole:
                 break
+        if not jobs and not self.reveals and where.text is not None:
+            place = None  # that there is more would be an answer too
         return Page(jobs, sealed(place, where))
+
+    def _reads(self, where: Filter, job: Job) -> bool:
+        """Whether what was looked for stands where this person can read it."""
+        if self.reveals or where.text is None:
+            return True
+        said = "" if job.failure is None else msgspec.json.encode(job.failure).decode()
+        readable = (mask(job.payload).decode(), job.key or "", said, job.note)
+        return any(where.text in text for text in readable)
 
     async def count(self, where: Filter, *, most: int = 10_000) -> int:
         """How many jobs a filter means; counting stops at `most`."""
         where = _checked(where)
         if where.queue is not None and not self.sees(where.queue):
             return 0
+        if not self.reveals and where.text is not None:
+            return await self._count_readable(where, most)
         if self.apps is None or where.queue is not None:
             return await self.store.count(where, most=most)
         counts = [
@@ -80,6 +101,16 @@ class Looking:
             for tally in await self.queues()
         ]
         return min(sum(counts), most)
+
+    async def _count_readable(self, where: Filter, most: int) -> int:
+        count, cursor = 0, None
+        for _ in range(20):
+            page = await self.jobs(where, cursor, PAGE_MAX)
+            count += len(page.jobs)
+            cursor = page.cursor
+            if cursor is None or count >= most:
+                break
+        return min(count, most)
 
     async def queues(self) -> list[Tally]:
         """Every queue that has, or had, jobs."""
@@ -137,6 +168,9 @@ class Looking:
             limit=min(max(limit, 1), PAGE_MAX),
         )
         mine = [effect for effect in effects if self.sees(effect.queue)]
+        if text is not None and not self.reveals:
+            mine = [each for each in mine if text in each.key or text in _result(each)]
+            place = place if mine else None
         return mine, sealed(place, question)
 
     async def effect(self, job: str, name: str) -> Effect:
@@ -182,6 +216,27 @@ class Looking:
         """The effect as a viewer sees it."""
         return effect if effect.result is None else replace(effect, result=mask(effect.result))
 
+    async def readable(self, where: Letterbox, found: list[Kept]) -> list[Kept]:
+        """Of what a search found, the deliveries in which this person can read what it was for."""
+        text = where.text
+        if self.reveals or text is None or not found:
+            return found
+        full = await self.store.delivery([kept.id for kept in found])
+        there = {
+            kept.id
+            for kept in full
+            if kept is not None
+            and any(
+                text in said
+                for said in (
+                    mask(kept.body).decode() if kept.body else "",
+                    kept.key or "",
+                    kept.reason,
+                )
+            )
+        }
+        return [kept for kept in found if kept.id in there]
+
     # tracing
 
     async def trace(self, anything: str) -> Story:
@@ -201,7 +256,7 @@ class Looking:
         found: list[str] = []
         for box in (Letterbox(key=text), Letterbox(text=text)):
             came, _ = await self.store.deliveries(box, limit=THREADS_MAX)
-            mine = [kept for kept in came if self.sees(kept.source)]
+            mine = await self.readable(box, [kept for kept in came if self.sees(kept.source)])
             threads |= {kept.thread or kept.id: None for kept in mine}
             found += ["delivery"] if mine and "delivery" not in found else []
         for where, how in (
@@ -259,6 +314,10 @@ class Looking:
             effects=effects,
             is_cut=is_cut,
         )
+
+
+def _result(effect: Effect) -> str:
+    return "" if effect.result is None else mask(effect.result).decode()
 
 
 def plain_id(text: str) -> str:

@@ -232,6 +232,10 @@ class Standing(Looking):
             is_cut=len(waiting) > limit or len(carried) > limit,
         )
 
+    def masked_recurring(self, seen: RecurringView) -> RecurringView:
+        """What a viewer sees of a poller: its cursor may be anything the provider gave."""
+        return seen if seen.cursor is None else replace(seen, cursor=mask(seen.cursor))
+
     def masked_letter(self, letter: Letter) -> Letter:
         """The letter as a viewer sees it."""
         return replace(letter, job=replace(letter.job, payload=mask(letter.job.payload)))

@@ -60,8 +60,10 @@ class Visit:
     @property
     def desk(self) -> Desk:
         """A desk that sees what the person may see."""
-        desk = self.web.relevo.desk
-        return desk if self.apps is None else Desk(desk.store, apps=self.apps)
+        desk, reveals = self.web.relevo.desk, self.may("reveal")
+        if self.apps is None and reveals:
+            return desk
+        return Desk(desk.store, apps=self.apps, reveals=reveals)
 
     def sees(self, app: str) -> bool:
         return self.apps is None or app in self.apps
