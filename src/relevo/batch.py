@@ -8,13 +8,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from relevo.errors import StoreUnavailable
 from relevo.store import BATCH
 
 T = TypeVar("T")
 R = TypeVar("R")
+H = TypeVar("H", contravariant=True)
+
+
+class Waiting(Protocol[H]):
+    """Who hears the results of what they added: a future, or whoever behaves like one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Sequence[H], /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+    def cancel(self) -> object: ...
 
 
 class Coalescer(Generic[T, R]):
@@ -28,22 +41,26 @@ class Coalescer(Generic[T, R]):
     ) -> None:
         self._flush = flush
         self._most = most
-        self._waiting: deque[tuple[Sequence[T], asyncio.Future[Sequence[R]]]] = deque()
+        self._waiting: deque[tuple[Sequence[T], Waiting[R]]] = deque()
         self._size = 0
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, items: Sequence[T]) -> Sequence[R]:
         """Hand items over and wait for their results, in order."""
+        future: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
+        self.put(items, future)
+        return await future
+
+    def put(self, items: Sequence[T], waiting: Waiting[R]) -> None:
+        """The same for who does not wait here."""
         if self._size >= self._most:
             raise StoreUnavailable(
                 f"{self._size} writes are waiting for the store already; try again in a moment"
             )
-        future: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((items, future))
+        self._waiting.append((items, waiting))
         self._size += len(items)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="relevo-coalescer")
-        return await future
 
     async def close(self) -> None:
         """Wait for what is on its way."""
@@ -58,7 +75,7 @@ class Coalescer(Generic[T, R]):
             self._task = None
 
     async def _flush_once(self) -> None:
-        taken: list[tuple[Sequence[T], asyncio.Future[Sequence[R]]]] = []
+        taken: list[tuple[Sequence[T], Waiting[R]]] = []
         batch: list[T] = []
         while self._waiting and (not batch or len(batch) + len(self._waiting[0][0]) <= BATCH):
             items, future = self._waiting.popleft()

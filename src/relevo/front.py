@@ -75,9 +75,9 @@ class Front:
 
     # ASGI
 
-    def direct(self, scope: Scope) -> Door | None:
+    def door(self, path: str) -> Door | None:
         """The door of a provider's call, which needs nothing around it."""
-        return self.gate.find(scope["path"]) if self._is_started else None
+        return self.gate.find(path) if self._is_started else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

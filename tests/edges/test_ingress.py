@@ -461,13 +461,13 @@ async def test_b11_what_was_unpacked_counts_as_held(
     relevo: Relevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, held = relevo.asgi().gate, list[int]()
-    real = relevo.receiver.take
+    real = relevo.receiver.give
 
-    async def take(*given: Any) -> Any:
+    async def give(*given: Any) -> Any:
         held.append(gate._held)
         return await real(*given)
 
-    monkeypatch.setattr(relevo.receiver, "take", take)
+    monkeypatch.setattr(relevo.receiver, "give", give)
     plain = b'{"id":"e1","note":"%b"}' % (b"x" * 100_000)
     headers = {"content-encoding": "gzip", "x-signature": seal(plain)}
     await deliver(relevo, GZIP, body=gzip.compress(plain), headers=headers, sign=False)

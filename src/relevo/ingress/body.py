@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from relevo.ingress.reply import Receive, Refused, Scope, error
 from relevo.intake import Door
 
-BODY_SECONDS = 30.0
 TYPES = 20  # spellings of a good content type that a door remembers
 
 _CHARSETS = ("utf-8", "utf8", "us-ascii")

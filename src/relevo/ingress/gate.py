@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from relevo.clock import moment, stamp
 from relevo.errors import QueueClosed, StoreError
-from relevo.ingress.body import BODY_SECONDS, Gone, check_head, read_body, unpacked
+from relevo.ingress.body import Gone, check_head, read_body, unpacked
+from relevo.ingress.flight import Client, Flight
 from relevo.ingress.refusals import Refusals
 from relevo.ingress.reply import (
     DIRECT,
@@ -30,9 +33,9 @@ from relevo.ingress.reply import (
     send_reply,
 )
 from relevo.ingress.spool import Spool
-from relevo.intake import Door, Reject, Taken, delivery_of
+from relevo.intake import Door, Reject, Taken, delivery_of, taken_of
 from relevo.signatures import InvalidSignature, Nonce
-from relevo.store import Kept, Note
+from relevo.store import Kept, Note, Reception
 from relevo.telemetry import log
 from relevo.webhook import FIELDS, BodyError, Delivery, Headers
 
@@ -45,6 +48,7 @@ FLIGHTS = 1_000
 FLIGHT_BYTES = 64 * 1_048_576
 """Bytes of bodies held at once."""
 
+BODY_SECONDS = 30.0
 FUNCTION_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 AWAY = 5.0  # seconds for which a store that did not answer is not asked again
@@ -57,30 +61,6 @@ INTERNAL = error(500, "internal")
 LATE = error(408, "too_slow", close=True)
 
 
-class Flight:
-    """One call under way."""
-
-    __slots__ = ("_task", "deadline", "held", "is_late", "is_read")
-
-    def __init__(self, task: asyncio.Task[None] | None, deadline: float) -> None:
-        self._task = task
-        self.deadline = deadline
-        self.held = 0
-        self.is_read = False
-        self.is_late = False
-
-    def stop(self) -> None:
-        """It took too long."""
-        if self._task is not None and not self.is_late:
-            self.is_late = True
-            self._task.cancel()
-
-    def calm(self) -> None:
-        """The stop was ours, and is over."""
-        if self._task is not None:
-            self._task.uncancel()
-
-
 class Gate:
     """The doors of an engine's apps."""
 
@@ -90,6 +70,8 @@ class Gate:
         self._doors: dict[str, Door] = {}
         self._replies: dict[str, Reply] = {}
         self._flights: set[Flight] = set()
+        self._due: deque[Flight] = deque()  # whose function has yet to run
+        self._runners: set[asyncio.Task[None]] = set()
         self._looking: asyncio.TimerHandle | None = None
         self._held = 0
         self._away_until = 0.0
@@ -113,70 +95,45 @@ class Gate:
         if self.spool is not None:
             await self.spool.close()
 
-    # one call
+    # one call, as ASGI brings it
 
     async def answer(
         self, door: Door, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Take one call."""
-        if len(self._flights) >= FLIGHTS or self._held > FLIGHT_BYTES:
-            self._engine.telemetry.counts["delivery_busy"] += 1
-            await send_reply(send, BUSY)
+        if self.is_full:
+            await send_reply(send, self._busy())
             return
-        flight = Flight(asyncio.current_task(), time.monotonic() + BODY_SECONDS)
-        self._begin(flight)
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        flight = self._begin(door, scope.get("client"), replied.set_result)
+        flight.task = task = asyncio.current_task()
         try:
-            reply = await self._reply(door, path, scope, receive, flight)
+            reply = await self._read(flight, path, scope, receive)
+            if reply is None:
+                await self._serve(flight)
+                reply = await replied
         except Refused as refused:
             reply = refused.reply
         except Gone:
             return
         except asyncio.CancelledError:
-            if not flight.is_late:
+            if not flight.is_late or task is None:
                 raise
-            flight.calm()
-            reply = self._too_late(door, flight)
+            task.uncancel()
+            reply = self._too_late(flight)
         finally:
-            self._flights.discard(flight)
-            self._held -= flight.held
+            flight.end()
         direct = scope.get(DIRECT)
         if not flight.is_read and (b"connection", b"close") in reply.headers:
             await send_refusal(receive, send, reply)
         elif direct is None or not direct[0].answer(direct[1], reply):
             await send_reply(send, reply)
 
-    def _begin(self, flight: Flight) -> None:
-        self._flights.add(flight)
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
-
-    def _look(self) -> None:
-        """One look a second for all calls costs less than a timer for each."""
-        self._looking = None
-        now = time.monotonic()
-        for flight in self._flights:
-            if now > flight.deadline:
-                flight.stop()
-        if self._flights:
-            loop = asyncio.get_running_loop()
-            self._looking = loop.call_later(LOOK_SECONDS, self._look)
-
-    def _hold(self, flight: Flight, size: int) -> None:
-        flight.held += size
-        self._held += size
-        if self._held > FLIGHT_BYTES + flight.held:  # others have it all
-            raise Refused(FULL)
-
-    def _too_late(self, door: Door, flight: Flight) -> Reply:
-        if not flight.is_read:
-            return LATE
-        log.error("a webhook's function took too long", extra={"door": door.source})
-        return AWAY_REPLY
-
-    async def _reply(
-        self, door: Door, path: str, scope: Scope, receive: Receive, flight: Flight
-    ) -> Reply:
-        route = door.route
+    async def _read(
+        self, flight: Flight, path: str, scope: Scope, receive: Receive
+    ) -> Reply | None:
+        """Hear the call to its end; a reply if there is nothing to be taken."""
+        door, route = flight.door, flight.door.route
         method: str = scope["method"]
         if method not in route.methods:
             if method == "GET" and route.challenge is not None:
@@ -185,12 +142,11 @@ class Gate:
             raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
         is_gzip = check_head(door, scope)
         body = await read_body(receive, route.limit, partial(self._hold, flight))
-        flight.is_read = True
-        flight.deadline = time.monotonic() + FUNCTION_SECONDS
         if is_gzip:
             body = unpacked(body, route.limit)
             self._hold(flight, len(body))
-        return await self._take(door, self._delivery(path, scope, body), scope)
+        self._whole(flight, self._delivery(path, scope, body))
+        return None
 
     def _delivery(self, path: str, scope: Scope, body: bytes) -> Delivery:
         query: bytes = scope["query_string"]
@@ -218,27 +174,126 @@ class Gate:
             log.exception("a challenge failed", extra={"door": door.source})
             return INTERNAL
 
-    async def _take(self, door: Door, delivery: Delivery, scope: Scope) -> Reply:
+    # one call, as our own server brings it
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._flights) >= FLIGHTS or self._held > FLIGHT_BYTES
+
+    def take(self, door: Door, scope: Scope, body: bytes, hear: Callable[[Reply], None]) -> None:
+        """Take a call that has been read whole and whose head is good; no task waits for it."""
+        if self.is_full:
+            hear(self._busy())
+            return
+        flight = self._begin(door, scope["client"], hear)
         try:
-            door.scheme.check(delivery, delivery.received_at)
-        except InvalidSignature as failure:
-            return self.refusals.forged(door, delivery, failure, scope.get("client"))
+            self._hold(flight, len(body))
+            self._whole(flight, self._delivery(scope["path"], scope, body))
+        except Refused as refused:
+            flight.reply(refused.reply)
+        else:
+            self._let_run(flight)
+
+    def _let_run(self, flight: Flight) -> None:
+        self._due.append(flight)
+        if len(self._due) == 1:
+            self._wake()
+
+    def _wake(self) -> None:
+        loop = asyncio.get_running_loop()
+        runner = loop.create_task(self._run(), name="relevo-gate")
+        self._runners.add(runner)
+        runner.add_done_callback(self._runners.discard)
+        # A function that waits for something shall not make the others wait: who is still due
+        # after the runner's first step gets a runner of its own.
+        loop.call_soon(self._look_after)
+
+    def _look_after(self) -> None:
+        if self._due:
+            self._wake()
+
+    async def _run(self) -> None:
+        task = asyncio.current_task()
+        while self._due:
+            flight = self._due.popleft()
+            flight.task = task
+            try:
+                await self._serve(flight)
+            except asyncio.CancelledError:
+                if not flight.is_late or task is None:
+                    flight.reply(AWAY_REPLY)
+                    raise
+                task.uncancel()
+                flight.reply(self._too_late(flight))
+            finally:
+                flight.task = None
+
+    # every call
+
+    def _begin(self, door: Door, client: Client, hear: Callable[[Reply], None]) -> Flight:
+        flight = Flight(self, door, client, hear, time.monotonic() + BODY_SECONDS)
+        self._flights.add(flight)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        return flight
+
+    def land(self, flight: Flight) -> None:
+        """It is over, whatever came of it."""
+        self._flights.discard(flight)
+        self._held -= flight.held
+
+    def _look(self) -> None:
+        """One look a second for all calls costs less than a timer for each."""
+        self._looking = None
+        now = time.monotonic()
+        for flight in [each for each in self._flights if now > each.deadline]:
+            if flight.is_late:
+                continue
+            flight.is_late = True
+            if flight.task is not None:
+                flight.task.cancel()
+            else:
+                flight.reply(self._too_late(flight))
+        if self._flights:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(LOOK_SECONDS, self._look)
+
+    def _hold(self, flight: Flight, size: int) -> None:
+        flight.held += size
+        self._held += size
+        if self._held > FLIGHT_BYTES + flight.held:  # others have it all
+            raise Refused(FULL)
+
+    def _whole(self, flight: Flight, delivery: Delivery) -> None:
+        flight.delivery = delivery
+        flight.is_read = True
+        flight.deadline = time.monotonic() + FUNCTION_SECONDS
+
+    def _busy(self) -> Reply:
+        self._engine.telemetry.counts["delivery_busy"] += 1
+        return BUSY
+
+    def _too_late(self, flight: Flight) -> Reply:
+        if not flight.is_read:
+            return LATE
+        log.error("a webhook took too long", extra={"door": flight.door.source})
+        return AWAY_REPLY
+
+    async def _serve(self, flight: Flight) -> None:
+        """Run its function; it has its reply now, or when the store has what was ordered."""
+        door, delivery = flight.door, flight.delivery
+        reply: Reply | None
         try:
-            if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
-                return await self._spool(door, delivery)
-            nonce = door.scheme.nonce(delivery)
-            if nonce is not None and not await self._is_first(door, delivery, nonce):
-                return error(401, door.scheme.code)
-            taken = await self._receiver.take(door, delivery)
+            reply = await self._judge(flight, door, delivery)
         except Reject as rejected:
             self.refusals.unreadable(door, delivery, str(rejected))
-            return reply_of(rejected.answer)
+            reply = reply_of(rejected.answer)
         except QueueClosed:
-            return CLOSED
+            reply = CLOSED
         except StoreError as trouble:
             self._away_until = time.monotonic() + AWAY
             self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
-            return await self._spool(door, delivery)
+            reply = await self._spool(door, delivery)
         except Exception as mistake:  # noqa: BLE001 - a function may raise anything; nothing is kept
             self._engine.telemetry.counts["delivery_failed"] += 1
             log.error(
@@ -246,11 +301,40 @@ class Gate:
                 exc_info=mistake,
                 extra={"door": door.source, "delivery": delivery.id},
             )
-            return INTERNAL
-        self._away_until = 0.0
-        return self._told(door, taken)
+            reply = INTERNAL
+        if reply is not None:
+            flight.reply(reply)
+
+    async def _judge(self, flight: Flight, door: Door, delivery: Delivery) -> Reply | None:
+        if flight.trouble is not None:
+            raise flight.trouble
+        try:
+            door.scheme.check(delivery, delivery.received_at)
+        except InvalidSignature as failure:
+            return self.refusals.forged(door, delivery, failure, flight.client)
+        if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
+            return await self._spool(door, delivery)
+        nonce = door.scheme.nonce(delivery)
+        if nonce is not None and not await self._is_first(door, delivery, nonce):
+            return error(401, door.scheme.code)
+        taken = await self._receiver.give(door, delivery, flight)
+        return None if taken is None else self._told(door, taken)
+
+    def kept(self, flight: Flight, reception: Reception) -> None:
+        """The store has it, or had it before."""
+        try:
+            reply = self._told(flight.door, taken_of(reception, flight.answer))
+        except QueueClosed:
+            reply = CLOSED
+        flight.reply(reply)
+
+    def troubled(self, flight: Flight, trouble: Exception) -> None:
+        """The store did not take it: it goes the way of whatever fails."""
+        flight.trouble = trouble
+        self._let_run(flight)
 
     def _told(self, door: Door, taken: Taken) -> Reply:
+        self._away_until = 0.0
         name = "delivery_taken" if taken.is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
         if taken.answer is door.route.answer:

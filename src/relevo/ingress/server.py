@@ -13,7 +13,8 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any, cast
+from functools import partial
+from typing import Any, Protocol, Self, cast
 
 import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -24,7 +25,10 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from relevo.errors import SettingsError
-from relevo.ingress.reply import DIRECT, Receive, Reply, Scope, Send, error
+from relevo.ingress.body import check_head
+from relevo.ingress.gate import Gate
+from relevo.ingress.reply import DIRECT, Receive, Refused, Reply, Scope, Send, error
+from relevo.intake import Door
 from relevo.telemetry import log
 
 HEAD_BYTES = 65_536
@@ -49,6 +53,42 @@ class _Excess(Exception):
     """Stops the parser in the middle of a head."""
 
 
+class Doors(Protocol):
+    """An application with doors of webhooks."""
+
+    @property
+    def gate(self) -> Gate: ...
+
+    def door(self, path: str) -> Door | None: ...
+
+
+class Whole:
+    """A provider's call that was read at once, in the place of uvicorn's cycle: no task is it."""
+
+    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
+
+    more_body = False
+    response_started = True
+
+    def __init__(self, connection: Guarded) -> None:
+        self._connection = connection
+        self.disconnected = False
+        self.keep_alive = True
+        self.response_complete = False
+
+    @property
+    def message_event(self) -> Self:
+        return self
+
+    def set(self) -> None:
+        """Nobody waits for more of it."""
+
+    def hear(self, reply: Reply) -> None:
+        self.response_complete = True
+        if not self.disconnected:
+            self._connection.send(reply, is_last=not self.keep_alive)
+
+
 class Guarded(HttpToolsProtocol):
     """One connection, within bounds."""
 
@@ -58,6 +98,12 @@ class Guarded(HttpToolsProtocol):
     _head = 0
     _data = b""
     _refusal = BAD
+    _door: Door | None = None  # of a call whose body may be here at once
+    _body = b""
+
+    def __init__(self, front: Doors | None, **given: Any) -> None:
+        super().__init__(**given)
+        self._front = front
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -67,21 +113,13 @@ class Guarded(HttpToolsProtocol):
         self._unheard += len(data)
         self._data = data
         super().data_received(data)
+        if self._door is not None:
+            self._go_the_long_way()
         # A header, a trailer or a chunk's extension may be endless; the parser keeps it to itself.
         if self._unheard > HEAD_BYTES and not self.transport.is_closing():
             is_url = self._is_heading and not self.headers and not self.url
             self._refusal = LONG_URL if is_url else LONG_HEAD
             self.send_400_response("")
-        elif self.timeout_keep_alive_task is None and not self._is_heading:
-            self._wait_no_longer()
-
-    def _wait_no_longer(self) -> None:
-        """What began nothing, such as an empty line, does not keep a connection alive."""
-        cycle: Any = self.cycle
-        if cycle is not None and cycle.response_complete and not self.transport.is_closing():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= PIPELINED:
@@ -120,17 +158,65 @@ class Guarded(HttpToolsProtocol):
             raise _Excess
         if parser.should_upgrade() and self._has_body():
             raise _Excess  # the parser would take the body for whatever comes after the upgrade
-        super().on_headers_complete()
         self._is_heading = False
+        self._door = self._find()
+        if self._door is None:
+            self._start()
+
+    def _start(self) -> None:
+        super().on_headers_complete()
         cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._unheard = 0
-        super().on_body(body)
+        if self._door is None:
+            super().on_body(body)
+        else:
+            self._body += body
 
     def on_message_complete(self) -> None:
         self._unheard = 0
-        super().on_message_complete()
+        door, body = self._door, self._body
+        if door is None or self._front is None:
+            super().on_message_complete()
+            return
+        self._door, self._body = None, b""
+        whole = Whole(self)
+        self.cycle = cast("Any", whole)
+        self._front.gate.take(door, cast("Scope", self.scope), body, whole.hear)
+
+    # A call at a door usually comes in one piece, and then needs no task, no cycle and no messages.
+
+    def _find(self) -> Door | None:
+        """The door of a call that has nothing unusual about it but, perhaps, its body."""
+        cycle: Any = self.cycle
+        is_next = cycle is None or (cycle.response_complete and not self.pipeline)
+        if self._front is None or not is_next or self.expect_100_continue or self.flow.write_paused:
+            return None
+        parser: Any = self.parser
+        if not parser.should_keep_alive() or parser.should_upgrade():
+            return None
+        path, _, query = self.url.partition(b"?")
+        door = self._front.door(path.decode("latin-1"))
+        if door is None or b"%" in path or b"#" in self.url:
+            return None
+        scope: Any = self.scope
+        method = parser.get_method().decode("latin-1")
+        scope.update(method=method, path=door.route.path, query_string=query)
+        try:
+            is_gzip = check_head(door, scope)
+        except Refused:
+            return None
+        return None if is_gzip or method not in door.route.methods else door
+
+    def _go_the_long_way(self) -> None:
+        """The body is not all here: somebody has to wait for it."""
+        body = self._body
+        self._door, self._body = None, b""
+        if not self.transport.is_closing():
+            self._start()
+            if body:
+                super().on_body(body)
 
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.headers)
@@ -158,9 +244,29 @@ class Guarded(HttpToolsProtocol):
         cycle.on_response()
         return True
 
+    def send(self, reply: Reply, *, is_last: bool) -> None:
+        """A reply to the call that was read at once."""
+        if self.transport.is_closing():
+            return
+        if is_last:
+            self.refuse(reply)
+        else:
+            self._write(reply)
+        self.on_response_complete()
+
     def _write(self, reply: Reply) -> None:
         date = [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
         self.transport.write(b"".join([STATUS_LINE[reply.status], *date, reply.wire]))
+
+    def on_response_complete(self) -> None:
+        # As uvicorn does, but for its timer: how long we wait for the next call is seen by look().
+        self.server_state.total_requests += 1
+        self._since = self.loop.time()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def look(self, now: float) -> None:
         """Hang up on whoever takes too long to say what they want."""
@@ -169,8 +275,8 @@ class Guarded(HttpToolsProtocol):
         if self._is_heading:
             if took > HEAD_SECONDS:
                 self.refuse(SLOW)
-        elif cycle is None:
-            if took > HEAD_SECONDS:
+        elif cycle is None or cycle.response_complete:
+            if took > (HEAD_SECONDS if cycle is None else KEEP_ALIVE):
                 self.transport.close()
         elif cycle.more_body and took > BODY_SECONDS:
             if cycle.response_started:
@@ -211,17 +317,17 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def _entered(app: Any) -> Any:
+def _entered(app: Any, front: Doors | None) -> Any:
     """The application behind a proxy that we trust; providers' calls go straight to the gate."""
     trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
     proxied: Any = ProxyHeadersMiddleware(app, trusted_hosts=trusted)
-    direct: Any = getattr(app, "direct", None)
 
     def entered(scope: Scope, receive: Receive, send: Send) -> Any:
-        door = None if direct is None else direct(scope)
-        if door is None:
+        path: str = scope["path"]
+        door = None if front is None else front.door(path)
+        if front is None or door is None:
             return proxied(scope, receive, send)
-        return app.gate.answer(door, scope["path"], scope, receive, send)
+        return front.gate.answer(door, path, scope, receive, send)
 
     return entered
 
@@ -235,11 +341,12 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
     errors = logging.getLogger("uvicorn.error")
     errors.handlers, errors.propagate = log.handlers, not log.handlers
     errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
+    front = cast("Doors", app) if hasattr(app, "gate") else None
     config = uvicorn.Config(
-        _entered(app),
+        _entered(app, front),
         interface="asgi3",
         proxy_headers=False,
-        http=Guarded,
+        http=cast("Any", partial(Guarded, front)),
         loop="none",
         ws="none",
         lifespan="off",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from relevo.batch import Coalescer
+from relevo.batch import Coalescer, Waiting
 from relevo.context import current
 from relevo.errors import PayloadError, QueueClosed, StoreUnavailable
 from relevo.intake.door import Door, Reject, answer_of
@@ -43,6 +43,12 @@ class _Known(Exception):
 
 class _Rehearsed(Exception):
     """Rolls a transaction back because nothing of it was meant."""
+
+
+class Waiter(Waiting[Reception], Protocol):
+    """Who hears of a reception; `answer` is what the function said, for then."""
+
+    answer: Answer
 
 
 class Receiver:
@@ -86,16 +92,33 @@ class Receiver:
         intake = Intake(self._engine, door, delivery, generation, received_at)
         if door.is_transactional:
             return await self._take_within(door, intake)
+        answer = await self._order(door, intake)
+        if isinstance(answer, Taken):
+            return answer
+        [reception] = await self._arrivals.add([_arrival(door, intake, answer)])
+        return taken_of(reception, answer, intake.jobs)
+
+    async def give(self, door: Door, delivery: Delivery, waiter: Waiter) -> Taken | None:
+        """The same for who does not wait here: None, and the waiter hears of its reception."""
+        intake = Intake(self._engine, door, delivery)
+        if door.is_transactional:
+            return await self._take_within(door, intake)
+        answer = await self._order(door, intake)
+        if isinstance(answer, Taken):
+            return answer
+        waiter.answer = answer
+        self._arrivals.put([_arrival(door, intake, answer)], waiter)
+        return None
+
+    async def _order(self, door: Door, intake: Intake) -> Answer | Taken:
+        """Run the function; Taken if it refuses what was taken before."""
         try:
-            answer = await self._run(door, intake)
+            return await self._run(door, intake)
         except Exception:
             # Today's code, or today's rows, may refuse what was taken the first time.
             if (known := await self._known(door, intake)) is not None:
                 return known
             raise
-        arrival = _arrival(door, intake, answer)
-        [reception] = await self._arrivals.add([arrival])
-        return _taken(reception, answer, intake.jobs)
 
     async def rehearse(self, door: Door, delivery: Delivery, generation: int) -> Taken:
         """What take() would do, with nothing kept."""
@@ -148,12 +171,12 @@ class Receiver:
                 if reception.verdict is not Verdict.NEW:
                     raise _Known(reception)
         except _Known as known:
-            return _taken(known.reception, door.route.answer, ())
+            return taken_of(known.reception, door.route.answer, ())
         except Exception as error:
             if (unavailable := _unavailable(error)) is not None:
                 raise unavailable from error
             raise
-        return _taken(reception, answer, intake.jobs)
+        return taken_of(reception, answer, intake.jobs)
 
     async def _receive_within(self, door: Door, intake: Intake, answer: Answer) -> Reception:
         store = self._engine.store
@@ -170,7 +193,7 @@ class Receiver:
             return None
         bare = Arrival(door.keep(intake.delivery, intake.key))
         [reception] = await self._arrivals.add([bare])
-        return _taken(reception, door.route.answer, ())
+        return taken_of(reception, door.route.answer, ())
 
 
 def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
@@ -186,7 +209,8 @@ def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
     return Arrival(kept, tuple(intake.jobs))
 
 
-def _taken(reception: Reception, answer: Answer, jobs: Sequence[NewJob]) -> Taken:
+def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) -> Taken:
+    """What a reception means for who answers; QueueClosed if it could not be taken."""
     match reception.verdict:
         case Verdict.NEW:
             return Taken(answer, reception.kept, jobs, is_new=True)
