@@ -38,6 +38,8 @@ def register(app: typer.Typer) -> None:
         """Run five systems under faults and kill -9, and count what was lost and doubled."""
         try:
             proof = asyncio.run(_show(seed, store, database, once, as_json))
+        except asyncio.CancelledError:
+            raise typer.Exit(130) from None
         except ImportError as error:
             raise SettingsError(f"{error}: pip install 'relevo[apps]'") from error
         raise typer.Exit(0 if proof.is_clean else 1)
@@ -52,11 +54,17 @@ async def _show(
     from relevo.demo import Proof, play
 
     console = Console(stderr=True)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    if not once:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+    enough = asyncio.Event()
+    told = asyncio.Event()
+    task = asyncio.current_task()
+
+    def stop() -> None:
+        enough.set()
+        if task is not None and not told.is_set():
+            task.cancel()  # in the middle of the story: the stage is cleared all the same
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     options: dict[str, Any] = {"seed": seed, "store": store, "database": database}
     is_live = console.is_terminal and not as_json
     with Live(table("", Proof()), console=console, transient=True, auto_refresh=False) as live:
@@ -67,8 +75,9 @@ async def _show(
             elif what == "the proof":
                 live.stop()
                 _print(proof, as_json, once)
+                told.set()
 
-        return await play(**options, tell=tell, then=None if once else stop)
+        return await play(**options, tell=tell, then=None if once else enough)
 
 
 def _print(proof: Proof, as_json: bool, once: bool) -> None:
@@ -88,7 +97,7 @@ def _print(proof: Proof, as_json: bool, once: bool) -> None:
     verdict = "Nothing lost, nothing doubled." if proof.is_clean else "It is not clean!"
     typer.echo(f"{verdict} Workers killed with -9: {proof.kills}. {proof.seconds} s.")
     if not once:
-        typer.echo("The dashboard is at http://127.0.0.1:8700 until Ctrl-C.")
+        typer.echo(f"The dashboard is at {proof.url} until Ctrl-C.")
 
 
 def table(what: str, proof: Proof) -> Table:

@@ -5,7 +5,7 @@ providers send, over HTTP, to processes of relevo's own, and counts effects in t
 simulators, which those processes do not see.
 """
 
-from relevo.demo.play import Play, play
+from relevo.demo.play import play
 from relevo.demo.proof import Proof, Row
 
-__all__ = ["Play", "Proof", "Row", "play"]
+__all__ = ["Proof", "Row", "play"]

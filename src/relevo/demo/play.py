@@ -1,11 +1,10 @@
-"""Play: the whole story, from the first customer to the proof."""
+"""The whole story, from the first customer to the proof."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from relevo.demo.proof import Proof, Row
@@ -19,14 +18,6 @@ LONGEST = 75.0  # seconds on stage
 GOING = frozenset({State.READY, State.SCHEDULED, State.RUNNING, State.PARKED, State.WAITING})
 
 Tell: TypeAlias = Callable[[str, Proof], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Play:
-    """A story that has been told, still on its stage."""
-
-    proof: Proof
-    stage: Stage
 
 
 async def play(
@@ -44,6 +35,7 @@ async def play(
     tell("setting the stage", proof)
     async with stage(seed=seed, store=store, database=database, apps=apps) as here:
         cast = systems(apps)
+        proof.url = here.url
         for system in cast:
             system.faults(here.world)
             proof.systems[system.name] = Row()
@@ -72,21 +64,24 @@ async def _act(
     idle = 0
     what = "customers and providers are calling"
     last = time.monotonic() + LONGEST
-    while idle < 3 and time.monotonic() < last:
-        await asyncio.sleep(0.25)
-        for system in cast:
-            proof.systems[system.name].effects = system.so_far(here.world)
-        done = sum(row.effects for row in proof.systems.values())
-        if kills and done >= kills[0] * expected:
-            kills.pop(0)
-            proof.kills += 1
-            what = f"killed worker {here.kill_one()} with -9; another takes over"
-        if sending.done():
-            what = "all is sent; retries and breakers finish their work"
-            idle = 0 if await _is_going(relevo, cast) else idle + 1
-        proof.seconds = round(time.monotonic() - began, 1)
-        tell(what, proof)
-    await sending
+    try:
+        while idle < 3 and time.monotonic() < last:
+            await asyncio.sleep(0.25)
+            for system in cast:
+                proof.systems[system.name].effects = system.so_far(here.world)
+            done = sum(row.effects for row in proof.systems.values())
+            if kills and done >= kills[0] * expected:
+                kills.pop(0)
+                proof.kills += 1
+                what = f"killed worker {here.kill_one()} with -9; another takes over"
+            if sending.done():
+                what = "all is sent; retries and breakers finish their work"
+                idle = 0 if await _is_going(relevo, cast) else idle + 1
+            proof.seconds = round(time.monotonic() - began, 1)
+            tell(what, proof)
+        await sending
+    finally:
+        sending.cancel()  # whoever breaks the story off sends nothing more
 
 
 async def _is_going(relevo: Relevo, cast: list[System]) -> bool:

@@ -30,6 +30,7 @@ class Proof:
     breakers: dict[str, str] = field(default_factory=dict[str, str])  # those that opened; now
     reasons: dict[str, int] = field(default_factory=dict[str, int])  # of dead and held jobs
     seconds: float = 0.0
+    url: str = ""  # where the systems and their dashboard are served
 
     @property
     def totals(self) -> Row:

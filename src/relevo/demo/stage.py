@@ -109,6 +109,8 @@ def _start(env: dict[str, str], folder: Path, *verb: str) -> subprocess.Popen[by
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # A terminal's Ctrl-C is for the demo alone: it ends the others, in its own order.
+            start_new_session=True,
         )
 
 
