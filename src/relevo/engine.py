@@ -23,7 +23,7 @@ from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds, s
 from relevo.context import Context, current
 from relevo.desk import Desk
 from relevo.errors import DefinitionError, MisuseError, QueueClosed, StoreUnavailable
-from relevo.flow import Flow, Node, node_id
+from relevo.flow import Flow, Node, known_flow, node_id, stored_flow
 from relevo.ids import new_id
 from relevo.intake import Intake, Receiver
 from relevo.job import LIVE, After, Ending, Inserted, Lease, NewJob, State, Verdict
@@ -58,6 +58,7 @@ T = TypeVar("T")
 KEEP_DEAD = timedelta(days=90)
 SQL = ("sqlite", "postgres")
 FLOW_KEY_TTL = 30 * 86_400_000
+FLOW_HALF_KNOWN = 3_600_000  # for so long a flow without jobs may be one that is being stored
 
 
 class Receipt(NamedTuple):
@@ -331,9 +332,12 @@ class Relevo:
         for _ in range(10):
             [note] = await self.store.recall("flow", [name])
             if note is not None:
-                started = note.value.decode()
+                started, is_stored = known_flow(note.value)
                 ends = await self.store.find([node_id(started, node.name) for node in flow.ends()])
-                if any(end is None or end.state in LIVE for end in ends):
+                is_live = any(end is not None and end.state in LIVE for end in ends)
+                if not is_live and None in ends and not is_stored:
+                    is_live = await self.store.now() - note.updated_at < FLOW_HALF_KNOWN
+                if is_live:
                     return await self._start(flow, nodes, started, tx)
             fresh = new_id()
             mine = Note(
@@ -344,7 +348,15 @@ class Relevo:
                 ttl=FLOW_KEY_TTL,
             )
             if (await self.store.remember([mine]))[0]:
-                return await self._start(flow, nodes, fresh, tx)
+                begun = await self._start(flow, nodes, fresh, tx)
+                is_brief = any(end.command.__relevo__.keep < FLOW_HALF_KNOWN for end in flow.ends())
+                if is_brief and tx is None and self._relay is None:
+                    # Else, once its jobs are forgotten, it would pass for one that never began.
+                    stored = msgspec.structs.replace(
+                        mine, value=stored_flow(fresh), version=mine.version + 1
+                    )
+                    await self.store.remember([stored])
+                return begun
         raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
 
     async def _start(self, flow: Flow, nodes: Sequence[Node], id: str, tx: Any) -> Started:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from relevo import App, Command, Context, DefinitionError, Flow, Relevo, State, Verdict
-from relevo.testing import drain
+from relevo.clock import milliseconds
+from relevo.testing import ManualClock, drain
 
 Start = Callable[..., Relevo]
 
@@ -114,6 +115,43 @@ async def test_the_same_key_starts_one_flow_while_it_is_unfinished(start: Start)
 
     assert third.id != first.id
     assert seen == ["a", {"a": "A"}] * 2
+
+
+class Brief(Command, queue="test:flows:brief", keep="0s"):
+    pass
+
+
+async def test_a_flow_that_ended_and_was_forgotten_makes_its_effects_anew(
+    start: Start, clock: ManualClock
+) -> None:
+    """Its jobs are pruned, or were never kept; its key is still known, and so are its effects."""
+    calls: list[str] = []
+
+    async def effect(key: str) -> None:
+        calls.append(key)
+
+    async def read(order: Read, ctx: Context) -> None:
+        await ctx.once("call", effect)
+
+    async def brief(order: Brief, ctx: Context) -> None:
+        await ctx.once("call", effect)
+
+    relevo = start(App("test", workers=[read, brief]))
+    for command in (Read("a"), Brief()):
+        flow = Flow("weekly")
+        flow.add(command)
+        first = await relevo.start(flow, key=type(command).__name__)
+        await drain(relevo)
+        if isinstance(command, Read):
+            clock.advance("8d")
+            while await relevo.store.prune(dead_keep=milliseconds("90d")):
+                pass
+        second = await relevo.start(flow, key=type(command).__name__)
+        assert (await relevo.desk.flow(f"weekly/{type(command).__name__}")).id == second.id
+        await drain(relevo)
+        assert second.id != first.id
+
+    assert len(set(calls)) == 4
 
 
 def test_flows_that_cannot_be_are_refused_when_built() -> None:

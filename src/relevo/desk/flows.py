@@ -9,6 +9,7 @@ import msgspec
 from relevo.desk.looking import PAGE_MAX, Looking
 from relevo.desk.people import Person
 from relevo.errors import NotFoundError
+from relevo.flow import known_flow
 from relevo.ids import parse_id
 from relevo.job import LIVE, Job, State
 from relevo.outcome import behind
@@ -246,7 +247,7 @@ class Flows(Looking):
         if text:
             [note] = await self.store.recall(KEYS, [text])
             if note is not None:
-                return note.value.decode()
+                return known_flow(note.value)[0]
             named = {name: id async for name, id in self._noted() if name.endswith(f"/{text}")}
             if len(named) > 1:
                 raise NotFoundError(
@@ -277,7 +278,7 @@ class Flows(Looking):
         for _ in range(KEYS_MAX // PAGE_MAX):
             notes = await self.store.notes(KEYS, after=after, limit=PAGE_MAX)
             for note in notes:
-                yield note.name, note.value.decode()
+                yield note.name, known_flow(note.value)[0]
             if len(notes) < PAGE_MAX:
                 return
             after = notes[-1].name
