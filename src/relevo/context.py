@@ -42,7 +42,6 @@ class Context:
         "_again",
         "_calling",
         "_engine",
-        "_expires",
         "_lease",
         "_loop",
         "_result",
@@ -51,13 +50,10 @@ class Context:
         "is_settled",
     )
 
-    def __init__(
-        self, engine: Relevo, lease: Lease, loop: asyncio.AbstractEventLoop, expires: list[float]
-    ) -> None:
+    def __init__(self, engine: Relevo, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
         self._lease = lease
         self._loop = loop
-        self._expires = expires  # when the lease lapses unless extended; loop time, shared
         self._run = ""
         self._calling = _NOTHING  # the effects whose call is under way
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
@@ -254,7 +250,7 @@ class Context:
         )
 
     def _check_lease(self) -> None:
-        if self._loop.time() > self._expires[0]:
+        if self._loop.time() > self._lease.expires:
             raise LeaseLost(f"the lease on {self.id} has lapsed; another worker may have the job")
 
     def _check_open(self, what: str) -> None:

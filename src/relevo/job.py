@@ -128,7 +128,7 @@ class Inserted(Struct, frozen=True, array_like=True):
     verdict: Verdict
 
 
-class Lease(Struct, kw_only=True, eq=False):
+class Lease(Struct, eq=False, gc=False):
     """One worker's right to run one job for a while. Only its store reads `ref` and `token`."""
 
     id: str
@@ -149,6 +149,7 @@ class Lease(Struct, kw_only=True, eq=False):
     keep: int = 0
     inserted_at: int = 0
     claimed_at: int = 0
+    expires: float = 0.0  # when it lapses unless extended, on the clock of its worker's event loop
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -160,7 +161,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     fingerprint: str = ""  # equal for errors that are the same mistake
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class Ending(Struct, frozen=True, gc=False):
     """How a run ended, as a store needs to know it. `settle` is the only way a run ends."""
 
     lease: Lease

@@ -90,7 +90,7 @@ class Lifeline(threading.Thread):
         flights = [
             flight
             for flight in list(self._worker.flights.values())
-            if flight.expires[0] < old and self._is_due(flight)
+            if flight.lease.expires < old and self._is_due(flight)
         ]
         for start in range(0, len(flights), BATCH):
             some = flights[start : start + BATCH]
@@ -98,7 +98,7 @@ class Lifeline(threading.Thread):
             kept = await store.extend([flight.lease for flight in some], length)
             for flight, is_ours in zip(some, kept, strict=True):
                 if is_ours:
-                    flight.expires[0] = asked + length / 1000
+                    flight.lease.expires = asked + length / 1000
                 elif flight.lease.id in self._worker.flights:
                     self._loop.call_soon_threadsafe(self._worker.lost, flight)
 

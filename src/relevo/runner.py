@@ -59,7 +59,6 @@ class Meta(msgspec.Struct, omit_defaults=True):
 DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
 
-_DONE = State.DONE
 _ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
@@ -79,9 +78,10 @@ class Runner:
     def limit(self, lease: Lease) -> float:
         """The seconds a run of this job may take."""
         binding = self._bindings.get((lease.queue, lease.kind))
-        return 0.0 if binding is None else _limit(binding, _meta(lease))
+        meta = None if lease.meta is None else _decode_meta(lease.meta)
+        return 0.0 if binding is None else _limit(binding, meta)
 
-    async def run(self, lease: Lease, expires: list[float]) -> Outcome | None:
+    async def run(self, lease: Lease, began: float) -> Outcome | None:
         """How the job ended; None when its own transaction settled it, or the lease is lost."""
         binding = self._bindings.get((lease.queue, lease.kind))
         if binding is None:
@@ -89,13 +89,24 @@ class Runner:
             return Parked(unknown(lease.kind), reason("UnknownCommand", message))
         try:
             message = codec(binding.message).decode(lease.payload)
-            meta = _meta(lease)
+            meta = None if lease.meta is None else _decode_meta(lease.meta)
         except (PayloadError, msgspec.DecodeError) as error:
             return Dead(f"its payload cannot be read: {error}", describe(error))
-        ctx = Context(self._engine, lease, self._loop, expires)
+        ctx = Context(self._engine, lease, self._loop)
         token = current.set(ctx)
         try:
-            if binding.spec.dependency is None:
+            if binding.is_async and binding.spec.dependency is None:
+                # As _call() does, in place: this is what most jobs are, and every await costs.
+                function = binding.function
+                work = function(message, ctx) if binding.takes_context else function(message)
+                try:
+                    waits_for = work.send(None)
+                except StopIteration as end:
+                    value = end.value  # it had to wait for nothing, so there was nothing to time
+                else:
+                    async with asyncio.timeout_at(began + _limit(binding, meta)):
+                        value = await _rest(work, waits_for)
+            elif binding.spec.dependency is None:
                 value = await self._call(binding, message, ctx, meta)
             else:
                 value = await self._call_guarded(binding, message, ctx, meta)
@@ -111,6 +122,8 @@ class Runner:
             outcome = self._judge(error, binding, lease, meta)
         finally:
             current.reset(token)
+        if outcome is DONE and not ctx.is_settled:
+            return DONE
         if ctx.is_settled:
             if not isinstance(outcome, Done | Again):
                 log.warning(
@@ -128,16 +141,10 @@ class Runner:
 
     async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
         arguments = (message, ctx) if binding.takes_context else (message,)
-        if binding.is_async:
-            began = self._loop.time()
-            work = binding.function(*arguments)
-            try:
-                waits_for = work.send(None)
-            except StopIteration as end:
-                return end.value  # it had to wait for nothing, so there was nothing to time
-            async with asyncio.timeout_at(began + _limit(binding, meta)):
-                return await _rest(work, waits_for)
         began, limit = self._loop.time(), _limit(binding, meta)
+        if binding.is_async:
+            async with asyncio.timeout_at(began + limit):
+                return await binding.function(*arguments)
         context = contextvars.copy_context()
         work = self._loop.run_in_executor(
             self._threads, lambda: context.run(binding.function, *arguments)
@@ -215,8 +222,6 @@ def unknown(kind: str) -> str:
 
 def ending(lease: Lease, outcome: Outcome) -> Ending:
     """An outcome in the store's words."""
-    if outcome is DONE:
-        return Ending(lease=lease, state=_DONE)
     match outcome:
         case Done(None):
             return Ending(lease=lease, state=State.DONE)
@@ -260,10 +265,6 @@ def _result(lease: Lease, value: Any) -> bytes | None:
             extra={"job": lease.id, "queue": lease.queue, "error": str(error)},
         )
         return None
-
-
-def _meta(lease: Lease) -> Meta | None:
-    return None if lease.meta is None else _decode_meta(lease.meta)
 
 
 def _limit(binding: Binding, meta: Meta | None) -> float:

@@ -20,7 +20,7 @@ from relevo.store import Rescued
 
 log = logging.getLogger("relevo")
 
-Run: TypeAlias = Callable[[Lease, list[float]], Awaitable[Outcome | None]]
+Run: TypeAlias = Callable[[Lease, float], Awaitable[Outcome | None]]
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FIELD_MAX = 2_000
@@ -141,7 +141,7 @@ class Tracing:
         except msgspec.DecodeError:
             return None  # the run itself says what is wrong with it
 
-    async def run(self, run: Run, lease: Lease, expires: list[float]) -> Outcome | None:
+    async def run(self, run: Run, lease: Lease, began: float) -> Outcome | None:
         """Run a job within a span; never its payload, nor the words of an error."""
         parent = None if lease.meta is None else self._parent(lease.meta)
         with self._tracer.start_as_current_span(
@@ -158,7 +158,7 @@ class Tracing:
                 "relevo.thread": lease.thread or lease.id,
             },
         ) as span:
-            outcome = await run(lease, expires)
+            outcome = await run(lease, began)
             name = "settled" if outcome is None else type(outcome).__name__.lower()
             span.set_attribute("relevo.outcome", name)
             failure = getattr(outcome, "failure", None)

@@ -15,6 +15,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from relevo.backoff import exponential
 from relevo.budget import Budget, pace_within
 from relevo.clock import Duration, duration, milliseconds
@@ -24,7 +26,7 @@ from relevo.job import Ending, Lease, State
 from relevo.keeper import Keeper
 from relevo.lifeline import Lifeline
 from relevo.outcome import Again, Done, Outcome, reason
-from relevo.runner import Runner, ending
+from relevo.runner import DONE, Runner, ending
 from relevo.store import BATCH
 from relevo.telemetry import log
 
@@ -42,17 +44,13 @@ _QUIET = (Done, Again)  # the outcomes nobody needs to hear of
 _RECONNECT = exponential("100ms", cap="2s", jitter=0.5)
 
 
-class Flight:
+class Flight(Struct, eq=False, gc=False):
     """A lease in this process's hands."""
 
-    __slots__ = ("expires", "lease", "since", "task", "why")
-
-    def __init__(self, lease: Lease, now: float, length: float) -> None:
-        self.lease = lease
-        self.since = now
-        self.expires = [now + length]
-        self.task: asyncio.Task[None] | None = None
-        self.why = ""  # set before its task is cancelled
+    lease: Lease
+    since: float
+    task: asyncio.Task[None] | None = None
+    why: str = ""  # set before its task is cancelled
 
 
 class Worker:
@@ -233,10 +231,12 @@ class Worker:
 
     def _take(self, leases: list[Lease], asked_at: float) -> None:
         # Their time began at the store before the answer was here, however late that came.
+        expires = asked_at + self._length
+        flights, local = self.flights, self._local
         for lease in leases:
-            flight = Flight(lease, asked_at, self._length)
-            self.flights[lease.id] = flight
-            self._local.append(flight)
+            lease.expires = expires
+            flights[lease.id] = flight = Flight(lease, asked_at)
+            local.append(flight)
         if leases:
             self._wake_one()
 
@@ -250,7 +250,7 @@ class Worker:
             self._idle.pop().set_result(None)
 
     async def _run_jobs(self) -> None:
-        local, time = self._local, self._loop.time
+        local, endings, time = self._local, self._endings, self._loop.time
         tracing = self.telemetry.tracing
         run = self.runner.run if tracing is None else partial(tracing.run, self.runner.run)
         task = asyncio.current_task()
@@ -272,11 +272,10 @@ class Worker:
             flight = local.popleft()
             if local and not self._is_waking:
                 self._wake_one()
-            flight.task = task
-            flight.since = now
+            flight.task, flight.since = task, now
             self._running += 1
             try:
-                outcome = await run(flight.lease, flight.expires)
+                outcome = await run(flight.lease, now)
             except asyncio.CancelledError:
                 if not flight.why or task is None:
                     raise
@@ -288,21 +287,22 @@ class Worker:
                 self._running -= 1
                 flight.task = None
             self.finished += 1
-            self._finish(flight, outcome)
+            if outcome is DONE:
+                endings.append(Ending(flight.lease, State.DONE))
+            else:
+                self._finish(flight, outcome)
+            if len(endings) == 1:
+                self._settle_now.set()
+            if len(local) <= self._ahead // 2:
+                self._slot_free.set()
 
     def _finish(self, flight: Flight, outcome: Outcome | None) -> None:
-        lease = flight.lease
-        if outcome is None:
-            if not flight.why:
-                self.flights.pop(lease.id, None)
-        else:
+        if outcome is not None:
             if not isinstance(outcome, _QUIET):
-                self.telemetry.ended(lease, outcome)
-            self._endings.append(ending(lease, outcome))
-            if len(self._endings) == 1:
-                self._settle_now.set()
-        if len(self._local) <= self._ahead // 2:
-            self._slot_free.set()
+                self.telemetry.ended(flight.lease, outcome)
+            self._endings.append(ending(flight.lease, outcome))
+        elif not flight.why:
+            self.flights.pop(flight.lease.id, None)
 
     # settling
 
@@ -334,10 +334,12 @@ class Worker:
                 self._loop.call_later(min(waits, default=0) / 1_000, self.nudge)
             failures = 0
             self.telemetry.counts["settled"] += len(batch)
-            for done, is_ours in zip(batch, settled, strict=True):
-                self.flights.pop(done.lease.id, None)
-                if not is_ours:
-                    self.telemetry.lease_lost(done.lease)
+            for end in batch:
+                self.flights.pop(end.lease.id, None)
+            if not all(settled):
+                for end, is_ours in zip(batch, settled, strict=True):
+                    if not is_ours:
+                        self.telemetry.lease_lost(end.lease)
             self._slot_free.set()
 
     def _give_back(self, flight: Flight) -> None:

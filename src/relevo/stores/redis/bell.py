@@ -12,10 +12,9 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from redis.exceptions import RedisError
-
 from relevo.errors import RelevoError
-from relevo.stores.redis.wire import CONNECT, Wire, pack
+from relevo.stores.redis.line import CONNECT, Told, pack
+from relevo.stores.redis.wire import Wire
 
 LONGEST_PAUSE = 2.0
 
@@ -129,20 +128,21 @@ class Bell:
                 line = await self._wire.line()
                 try:
                     async with asyncio.timeout(CONNECT):
-                        await line.send_packed_command(pack(b"SUBSCRIBE", self._channel))
-                        await line.read_response()
+                        [answer] = await line.ask(pack(b"SUBSCRIBE", self._channel))
+                    if isinstance(answer, Told):
+                        raise answer
                     failures = 0
                     self._trusted.clear()
                     self._is_up.set()
                     self._wake_all()
                     while True:
-                        _, _, message = await line.read_response()
+                        _, _, message = await line.read()
                         self._heard(message)
                 finally:
                     self._is_up.clear()
                     self._trusted.clear()
-                    await line.disconnect(nowait=True)
-            except (RelevoError, RedisError, OSError, TimeoutError):
+                    line.close()
+            except (RelevoError, Told, OSError):
                 self._wire.distrust()
                 longest = min(LONGEST_PAUSE, 0.1 * 2 ** min(failures, 10))
                 failures += 1

@@ -27,9 +27,9 @@ from relevo.store import (
 )
 from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.inlet import Inlet
+from relevo.stores.redis.line import Arg
 from relevo.stores.redis.newest import Newest
 from relevo.stores.redis.record import digest, dump, from_text, load, to_text
-from relevo.stores.redis.wire import Arg
 
 KEEP_JOBS = 3_600_000  # a job is known so long after its end, for who delivers a second time
 SETS = {Keeping.ACCEPTED: "accepted", Keeping.REJECTED: "rejected"}

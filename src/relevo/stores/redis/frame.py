@@ -17,7 +17,8 @@ from relevo.job import queue_name
 from relevo.store import DEADLINE
 from relevo.stores.redis.address import read_address
 from relevo.stores.redis.bell import Bell
-from relevo.stores.redis.wire import Arg, Refused, Wire, script
+from relevo.stores.redis.line import Arg
+from relevo.stores.redis.wire import Refused, Wire, script
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,8 +17,8 @@ from relevo.errors import MisuseError
 from relevo.ids import new_id, parse_id
 from relevo.job import Inserted, NewJob, Verdict
 from relevo.stores.redis.frame import Frame, side_by_side, timely
+from relevo.stores.redis.line import Arg
 from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job, when
-from relevo.stores.redis.wire import Arg
 
 _jobs = Decoder(list[NewJob])
 

@@ -11,9 +11,9 @@ from msgspec.json import Decoder
 
 from relevo.store import Audit, By, Effect, EffectState
 from relevo.stores.redis.frame import timely
+from relevo.stores.redis.line import Arg
 from relevo.stores.redis.newest import Newest
 from relevo.stores.redis.record import dump, from_text, load, to_text
-from relevo.stores.redis.wire import Arg
 
 _effect = Decoder(Effect)
 NO_RESULT = "-"

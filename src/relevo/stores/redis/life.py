@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from redis.exceptions import AuthenticationError
-
 from relevo.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from relevo.store import Finding
 from relevo.stores.redis.frame import Frame, timely
+from relevo.stores.redis.line import Denied
 
 SCHEMA = 1
 OLDEST = (6, 2)
@@ -164,4 +163,4 @@ def _number(text: str) -> int:
 
 def _is_refused(error: BaseException) -> bool:
     causes: Sequence[BaseException | None] = (error, error.__cause__)
-    return any(isinstance(cause, AuthenticationError) for cause in causes)
+    return any(isinstance(cause, Denied) for cause in causes)

@@ -11,8 +11,8 @@ from msgspec.json import Decoder
 from relevo.store import Note, WorkerInfo
 from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.life import Life, read_info
+from relevo.stores.redis.line import Arg
 from relevo.stores.redis.record import digest, dump, from_text, load, to_text
-from relevo.stores.redis.wire import Arg
 
 DAY = 86_400_000
 _PLAIN = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from relevo.errors import MisuseError
 from relevo.stores.redis.frame import Frame, side_by_side
-from relevo.stores.redis.wire import Arg
+from relevo.stores.redis.line import Arg
 
 T = TypeVar("T")
 Rank: TypeAlias = tuple[float, float]

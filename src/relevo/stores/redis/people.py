@@ -14,6 +14,7 @@ from relevo.job import ENDED, LIVE, After, Inserted, Job, NewJob, State, Verdict
 from relevo.store import By, Edit, Filter, Group, Page, QueueMode, Tally
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.inlet import Inlet
+from relevo.stores.redis.line import Arg
 from relevo.stores.redis.newest import Newest
 from relevo.stores.redis.record import (
     Unreadable,
@@ -24,7 +25,6 @@ from relevo.stores.redis.record import (
     repack,
     to_text,
 )
-from relevo.stores.redis.wire import Arg
 
 AT_ONCE = 500  # ids to look for in one script run
 CROWD = 10_000  # as many are sorted by when they came in

@@ -16,6 +16,7 @@ from relevo.store import BATCH, DELIVERY_KEEP, REJECTED_KEEP, Claim, Rescued, St
 from relevo.stores.redis.deliveries import Deliveries
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.ledger import Ledger
+from relevo.stores.redis.line import Arg
 from relevo.stores.redis.memory import DAY, Memory
 from relevo.stores.redis.people import People
 from relevo.stores.redis.record import (
@@ -25,7 +26,7 @@ from relevo.stores.redis.record import (
     read_lease,
     to_text,
 )
-from relevo.stores.redis.wire import Arg, Refused, Unsent
+from relevo.stores.redis.wire import Refused, Unsent
 
 ORPHANED = 10_000  # a bundle this old has lost its caller
 UNHEARD = 8  # claims without an answer that are asked for again
@@ -277,20 +278,17 @@ class RedisStore(People, Deliveries, Ledger, Memory):
             run = runs.get(slot)
             if run is None:
                 run = runs[slot] = Endings()
-            number = run.queues.setdefault(queue, len(run.queues) + 1)
             if once and _is_plain(ending):
-                lease = ending.lease
-                run.plain += (number, lease.id, str(lease.token), lease.keep)
-                run.plain_places.append(place)
+                run.add_plain(place, ending.lease)
             else:
-                run.rich += (number, *_rich_ending(ending))
+                run.rich += (run.number(queue), *_rich_ending(ending))
                 run.rich_places.append(place)
         return list(runs.values())
 
     async def _settle(self, run: Endings) -> tuple[list[int], list[Any]]:
         """The places of endings whose lease was lost, and releases to carry."""
+        args = run.args()
         keys = [self._root(queue) for queue in run.queues]
-        args = (len(run.plain_places), *run.plain, *run.rich)
         lost, out = await self._run("settle", keys, args)
         places = run.places
         return [places[at] for at in lost], out
@@ -301,14 +299,35 @@ class Endings:
 
     def __init__(self) -> None:
         self.queues: dict[str, int] = {}
-        self.plain: list[Arg] = []
-        self.plain_places: list[int] = []
+        self.plain: dict[tuple[str, Any, int], tuple[list[str], list[int]]] = {}
         self.rich: list[Arg] = []
         self.rich_places: list[int] = []
 
+    def number(self, queue: str) -> int:
+        return self.queues.setdefault(queue, len(self.queues) + 1)
+
+    def add_plain(self, place: int, lease: Lease) -> None:
+        # What one claim brought shares its token: together they need no more than their ids.
+        group = lease.queue, lease.token, lease.keep
+        found = self.plain.get(group)
+        if found is None:
+            found = self.plain[group] = ([], [])
+        found[0].append(lease.id)
+        found[1].append(place)
+
+    def args(self) -> list[Arg]:
+        args: list[Arg] = []
+        count = 0
+        for (queue, token, keep), (ids, _) in self.plain.items():
+            for start in range(0, len(ids), BATCH):
+                some = ids[start : start + BATCH]
+                args += (self.number(queue), str(token), keep, len(some), *some)
+                count += 1
+        return [count, *args, *self.rich]
+
     @property
     def places(self) -> list[int]:
-        return self.plain_places + self.rich_places
+        return [place for _, places in self.plain.values() for place in places] + self.rich_places
 
 
 def _run_of(ending: Ending) -> tuple[str, str]:

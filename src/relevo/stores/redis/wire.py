@@ -1,54 +1,31 @@
 """Wire, the connections to one server, to whom the sentinels name, or to a cluster's nodes.
 
-redis-py speaks the protocol; which server to ask, when to give up and what an error means is
-decided here, so that nothing is sent twice behind our back. Whoever calls sets the time limit.
+Which server to ask, when to give up and what an error means is decided here, so that nothing is
+sent twice behind our back. Whoever calls sets the time limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from binascii import crc_hqx
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any
 
-import hiredis
 from msgspec import Struct
-from redis.asyncio import Connection, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.crc import key_slot
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    ClusterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
 
 from relevo.errors import MisuseError, SettingsError, StoreDamaged, StoreError, StoreUnavailable
 from relevo.stores.redis.address import Address, Host
+from relevo.stores.redis.line import CONNECT, Arg, Denied, Line, Login, Told, connect, pack
 
-Arg: TypeAlias = bytes | str | int
-CONNECT = 1.5  # seconds; a server that takes longer is away
 CONNECTIONS = 16  # per server
 REDIRECTS = 12
 LONGEST_PAUSE = 2.0
-# A server that vanished without a word is noticed in 5 + 3 × 3 seconds, at no command's cost.
-KEEP_ALIVE = {
-    getattr(socket, name): value
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3))
-    if hasattr(socket, name)
-}
+SLOTS = 16_384
 # Words of errors that pass. Inside a script they come wrapped, so the text is searched.
 PASSING = (
     "OOM",
@@ -64,16 +41,6 @@ PASSING = (
     "max number of clients",
     "non local key",
 )
-
-
-class Line(Protocol):
-    """What we use of a redis-py connection."""
-
-    async def connect(self) -> None: ...
-    async def disconnect(self, nowait: bool = False) -> None: ...
-    async def can_read(self) -> bool: ...
-    async def send_packed_command(self, command: bytes, check_health: bool = True) -> None: ...
-    async def read_response(self, *, timeout: float | None = None) -> Any: ...
 
 
 class Script(Struct, frozen=True):
@@ -103,35 +70,20 @@ def _scripts() -> dict[str, Script]:
     }
 
 
-def pack(*args: Arg) -> bytes:
-    """A command as it travels."""
-    packer = cast(Any, hiredis).pack_command
-    try:
-        return packer(args)
-    except UnicodeEncodeError:
-        return packer(
-            tuple(
-                arg.encode("utf-8", "surrogatepass") if isinstance(arg, str) else arg
-                for arg in args
-            )
-        )
-
-
 def explain(error: BaseException, where: str) -> StoreError:
-    """Our word for a driver's error."""
-    code: str | None = getattr(error, "status_code", None)  # redis-py takes it off the text
-    text = " ".join(filter(None, (code, str(error) or type(error).__name__)))
-    if isinstance(error, NoPermissionError) or "NOPERM" in text or "permission" in text.lower():
+    """Our word for what the server told us, or for its silence."""
+    text = str(error) or type(error).__name__
+    if "NOPERM" in text or "permission" in text.lower():
         return Refused(
             f"the Redis at {where} does not let this user do it ({text:.200}); "
             "the package's docstring lists what its ACL must allow"
         )
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, Denied):
         return StoreUnavailable(f"the Redis at {where} refuses the user or password: {text:.200}")
-    if isinstance(error, ResponseError) and not any(word in text for word in PASSING):
+    if isinstance(error, Told) and not any(word in text for word in PASSING):
         if "WRONGTYPE" in text:
             return StoreDamaged(f"a key of ours at {where} holds another program's data: {text}")
-        if not isinstance(error, (ReadOnlyError, ClusterDownError, TryAgainError, AskError)):
+        if error.word not in ("MOVED", "ASK"):
             return StoreError(f"the Redis at {where} refused a command: {text:.500}")
     if any(word in text for word in ("OOM", "MISCONF", "NOREPLICAS", "BUSY")):
         return Refused(f"the Redis at {where} cannot take it now: {text:.200}")
@@ -149,13 +101,11 @@ class Unsent(StoreUnavailable):
 class Node:
     """One server: a few connections, lent one call at a time."""
 
-    def __init__(self, host: Host, options: Mapping[str, Any], *, tls: bool) -> None:
+    def __init__(self, host: Host, login: Login) -> None:
         self.host = host
         self.where = f"{host[0]}:{host[1]}"
-        self._make = SSLConnection if tls else Connection
-        self._options = options
+        self._login = login
         self._idle: list[Line] = []
-        self._doubtful: list[Line] = []
         self._trust = 0
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._failures = 0
@@ -166,67 +116,55 @@ class Node:
         """The answers to commands sent together; an error answer is a value here."""
         async with self._slots:
             line, trust = await self._take(), self._trust
-            answers: list[Any] = []
             self.asked += len(commands)
             try:
-                await line.send_packed_command(b"".join(commands), check_health=False)
-                for _ in commands:
-                    try:
-                        answers.append(await line.read_response())
-                    except ResponseError as error:
-                        answers.append(error)
-            except (RedisError, OSError) as error:
-                await self.drop()
+                answers = await line.ask(*commands)
+            except OSError as error:
+                line.close()
+                self.distrust()
                 raise explain(error, self.where) from error
             except BaseException:
                 # Cancelled while the answer was on its way: this line is of no use any more.
-                await line.disconnect(nowait=True)
+                line.close()
                 raise
-            (self._idle if trust == self._trust else self._doubtful).append(line)
-            return answers
+            if trust == self._trust:
+                self._idle.append(line)
+            else:
+                line.close()
+        for answer in answers:
+            if isinstance(answer, Denied):
+                raise explain(answer, self.where) from answer
+        return answers
 
     async def line(self) -> Line:
         """A fresh connection for the caller's own use."""
         loop = asyncio.get_running_loop()
         if (pause := self._not_before - loop.time()) > 0:
             raise Unsent(f"the Redis at {self.where} is away; next try in {pause:.1f} s")
-        made = cast(Line, self._make(host=self.host[0], port=self.host[1], **self._options))
         try:
-            await made.connect()
-        except (RedisError, OSError) as error:
-            await made.disconnect(nowait=True)
-            await self.drop()
+            made = await connect(self.host, self._login)
+        except (Told, OSError) as error:
+            self.distrust()
             longest = min(LONGEST_PAUSE, 0.05 * 2 ** min(self._failures, 10))
             self._not_before = loop.time() + longest * random.uniform(0.5, 1)
             self._failures += 1
             raise Unsent(str(explain(error, self.where))) from error
-        except BaseException:
-            await made.disconnect(nowait=True)
-            raise
         self._failures = 0
         return made
 
     def distrust(self) -> None:
         """Use no connection of before again: one that hangs is not noticed until it is used."""
         self._trust += 1
-        self._doubtful += self._idle
-        self._idle = []
-
-    async def drop(self) -> None:
-        """Close what is idle: after an error none of it is trusted."""
-        self.distrust()
-        while self._doubtful:
-            await self._doubtful.pop().disconnect(nowait=True)
+        while self._idle:
+            self._idle.pop().close()
 
     async def _take(self) -> Line:
-        while self._doubtful:
-            await self._doubtful.pop().disconnect(nowait=True)
         while self._idle:
             line = self._idle.pop()
             # A server that restarted has closed its end; better to see it before we send.
-            if not await line.can_read():
+            if line.is_quiet:
                 return line
-            await line.disconnect(nowait=True)
+            line.close()
         return await self.line()
 
 
@@ -242,12 +180,8 @@ class Wire:
         self._stale = True
         self._is_closed = False
         self._refreshing = asyncio.Lock()
-        self._options: dict[str, Any] = {
-            "username": address.username,
-            "password": address.password,
-            "db": address.database,
-            **self._common(),
-        }
+        tls = _trusting(address.ca) if address.tls else None
+        self._login = Login(address.username, address.password, address.database, tls)
 
     async def call(
         self, work: Script, keys: Sequence[bytes], args: Sequence[Arg], *, wait: int = 0
@@ -260,7 +194,7 @@ class Wire:
         tail = (len(keys), *keys, *args)
         slot = key_slot(keys[0]) if self.is_cluster else 0
         (answer,) = await self._send(slot, pack(b"EVALSHA", work.sha, *tail), wait=wait)
-        if isinstance(answer, NoScriptError):
+        if isinstance(answer, Told) and answer.word == "NOSCRIPT":
             # A restarted or promoted server has never seen it; EVAL shows it and runs it.
             (answer,) = await self._send(slot, pack(b"EVAL", work.source, *tail), wait=wait)
         return self._value(answer)
@@ -301,7 +235,7 @@ class Wire:
     async def close(self) -> None:
         self._is_closed = True
         for node in self._nodes.values():
-            await node.drop()
+            node.distrust()
         self._nodes.clear()
         self._owners.clear()
         self._master = None
@@ -314,7 +248,7 @@ class Wire:
         for turn in range(REDIRECTS):
             node = target or await self._route(slot)
             try:
-                _, *answers = [None, *await node.ask(*ahead, command, *behind)]
+                answers = await node.ask(*ahead, command, *behind)
             except Unsent:
                 self._stale = True
                 if turn or not self.is_cluster:
@@ -325,27 +259,27 @@ class Wire:
                 raise
             answer = answers[len(ahead)]
             target, ahead = None, ()
-            if isinstance(answer, MovedError):
-                self._owners[slot] = self._node(_named(answer, node))
-                self._stale = True
-            elif isinstance(answer, AskError):
-                target = self._node(_named(answer, node))
-                ahead = (pack(b"ASKING"),)
-            elif isinstance(answer, (TryAgainError, ClusterDownError)):
-                self._stale = True
-                await asyncio.sleep(0.05 * (turn + 1))
-            else:
-                if isinstance(answer, ReadOnlyError) or "READONLY" in str(answer)[:200]:
-                    await self._demoted(node)
-                if behind and not isinstance(answer, Exception):
-                    _check_replicas(answers[-1], wait, node.where)
-                return [answer]
+            match answer.word if isinstance(answer, Told) else "":
+                case "MOVED":
+                    self._owners[slot] = self._node(_named(answer, node))
+                    self._stale = True
+                case "ASK":
+                    target = self._node(_named(answer, node))
+                    ahead = (pack(b"ASKING"),)
+                case "TRYAGAIN" | "CLUSTERDOWN":
+                    self._stale = True
+                    await asyncio.sleep(0.05 * (turn + 1))
+                case "":
+                    if behind:
+                        _check_replicas(answers[-1], wait, node.where)
+                    return [answer]
+                case _:
+                    if "READONLY" in str(answer)[:200]:
+                        # It is a replica now: whoever has the name or the slots is found anew.
+                        self._stale = True
+                        node.distrust()
+                    return [answer]
         raise StoreUnavailable("the cluster is moving its slots, or is down; try again in a moment")
-
-    async def _demoted(self, node: Node) -> None:
-        # It is a replica now: whoever has the name or the slots today is found anew.
-        self._stale = True
-        await node.drop()
 
     def _value(self, answer: Any) -> Any:
         if isinstance(answer, Exception):
@@ -385,15 +319,12 @@ class Wire:
             self._stale = False
 
     async def _ask_sentinels(self) -> Node:
-        options = {
-            "username": self.address.sentinel_username,
-            "password": self.address.sentinel_password,
-            **self._common(),
-        }
+        address = self.address
+        login = Login(address.sentinel_username, address.sentinel_password, tls=self._login.tls)
         question = pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.address.service)
         trouble = "none of them answers"
         for host in random.sample(self.address.hosts, len(self.address.hosts)):
-            sentinel = Node(host, options, tls=self.address.tls)
+            sentinel = Node(host, login)
             try:
                 async with asyncio.timeout(CONNECT):
                     (answer,) = await sentinel.ask(question)
@@ -407,7 +338,7 @@ class Wire:
                 trouble = str(error) or "it takes too long"
                 continue
             finally:
-                await sentinel.drop()
+                sentinel.distrust()
             # Sentinels name the old master for a while; it does not know yet, or is a replica.
             if isinstance(role, Exception) or role[0] == b"master":
                 return master
@@ -444,30 +375,30 @@ class Wire:
 
     def _node(self, host: Host) -> Node:
         if host not in self._nodes:
-            self._nodes[host] = Node(host, self._options, tls=self.address.tls)
+            self._nodes[host] = Node(host, self._login)
         return self._nodes[host]
 
-    def _common(self) -> dict[str, Any]:
-        options: dict[str, Any] = {
-            "protocol": 2,
-            "driver_info": None,
-            "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": None,
-            "socket_connect_timeout": CONNECT,
-            "socket_keepalive_options": KEEP_ALIVE,
-            "socket_read_size": 262_144,
-        }
-        if self.address.tls:
-            options |= {
-                "ssl_ca_certs": self.address.ca,
-                "ssl_min_version": ssl.TLSVersion.TLSv1_2,
-            }
-        return options
+
+def key_slot(key: bytes) -> int:
+    """The slot of a cluster on which a key lives: by the word in its first braces, if it has."""
+    _, found, rest = key.partition(b"{")
+    word, closed, _ = rest.partition(b"}")
+    return crc_hqx(word if found and closed and word else key, 0) % SLOTS
 
 
-def _named(answer: AskError, asked: Node) -> Host:
-    host, port = cast(Host, answer.node_addr)
-    return host or asked.host[0], port
+def _trusting(ca: str | None) -> ssl.SSLContext:
+    try:
+        made = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise SettingsError(f"ca={ca} of the Redis address cannot be used: {error}") from error
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    return made
+
+
+def _named(answer: Told, asked: Node) -> Host:
+    """Where "MOVED slot host:port" points to."""
+    host, _, port = str(answer).split(" ")[2].rpartition(":")
+    return host or asked.host[0], int(port)
 
 
 def _check_replicas(answer: Any, wait: int, where: str) -> None:

@@ -33,14 +33,14 @@ _decode_all = msgspec.json.Decoder(list[Claimed]).decode
 # interpreter's lock away once more. The values stay JSON because payloads are JSON.
 _ROW = """
     printf(
-        '[%s,%s,"%s",%s,%s,%d,%d,%d,%d,%s,%d,%d,%d]',
-        payload, json_quote(cast(meta as text)), id, json_quote(queue), json_quote(kind),
-        attempt + 1, attempts, ?1, seq,
+        '["%s",%s,%s,%s,%d,%d,%d,%d,%s,%d,%d,%d]',
+        id, json_quote(queue), json_quote(kind), payload, attempt + 1, attempts, ?1, seq,
         case
-            when coalesce(key, lane, thread, cause, flow, node) is null
-            then 'null,null,null,null,null,null'
+            when coalesce(key, lane, thread, cause, meta, flow, node) is null
+            then 'null,null,null,null,null,null,null'
             else json_quote(key) || ',' || json_quote(nullif(lane, '')) || ','
                 || json_quote(thread) || ',' || json_quote(cause) || ','
+                || json_quote(cast(meta as text)) || ','
                 || json_quote(flow) || ',' || json_quote(node)
         end,
         keep, inserted_at, ?2

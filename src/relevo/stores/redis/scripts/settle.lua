@@ -1,78 +1,62 @@
 -- Ends runs, each only by whoever holds its lease.
 -- KEYS  the roots of the queues
--- ARGV  4 how many plain endings, then for each: queue (number of its key), id, token, keep
---       and for each rich one: queue, id, token, state (D Q X C P H), delay, '1' if it spends the
---       attempt, failure, fingerprint, '1' if there is a result, result, park
+-- ARGV  4 how many groups of plain endings, then for each: queue (number of its key), token, keep,
+--       how many, their ids
+--       and for each rich ending: queue, id, token, state (D Q X C P H), delay, '1' if it spends
+--       the attempt, failure, fingerprint, '1' if there is a result, result, park
 -- Answers the positions that were not ours any more, plain ones first, and the releases that the
 -- caller must carry to other slots.
 
-local plain = tonumber(ARGV[4])
 local lost = {}
-
-local mine = {}
-for n = 1, #KEYS do
-  mine[n] = { ids = {}, tokens = {}, keeps = {}, places = {} }
-end
-for n = 0, plain - 1 do
-  local run = mine[tonumber(ARGV[5 + 4 * n])]
-  local i = #run.ids + 1
-  run.ids[i], run.tokens[i] = ARGV[6 + 4 * n], ARGV[7 + 4 * n]
-  run.keeps[i], run.places[i] = ARGV[8 + 4 * n], n
-end
+local place, arg = 0, 5
 
 -- Done, with nothing to say: what most runs end in.
-for n, root in ipairs(KEYS) do
-  local run = mine[n]
-  if run.ids[1] then
-    local records = read('HMGET', root .. ':state', run.ids)
-    local states, ended, kept, gone = {}, {}, {}, {}
-    local seen, token, becomes -- runs of one claim have one record
-    local keep, expiry
-    for i, id in ipairs(run.ids) do
-      if records[i] ~= seen then
-        seen, token = records[i], nil
-        local was = status_of(seen)
-        if was.state == 'R' then
-          token = was.token
-          becomes = record('D', was.attempt, was.began, now, was.due, token, was.worker)
-        end
-      end
-      if token and token == run.tokens[i] then
-        ended[#ended + 1] = id
-        if run.keeps[i] == '0' then
-          gone[#gone + 1] = id
-        else
-          states[#states + 1] = id
-          states[#states + 1] = becomes
-          if run.keeps[i] ~= keep then
-            keep = run.keeps[i]
-            expiry = string.format('%d', now + keep)
-          end
-          kept[#kept + 1] = expiry
-          kept[#kept + 1] = id
-        end
-      else
-        lost[#lost + 1] = run.places[i]
+for _ = 1, tonumber(ARGV[4]) do
+  local root, token, keep = KEYS[tonumber(ARGV[arg])], ARGV[arg + 1], ARGV[arg + 2]
+  local first, last = arg + 4, arg + 3 + tonumber(ARGV[arg + 3])
+  local expiry = string.format('%d', now + keep)
+  local records = call('HMGET', root .. ':state', unpack(ARGV, first, last))
+  local states, kept, ended, ours = {}, {}, {}, 0
+  local seen, becomes -- runs of one claim have one record
+  for n = first, last do
+    if records[n - first + 1] ~= seen then
+      seen, becomes = records[n - first + 1], nil
+      local was = status_of(seen)
+      if was.state == 'R' and was.token == token then
+        becomes = record('D', was.attempt, was.began, now, was.due, token, was.worker)
       end
     end
-    if ended[1] then
+    if becomes then
+      local id = ARGV[n]
+      ours = ours + 1
+      ended[ours] = id
+      states[2 * ours - 1], states[2 * ours] = id, becomes
+      kept[2 * ours - 1], kept[2 * ours] = expiry, id
+    else
+      lost[#lost + 1] = place
+    end
+    place = place + 1
+  end
+  if ours > 0 then
+    if keep ~= '0' then
       many('HSET', root .. ':state', states)
       many('ZADD', root .. ':done', kept)
-      many('ZREM', root .. ':leases', ended)
-      if call('EXISTS', root .. ':before') == 1 then
-        for _, id in ipairs(ended) do
-          climb(root, id, 'D')
-        end
-      end
-      if gone[1] then
-        for _, part in ipairs({ ':jobs', ':state', ':history', ':before' }) do
-          many('HDEL', root .. part, gone)
-        end
-        many('ZREM', root .. ':all', gone)
-      end
-      make_room(root)
     end
+    many('ZREM', root .. ':leases', ended)
+    if call('EXISTS', root .. ':before') == 1 then
+      for _, id in ipairs(ended) do
+        climb(root, id, 'D')
+      end
+    end
+    if keep == '0' then
+      for _, part in ipairs({ ':jobs', ':state', ':history', ':before' }) do
+        many('HDEL', root .. part, ended)
+      end
+      many('ZREM', root .. ':all', ended)
+    end
+    make_room(root)
   end
+  arg = last + 1
 end
 
 local words = { Q = 'retry', X = 'dead', C = 'cancelled', P = 'parked', H = 'held' }
@@ -124,8 +108,7 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   end
 end
 
-local place = plain
-for n = 5 + 4 * plain, #ARGV, 11 do
+for n = arg, #ARGV, 11 do
   settle(place, KEYS[tonumber(ARGV[n])], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3],
     tonumber(ARGV[n + 4]), ARGV[n + 5] == '1', ARGV[n + 6], ARGV[n + 7],
     ARGV[n + 8] == '1' and ARGV[n + 9], ARGV[n + 10])
