@@ -1,14 +1,37 @@
-"""What holds for every test: the last line says so when the browser tests did not run."""
+"""What holds for every test: asyncio, every kind of store, a last line on what did not run."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relevo.store import Store
+from relevo.testing import ManualClock
+from tests.conformance.fresh import STORES, fresh
+
 pytest_plugins = ["tests.matrix", "tests.scheduler"]
 
 missing: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=STORES)
+def store_name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def store(store_name: str, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Store]:
+    """A fresh, empty, migrated and open store of every kind, unless a test names its own."""
+    async with fresh(store_name, clock, tmp_path) as opened:
+        yield opened
 
 
 def note_missing(config: pytest.Config, what: str) -> None:

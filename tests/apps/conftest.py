@@ -8,11 +8,6 @@ from relevo.simulators import World, environment, running
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
     """The simulators on a free port; the variables of every gateway point at them.
 

@@ -1,39 +1,15 @@
-"""A fresh, empty, migrated and open store of every kind, and a clock to move by hand."""
+"""Handles on the store under test."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from relevo.store import Store
-from relevo.testing import ManualClock
-from tests.conformance.fresh import STORES, fresh
 
 Handles = Callable[[int], Awaitable[list[Store]]]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=STORES)
-def store_name(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-async def store(store_name: str, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Store]:
-    async with fresh(store_name, clock, tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,15 +1,20 @@
-"""The program in a folder of its own."""
+"""The program in a folder of its own, and its site with a password and without."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from relevo.engine import Relevo
 from relevo.store import Store
+from relevo.testing import ManualClock
 from tests.edges.box import SHOP, Box
+from tests.edges.site import PASSWORD, Site, apps
 
 
 @pytest.fixture
@@ -28,3 +33,30 @@ def box(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 async def _nothing(store: Store) -> None:
     return None
+
+
+@pytest.fixture
+async def web(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
+    """A site with a password."""
+    monkeypatch.setenv("RELEVO_ADMIN_PASSWORD", PASSWORD)
+    async with _site(tmp_path, clock) as made:
+        yield made
+
+
+@pytest.fixture
+async def unlocked(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
+    """A site without one."""
+    monkeypatch.delenv("RELEVO_ADMIN_PASSWORD", raising=False)
+    async with _site(tmp_path, clock) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _site(folder: Path, clock: ManualClock) -> AsyncIterator[Site]:
+    path = folder / "relevo.db"
+    async with Relevo(f"sqlite:///{path}", apps=apps(), clock=clock) as relevo:
+        yield Site(relevo, path, clock)

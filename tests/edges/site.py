@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -157,30 +156,3 @@ async def token_of(browser: httpx2.AsyncClient) -> str:
     found = re.search(r'name="csrf" content="([0-9a-f]{40})"', page.text)
     assert found and SECRET in browser.cookies
     return found[1]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def web(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Site]:
-    """A site with a password."""
-    monkeypatch.setenv("RELEVO_ADMIN_PASSWORD", PASSWORD)
-    path = tmp_path / "relevo.db"
-    async with Relevo(f"sqlite:///{path}", apps=apps(), clock=clock) as relevo:
-        yield Site(relevo, path, clock)
-
-
-@pytest.fixture
-async def unlocked(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Site]:
-    """A site without one."""
-    monkeypatch.delenv("RELEVO_ADMIN_PASSWORD", raising=False)
-    path = tmp_path / "relevo.db"
-    async with Relevo(f"sqlite:///{path}", apps=apps(), clock=clock) as relevo:
-        yield Site(relevo, path, clock)

@@ -25,9 +25,7 @@ from relevo.webhook import Answer
 from tests.conformance.steps import BOOM, about, add, add_parent, end, make, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.schema import problems
-from tests.edges.site import ACCEPT, ENDLESS, ORIGIN, Site, anyio_backend, filled, token_of, web
-
-__all__ = ["anyio_backend", "web"]
+from tests.edges.site import ACCEPT, ENDLESS, ORIGIN, Site, filled, token_of
 
 BOOK = "cars:suppliers:book"
 SAVE = "hotel:messages:save"

@@ -25,9 +25,7 @@ from relevo.web.translate import untranslated
 from relevo.web.words import SPANISH as SHARED
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
 from tests.conformance.steps import add, end, look, state, take
-from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, anyio_backend, apps
-
-__all__ = ["anyio_backend"]
+from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, apps
 
 
 class Kit(NamedTuple):

@@ -17,11 +17,6 @@ from tests.edges.site import ACCEPT
 from tests.edges.test_dashboard import paths
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def visitor(relevo: Relevo, prefix: str = "") -> httpx2.AsyncClient:
     """Somebody at this very machine, who needs no password."""
     transport = httpx2.ASGITransport(relevo.asgi(), client=("127.0.0.1", 4711), root_path=prefix)

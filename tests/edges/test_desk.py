@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,8 +18,7 @@ from relevo.ids import new_id
 from relevo.intake import Receiver
 from relevo.job import Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
-from relevo.testing import ManualClock
-from tests.conformance.fresh import STORES, fresh
+from tests.conformance.fresh import STORES
 from tests.conformance.steps import (
     BOOM,
     OTHER,
@@ -48,20 +46,13 @@ CARS = "cars:suppliers:book"
 HOTEL = "hotel:messages:save"
 
 
-every_store = pytest.mark.parametrize("store", STORES, indirect=True)
+every_store = pytest.mark.parametrize("store_name", STORES)
 """For what the desk makes of a store's answers; what it refuses by itself is tested on one."""
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    name = getattr(request, "param", "sqlite")
-    async with fresh(name, ManualClock(), tmp_path) as opened:
-        yield opened
+def store_name() -> str:
+    return "sqlite"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,27 +16,19 @@ from relevo.outcome import behind
 from relevo.poller import Poll
 from relevo.store import Filter, Store
 from relevo.testing import ManualClock, drain, enqueued
-from tests.conformance.fresh import STORES, fresh
+from tests.conformance.fresh import STORES
 from tests.conformance.steps import add, audit_of, end, put, state, states, take
 from tests.conformance.steps import job as new_job
 
 ANN = Person("ann", Role.ADMIN)
 VERA = Person("vera", Role.VIEWER)
 
-every_store = pytest.mark.parametrize("store", STORES, indirect=True)
+every_store = pytest.mark.parametrize("store_name", STORES)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def store(
-    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
-) -> AsyncIterator[Store]:
-    async with fresh(getattr(request, "param", "sqlite"), clock, tmp_path) as opened:
-        yield opened
+def store_name() -> str:
+    return "sqlite"
 
 
 @pytest.fixture

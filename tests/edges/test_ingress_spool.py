@@ -20,11 +20,6 @@ from tests.edges.test_ingress import OK, code
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def relevo_apps() -> list[App]:
     return [doors.app()]
 

@@ -13,25 +13,11 @@ from relevo import Relevo
 from relevo.desk import Person, Role
 from relevo.store import Letterbox, Store
 from relevo.testing import ManualClock, deliver, drain
-from tests.conformance.fresh import STORES, fresh
 from tests.edges import doors
 from tests.edges.doors import ODD, QSTASH, SIGNED, TX, jobs, kept
 from tests.edges.test_ingress import OK
 
 ANN = Person("ann", Role.ADMIN)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(params=STORES)
-async def store(
-    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
-) -> AsyncGenerator[Store]:
-    async with fresh(request.param, clock, tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -25,11 +25,6 @@ UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def relevo_apps() -> list[App]:
     return [doors.app()]

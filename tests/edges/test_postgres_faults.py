@@ -32,11 +32,6 @@ pytestmark = pytest.mark.xdist_group("postgres")
 SLACK = 1.0  # what a busy machine may add to a deadline
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with PostgresServer(conf={"max_connections": 40}) as running:

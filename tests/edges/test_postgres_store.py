@@ -46,16 +46,6 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def store(clock: ManualClock) -> AsyncIterator[PostgresStore]:
     async with fresh_store(clock) as opened:
         yield opened

@@ -63,16 +63,6 @@ LEASE = 60_000
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def server() -> Iterator[RedisServer]:
     with RedisServer() as server:
         yield server

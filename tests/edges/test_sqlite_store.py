@@ -42,11 +42,6 @@ HOME = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def path() -> Iterator[Path]:
     # A short one: a socket's address has room for 100 characters.
     with tempfile.TemporaryDirectory(prefix="relevo-") as folder:

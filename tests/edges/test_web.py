@@ -25,19 +25,7 @@ from relevo.web.visit import SESSION
 from relevo.web.words import SPANISH
 from tests.conformance.steps import add
 from tests.edges.box import Box
-from tests.edges.site import (
-    ACCEPT,
-    HOOK,
-    ORIGIN,
-    PASSWORD,
-    Site,
-    anyio_backend,
-    token_of,
-    unlocked,
-    web,
-)
-
-__all__ = ["anyio_backend", "unlocked", "web"]
+from tests.edges.site import ACCEPT, HOOK, ORIGIN, PASSWORD, Site, token_of
 
 FOLDER = Path(relevo.web.__file__).parent
 

@@ -18,20 +18,7 @@ from relevo.web import Web
 from relevo.web.doors import CSP
 from relevo.web.visit import SECRET, SESSION
 from tests.conformance.steps import add
-from tests.edges.site import (
-    ACCEPT,
-    ENDLESS,
-    EVIL,
-    ORIGIN,
-    Site,
-    anyio_backend,
-    filled,
-    token_of,
-    unlocked,
-    web,
-)
-
-__all__ = ["anyio_backend", "unlocked", "web"]
+from tests.edges.site import ACCEPT, ENDLESS, EVIL, ORIGIN, Site, filled, token_of
 
 OPEN = re.compile(r"/(login|logout|static|health|ready)\b")
 DOORS = {"/login", "/logout", "/cars", "/api/queues", "/api/jobs/{id}", "/metrics"}

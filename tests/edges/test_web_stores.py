@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.store import Store
 from relevo.testing import ManualClock
 from relevo.web.metrics import Metrics
 from relevo.web.people import People, is_marked
-from tests.conformance.fresh import STORES, fresh
 from tests.conformance.steps import add
-
-pytestmark = pytest.mark.parametrize("store", STORES, indirect=True)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
-) -> AsyncIterator[Store]:
-    async with fresh(request.param, clock, tmp_path) as opened:
-        yield opened
 
 
 async def test_a_session_lives_while_it_is_used(store: Store, clock: ManualClock) -> None:

@@ -43,11 +43,6 @@ def mail(order: Mail) -> None:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def relevo(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Relevo]:
     async with Relevo(f"sqlite:///{tmp_path}/relevo.db", apps=[app], clock=clock) as opened:
         yield opened

@@ -1,32 +1,17 @@
-"""An engine on a fresh store of every kind."""
+"""Engines on the store under test."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from relevo import App, Relevo
 from relevo.store import Store
 from relevo.testing import ManualClock
-from tests.conformance.fresh import STORES, fresh
 
 Start = Callable[..., Relevo]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(params=STORES)
-async def store(
-    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
-) -> AsyncGenerator[Store]:
-    async with fresh(request.param, clock, tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

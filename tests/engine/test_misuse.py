@@ -42,11 +42,6 @@ class Greeted(Event, name="person.greeted"):
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def run(
     tmp_path: Path, clock: ManualClock
 ) -> AsyncGenerator[Callable[[Callable[..., Any]], Any]]:

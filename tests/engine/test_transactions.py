@@ -35,7 +35,7 @@ async def _tell(order: Tell) -> None:
 
 
 # The outbox, for stores that are no database, has tests of its own.
-pytestmark = pytest.mark.parametrize("store", SQL_STORES, indirect=True)
+pytestmark = pytest.mark.parametrize("store_name", SQL_STORES)
 
 
 async def table(relevo: Relevo) -> None:

@@ -1,23 +1,15 @@
-"""A fresh store of every kind that processes reach by its address, and a ledger beside it."""
+"""Every kind of store, with the long forms apart, and a ledger beside it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from relevo.store import Store
-from relevo.testing import ManualClock
-from tests.conformance.fresh import STORES, fresh
+from tests.conformance.fresh import STORES
 from tests.faults.ledger import Ledger
 from tests.matrix import Recorder
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 # A cluster is the same store on more servers: its fault tests are long forms.
 STORES_HERE = [
@@ -29,11 +21,8 @@ STORES_HERE = [
 
 
 @pytest.fixture(params=STORES_HERE)
-async def store(
-    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
-) -> AsyncIterator[Store]:
-    async with fresh(request.param, clock, tmp_path) as opened:
-        yield opened
+def store_name(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture

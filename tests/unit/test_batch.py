@@ -10,13 +10,6 @@ import pytest
 from relevo.batch import Coalescer
 from relevo.errors import StoreUnavailable
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 class Sink:
     """Writes when it is let, and remembers its batches."""

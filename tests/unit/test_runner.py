@@ -10,11 +10,6 @@ import pytest
 from relevo.runner import _rest
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def _go_on(work: Any) -> Any:
     return await _rest(work, work.send(None))
 
