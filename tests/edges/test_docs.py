@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import re
 import socket
@@ -18,6 +19,8 @@ from bench import pages as bench_pages
 from bench import plots
 from bench.report import kept
 
+import relevo
+from relevo import App, Breaker, Command, Context, Event, Flow, Intake, Poll, Relevo
 from tests.edges.reference import pages
 
 ROOT = Path(__file__).parents[2]
@@ -197,3 +200,16 @@ def test_the_walk_names_files_that_are_there() -> None:
     walk = (ROOT / "docs" / "walk.md").read_text()
     for name in set(re.findall(r"[\w/]+\.py\b|\b[a-z]+/(?=[`\s,;:)]|$)", walk)):
         assert list(source.rglob(name)) or list(source.rglob(name.rstrip("/"))), name
+
+
+def test_every_keyword_has_its_line() -> None:
+    told = (ROOT / "docs" / "reference" / "keywords.md").read_text()
+    functions = [
+        *(Command.__init_subclass__, Event.__init_subclass__, Breaker.__init__, App.__init__),
+        *(App.poller, App.schedule, Relevo.__init__, Relevo.enqueue, Relevo.start, Relevo.work),
+        *(Context.once, Context.enqueue, Flow.add, Intake.enqueue, relevo.listener, relevo.webhook),
+        *(relevo.site, relevo.exponential, relevo.constant, Poll.__init__),
+    ]
+    left_out = {"self", "cls", "kwargs", "function", "put_aside", "values", "amount"}
+    names = {name for each in functions for name in inspect.signature(each).parameters} - left_out
+    assert not [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)]
