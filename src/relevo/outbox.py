@@ -8,10 +8,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
+from relevo.ids import new_id
 from relevo.store import Store
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 _AWAY = ("database is locked", "disk I/O error", "database or disk is full", "unable to open")
-_OURS = {"schema", "pooler", "synchronous"}  # options of the store's address, not of the driver's
+_OURS = {"schema", "pooler", "synchronous", "connect_timeout"}  # not the driver's options
+
+PATIENCE = 5.0  # seconds for a connection to be made
 
 
 class Database:
@@ -41,7 +45,7 @@ class Database:
                 raise SettingsError(
                     "transactions need SQLAlchemy: pip install 'relevo[sqlalchemy]'"
                 ) from error
-            self._engine = create_async_engine(address(self._url))
+            self._engine = create_async_engine(address(self._url), **_options(self._url))
             if self._engine.dialect.name == "sqlite":
                 _write_from_the_start(self._engine)
             self._session = async_sessionmaker(self._engine, expire_on_commit=False)
@@ -89,9 +93,52 @@ def address(url: str) -> str:
                 f"no transactions on '{scheme}': set RELEVO_DATABASE_URL to a sqlite:/// or "
                 "postgresql:// address"
             )
+    if scheme == "postgresql+asyncpg":
+        return f"{scheme}://"  # the driver reads the rest by itself
     rest, _, query = url.partition("://")[2].partition("?")
     kept = urlencode([pair for pair in parse_qsl(query) if pair[0] not in _OURS])
     return f"{scheme}://{rest}?{kept}" if kept else f"{scheme}://{rest}"
+
+
+def _options(url: str) -> dict[str, Any]:
+    """How SQLAlchemy is to open connections, where it would not read the address as the store does.
+
+    It takes sslmode or application_name for arguments, which the driver does not have, and knows
+    several hosts by other signs.
+    """
+    if not address(url).startswith("postgresql"):
+        return {}
+    rest, _, query = url.partition("://")[2].partition("?")
+    given = parse_qsl(query, keep_blank_values=True)
+    options = {name: value for name, value in given if name not in _OURS}
+    hosts = rest.partition("/")[0].rpartition("@")[2] or options.get("host", "")
+    if "," in hosts:
+        options.setdefault("target_session_attrs", "read-write")
+    dsn = f"postgresql://{rest}?{urlencode(options)}"
+    arguments: dict[str, Any] = {"async_creator_fn": partial(_connect, dsn)}
+    if dict(given).get("pooler") == "1":
+        # Behind a pooler a statement's name may be another session's.
+        arguments |= {
+            "statement_cache_size": 0,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": lambda: f"__relevo_{new_id()}__",
+        }
+    return {"connect_args": arguments}
+
+
+async def _connect(dsn: str, **options: Any) -> Any:
+    import asyncpg
+
+    try:
+        return await asyncpg.connect(dsn, timeout=PATIENCE, **options)
+    except (
+        OSError,  # a time-out too
+        asyncpg.CannotConnectNowError,
+        asyncpg.TooManyConnectionsError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.TargetServerAttributeNotMatched,
+    ) as error:
+        raise StoreUnavailable(f"the database cannot be reached: {error}") from error
 
 
 def _write_from_the_start(engine: AsyncEngine) -> None:
@@ -147,6 +194,9 @@ async def _behind_sqlalchemy(tx: Any, on_commit: Callable[[], None]) -> Any:
                 event.listen(tx.sync_session, "after_commit", committed, once=True)
             case AsyncConnection():
                 connection = tx
+                if not tx.in_transaction():
+                    # It begins with the first statement of its own, and ours is not that.
+                    await tx.exec_driver_sql("select 1")
                 event.listen(tx.sync_connection, "commit", committed, once=True)
             case _:
                 raise MisuseError(
