@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 _AWAY = ("database is locked", "disk I/O error", "database or disk is full", "unable to open")
+_READS = "relevo_reads"
 _OURS = {"schema", "pooler", "synchronous", "connect_timeout"}  # not the driver's options
 
 PATIENCE = 5.0  # seconds for a connection to be made
@@ -37,7 +38,7 @@ class Database:
 
     @property
     def engine(self) -> AsyncEngine:
-        """The SQLAlchemy engine; on SQLite every transaction is a writer from its first moment."""
+        """The SQLAlchemy engine; on SQLite who does not say otherwise writes from the start."""
         if self._engine is None:
             try:
                 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
@@ -57,21 +58,36 @@ class Database:
 
         A database that is away, or busy for too long, is StoreUnavailable.
         """
+        async with _answering(), self._store.turn(), self._open() as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncSession]:
+        """A session to look something up with; on SQLite it waits for no writer."""
+        async with _answering(), self._open() as session, session.begin():
+            await session.connection(execution_options={_READS: True})
+            yield session
+
+    def _open(self) -> AsyncSession:
         self.engine  # noqa: B018 - made on first use
         assert self._session is not None  # noqa: S101 - made with the engine
-        from sqlalchemy.exc import DBAPIError
-
-        try:
-            async with self._store.turn(), self._session() as session, session.begin():
-                yield session
-        except DBAPIError as error:
-            if not _is_away(error):
-                raise
-            raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
+        return self._session()
 
     async def close(self) -> None:
         if self._engine is not None:
             await self._engine.dispose()
+
+
+@asynccontextmanager
+async def _answering() -> AsyncGenerator[None]:
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except DBAPIError as error:
+        if not _is_away(error):
+            raise
+        raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
 
 
 def _is_away(error: DBAPIError) -> bool:
@@ -156,7 +172,8 @@ def _write_from_the_start(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def began(connection: Any) -> None:  # pyright: ignore[reportUnusedFunction] - SQLAlchemy calls it
         # A reader that turns writer half-way fails when another has written since.
-        connection.exec_driver_sql("begin immediate")
+        is_reader = connection.get_execution_options().get(_READS, False)
+        connection.exec_driver_sql("begin" if is_reader else "begin immediate")
 
 
 async def driver(tx: Any, on_commit: Callable[[], None]) -> Any:
