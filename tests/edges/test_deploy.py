@@ -95,6 +95,9 @@ def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
     assert service["User"] == "relevo"
     assert service["ProtectSystem"] == "strict"
     assert service["StateDirectoryMode"] == "0700"
+    # Each unit has a /tmp of its own; what tells that a neighbour died must be in a shared place.
+    assert service["Environment"] == "TMPDIR=/run/relevo"
+    assert (service["RuntimeDirectory"], service["RuntimeDirectoryPreserve"]) == ("relevo", "yes")
 
 
 def test_the_grafana_dashboard_is_one() -> None:
