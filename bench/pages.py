@@ -66,12 +66,22 @@ def cell(row: Row | None, missed: str = "missed") -> str:
     return " · ".join(parts)
 
 
+def aim(row: Row) -> str:
+    """What was aimed at, with its unit."""
+    if row.aim is None:
+        return ""
+    unit = " ×" if row.aim.what == "ratio" else UNITS.get(row.unit, f" {row.unit}")
+    return str(row.aim).removesuffix("×") + unit
+
+
 def aims(rows: dict[str, Row]) -> str:
-    """What was aimed at; store by store where they differ."""
-    said = {store: str(row.aim).replace("×", " ×") for store, row in rows.items() if row.aim}
-    if len(set(said.values())) < 2:
-        return next(iter(said.values()), "")
-    return ", ".join(f"{NAMES[store]} {aim}" for store, aim in said.items())
+    """The aim of most stores, and by name those that differ."""
+    said = {store: aim(row) for store, row in rows.items() if row.aim}
+    if not said:
+        return ""
+    usual = max(said.values(), key=list(said.values()).count)
+    others = [f"{NAMES[store]} {each}" for store, each in said.items() if each != usual]
+    return "; ".join([usual, *others])
 
 
 def section(results: Results, name: str, keep: Callable[[Row], bool] = lambda row: True) -> str:
@@ -140,7 +150,7 @@ def peers(results: Results) -> str:
                     peer_name(row),
                     figure(row.reference, row.unit),
                     f"{row.ratio or 0:.1f} ×" + (" **missed**" if row.is_met is False else ""),
-                    str(row.aim or "").replace("×", " ×"),
+                    aim(row),
                 ]
                 for row in same
             ]
