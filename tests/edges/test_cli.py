@@ -12,11 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.job import State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id
@@ -55,6 +57,22 @@ def test_help_names_every_group(box: Box) -> None:
     assert answer.code == 0
     for name in (*GROUPS, "work", "migrate", "doctor", "map", "trace", "top", "settings"):
         assert f"  {name}" in answer.out
+
+
+def verbs(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    for name, below in getattr(command, "commands", {}).items():
+        yield from verbs(below, *path, name)
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+
+
+def test_every_verb_speaks_json_and_explains_what_it_takes() -> None:
+    every = dict(verbs(_program()))
+    assert len(every) > 70
+    for name, verb in every.items():
+        assert verb.help, name
+        assert any("--json" in each.opts for each in verb.params), name
+        assert [each.name for each in verb.params if not getattr(each, "help", None)] == [], name
 
 
 def test_the_program_alone_shows_its_help(box: Box) -> None:

@@ -108,9 +108,9 @@ def _program() -> Any:
         root.add(group)
     for group in (outbox, look, database):
         root.add(group.group)
-    for group in (cars, expenses, hotel, subscriptions):
+    for group in (cars, expenses, hotel, subscriptions, new):
         root.add(group.group)
-    for module in (check, new, demo):
+    for module in (check, demo):
         module.register(root.typer)
     return get_command(root.typer)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relevo.cli.terminal import NoteOption, Terminal, Verbs, Yes, clean
-from relevo.engine import Relevo
 
 if TYPE_CHECKING:
     from relevo.apps.cars.support import Case, Support
@@ -25,7 +24,7 @@ async def _support(terminal: Terminal) -> AsyncGenerator[Support]:
     from relevo.apps.cars.settings import askable
     from relevo.apps.cars.support import Support
 
-    async with Relevo(terminal.url, database=terminal.database) as relevo:
+    async with terminal.engine() as relevo:
         yield Support(Records(relevo), relevo.desk, askable())
 
 

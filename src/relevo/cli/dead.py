@@ -55,7 +55,9 @@ async def ls(terminal: Terminal, queue: QueueOption = None, limit: Limit = 50) -
 @group.verb("show")
 async def show(
     terminal: Terminal,
-    which: Annotated[str, typer.Argument(metavar="FINGERPRINT|ID")],
+    which: Annotated[
+        str, typer.Argument(metavar="FINGERPRINT|ID", help="As `dead ls` names it, or a job's id.")
+    ],
     limit: Limit = 20,
     cursor: Cursor = None,
     reveal: Reveal = False,

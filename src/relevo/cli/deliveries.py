@@ -26,7 +26,6 @@ from relevo.cli.terminal import (
     Terminal,
     Verbs,
     Yes,
-    hide_password,
     read_stdin,
 )
 from relevo.clock import SystemClock
@@ -61,7 +60,7 @@ async def ls(
     source: Annotated[
         str | None, typer.Option("--source", metavar="APP:/PATH", help="One door only.")
     ] = None,
-    state: Annotated[Keeping | None, typer.Option("--state")] = None,
+    state: Annotated[Keeping | None, typer.Option("--state", help="How it was taken.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The provider's own id.")] = None,
     text: Annotated[
         str | None, typer.Option("--text", help="Found in key, body or reason.")
@@ -229,7 +228,8 @@ async def send(
     query: QueryOption = "",
     method: MethodOption = "POST",
     to: Annotated[
-        str | None, typer.Option("--to", metavar="URL", help="Otherwise RELEVO_HOST and PORT.")
+        str | None,
+        typer.Option("--to", metavar="URL", help="Otherwise RELEVO_HOST and RELEVO_PORT."),
     ] = None,
     app: AppOption = None,
 ) -> int:
@@ -310,6 +310,5 @@ async def _engine(terminal: Terminal, names: list[str] | None) -> AsyncGenerator
     apps = terminal.apps(names)
     if not apps:
         raise SettingsError("no app here: name one with --app module:attribute or RELEVO_APPS")
-    hide_password(terminal.database or "")
-    async with Relevo(terminal.store(), apps=apps, database=terminal.database) as engine:
+    async with terminal.engine(apps) as engine:
         yield engine

@@ -32,7 +32,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The effect's name in 
 async def ls(
     terminal: Terminal,
     state: Annotated[list[EffectState] | None, typer.Option("--state", help="Repeatable.")] = None,
-    job: Annotated[str | None, typer.Option("--job", metavar="ID")] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="ID", help="Those of one job.")
+    ] = None,
     text: Annotated[str | None, typer.Option("--text", help="Found in key or result.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,

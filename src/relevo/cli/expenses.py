@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from relevo.apps.outside import Outside
-from relevo.cli.terminal import OK, PROBLEM, Terminal, Verbs, hide_password
-from relevo.engine import Relevo
+from relevo.cli.terminal import OK, PROBLEM, Terminal, Verbs
 from relevo.errors import DefinitionError, NotFoundError
 
 SENDER = "5491100000001"
@@ -25,7 +24,7 @@ async def read(
     text: Annotated[str, typer.Argument(help="A message, such as 'pan 500'.")],
     country: Annotated[str, typer.Option("--country", help="Where it is written.")] = "AR",
 ) -> int:
-    """How the rules read a text. Nothing is written down; exit 1 when they would ask back."""
+    """Show how the rules read a text, and write nothing; exit 1 when they would ask back."""
     from relevo.apps.expenses import rules
 
     if country not in rules.REGIONS:
@@ -43,7 +42,8 @@ async def say_to(
     text: Annotated[str, typer.Argument(help="A message, such as 'pan 500'.")],
     sender: Annotated[str, typer.Option("--from", help="The number that writes.")] = SENDER,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="URL", help="Otherwise RELEVO_HOST and PORT.")
+        str | None,
+        typer.Option("--to", metavar="URL", help="Otherwise RELEVO_HOST and RELEVO_PORT."),
     ] = None,
 ) -> int:
     """Write to a running relevo as WhatsApp would: signed, to /api/webhook."""
@@ -65,8 +65,8 @@ async def say_to(
 
 @group.verb("ls")
 async def ls(terminal: Terminal) -> int:
-    """The people who write, and how many expenses each has."""
-    async with _engine(terminal) as relevo:
+    """List the people who write, and how many expenses each has."""
+    async with terminal.engine(terminal.apps(["expenses"])) as relevo:
         from relevo.apps.expenses.records import Records
 
         people = await relevo.use(Records).users()
@@ -87,9 +87,11 @@ async def ls(terminal: Terminal) -> int:
 async def month(
     terminal: Terminal,
     person: Annotated[str, typer.Argument(help="An id of `relevo expenses ls`.")],
-    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="Which.")] = "",
+    month: Annotated[
+        str, typer.Option("--month", metavar="YYYY-MM", help="This one unless told otherwise.")
+    ] = "",
 ) -> int:
-    """A person's month, expense by expense."""
+    """Show a person's month, expense by expense."""
     from relevo.apps.expenses.records import Records
     from relevo.apps.expenses.rules import after
 
@@ -97,7 +99,7 @@ async def month(
         first = datetime.strptime(month, "%Y-%m").date() if month else None
     except ValueError as error:
         raise DefinitionError(f"{month!r:.20} is no month: write one like 2026-03") from error
-    async with _engine(terminal) as relevo:
+    async with terminal.engine(terminal.apps(["expenses"])) as relevo:
         records = relevo.use(Records)
         if await records.user(person) is None:
             raise NotFoundError("there is no such person; see `relevo expenses ls`")
@@ -111,9 +113,3 @@ async def month(
 def _line(row: dict[str, Any]) -> str:
     amount = f"{row['cents'] / 100:,.2f} {row['currency']}"
     return f"{row['spent_on']}  {amount:>20}  {row['category']:14}  {row['description']}"
-
-
-def _engine(terminal: Terminal) -> Relevo:
-    hide_password(terminal.database or "")
-    apps = terminal.apps(["expenses"])
-    return Relevo(terminal.store(), apps=apps, database=terminal.database)

@@ -12,7 +12,6 @@ import typer
 
 from relevo.cli.tables import ago, short, table
 from relevo.cli.terminal import PROBLEM, Reveal, Terminal, Verbs
-from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import new_id
 from relevo.store import Audit
@@ -36,7 +35,7 @@ async def opened(terminal: Terminal) -> AsyncGenerator[Hotel]:
     from relevo.apps.hotel import app
     from relevo.apps.hotel.hotel import Hotel
 
-    async with Relevo(terminal.url, apps=[app], database=terminal.database) as relevo:
+    async with terminal.engine([app]) as relevo:
         yield relevo.use(Hotel)
 
 

@@ -36,7 +36,9 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
 Ids = Annotated[
     list[str], typer.Argument(metavar="ID…", help="Jobs' ids; - reads them from standard input.")
 ]
-QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE")]
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", metavar="QUEUE", help="One queue only.")
+]
 PayloadOption = Annotated[
     str | None, typer.Option("--payload", metavar="JSON", help="The new payload; - reads it.")
 ]
@@ -56,10 +58,12 @@ async def ls(
     queue: QueueOption = None,
     state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", help="The command's name.")] = None,
-    key: Annotated[str | None, typer.Option("--key")] = None,
-    lane: Annotated[str | None, typer.Option("--lane")] = None,
-    thread: Annotated[str | None, typer.Option("--thread")] = None,
-    flow: Annotated[str | None, typer.Option("--flow")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Its unique key.")] = None,
+    lane: Annotated[str | None, typer.Option("--lane", help="Its lane within the queue.")] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="All that one cause led to.")
+    ] = None,
+    flow: Annotated[str | None, typer.Option("--flow", help="The id of its flow.")] = None,
     text: Annotated[
         str | None, typer.Option("--text", help="Found in payload, key or error.")
     ] = None,

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from relevo.cli.terminal import Terminal, Verbs
+
 NAME_MAX = 30
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", re.ASCII)
@@ -22,24 +24,23 @@ _NAME_HELP = "What the module is called: lower-case letters, digits and '_'."
 _APP_HELP = "The app that will list it; otherwise the module is an app of its own."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group to a command line."""
-    group = typer.Typer(help="Start something new.", no_args_is_help=True, rich_markup_mode=None)
-    group.callback()(_group)
-    group.command("module")(module)
-    app.add_typer(group, name="new")
+group = Verbs("Start something new: a module.", name="new")
 
 
-def _group() -> None:
-    """Start something new."""
-
-
-def module(
+@group.verb("module")
+async def module(
+    terminal: Terminal,
     name: Annotated[str, typer.Argument(help=_NAME_HELP)],
-    app: Annotated[str | None, typer.Option(help=_APP_HELP)] = None,
+    app: Annotated[str | None, typer.Option("--app", metavar="APP", help=_APP_HELP)] = None,
 ) -> None:
     """Write a working module here: events, listeners, queues, workers, and a test."""
     _check(name, app)
+    wrote = _write(name, app)
+    terminal.show({"wrote": wrote}, lambda: "\n".join(f"wrote {path}" for path in wrote))
+    terminal.warn(_next(name, app))
+
+
+def _write(name: str, app: str | None) -> list[str]:
     files = render(name, app)
     if not Path("tests").exists():
         files[Path("tests/__init__.py")] = f'"""The tests of {name}."""\n'
@@ -50,8 +51,7 @@ def module(
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-        typer.echo(f"wrote {path}")
-    typer.echo(_next(name, app), err=True)
+    return [path.as_posix() for path in files]
 
 
 def _check(name: str, app: str | None) -> None:
@@ -72,9 +72,9 @@ def _check(name: str, app: str | None) -> None:
 
 def _next(name: str, app: str | None) -> str:
     if app is None:
-        return f"Next: pytest tests/test_{name}.py, then relevo work --app {name}:app"
+        return f"next: pytest tests/test_{name}.py, then relevo work --app {name}:app"
     return (
-        f"Next: pytest tests/test_{name}.py, then list it in its app: "
+        f"next: pytest tests/test_{name}.py, then list it in its app: "
         f'App("{app}", workers=[*{name}.WORKERS], listeners=[*{name}.LISTENERS])'
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 people = Verbs("People who may log in: add, list, remove.", name="people")
 tokens = Verbs("API tokens for programs: add, list, remove.", name="tokens")
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A person's name, or a token's.")]
 RoleOption = Annotated[
     Role, typer.Option("--role", help="viewer looks, operator acts, admin edits and drains.")
 ]

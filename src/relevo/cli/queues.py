@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 group = Verbs("Queues: list, show, pause, resume, drain.", name="queues")
 
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE…")]
-Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE…", help="Queues' names.")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.")]
 
 
 @group.verb("ls")

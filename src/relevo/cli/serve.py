@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.terminal import OK, AppOption, AsIs, Terminal, Verbs, hide_password, say
+from relevo.cli.terminal import OK, AppOption, AsIs, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals
-from relevo.engine import Relevo
 from relevo.errors import SettingsError
 from relevo.telemetry import start_logging
 
@@ -103,14 +102,7 @@ async def _run(
     host = host or settings.host
     check_binding(host, settings)
     start_logging(settings.log_level, settings.log_format)
-    hide_password(terminal.database or "")
-    engine = Relevo(
-        terminal.store(),
-        apps=apps,
-        database=terminal.database,
-        keep_dead=settings.keep_dead,
-        spool=settings.spool,
-    )
+    engine = terminal.engine(apps, keep_dead=settings.keep_dead, spool=settings.spool)
     if settings.tracing == "on":
         engine.telemetry.trace()
     front = engine.asgi()

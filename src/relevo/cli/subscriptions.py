@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from relevo.cli.terminal import OK, Terminal, Verbs, hide_password, say
+from relevo.cli.terminal import OK, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals
-from relevo.engine import Relevo
 from relevo.errors import DefinitionError, SettingsError
 from relevo.telemetry import start_logging
 
@@ -33,7 +32,7 @@ async def work(
     start_logging(settings.log_level, settings.log_format)
     stop = asyncio.Event()
     stop_on_signals(stop)
-    async with _engine(terminal) as relevo:
+    async with terminal.engine(terminal.apps(["subscriptions"])) as relevo:
         from relevo.apps.subscriptions.streams import Streams, StreamWorker
 
         if not relevo.use(Streams).is_configured:
@@ -52,10 +51,12 @@ async def work(
 @group.verb("ls")
 async def ls(
     terminal: Terminal,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000, help="How many at most, up to 1000.")
+    ] = 50,
 ) -> int:
-    """The newest jobs, each with its three flags."""
-    async with _engine(terminal) as relevo:
+    """List the newest jobs, each with its three flags."""
+    async with terminal.engine(terminal.apps(["subscriptions"])) as relevo:
         from relevo.apps.subscriptions.records import Records
 
         jobs = await relevo.use(Records).jobs(limit)
@@ -85,9 +86,3 @@ def _line(row: dict[str, Any]) -> str:
         )
     ]
     return f"{row['id']}  {row['subscription']:30}  {'  '.join(marks)}"
-
-
-def _engine(terminal: Terminal) -> Relevo:
-    hide_password(terminal.database or "")
-    apps = terminal.apps(["subscriptions"])
-    return Relevo(terminal.store(), apps=apps, database=terminal.database)

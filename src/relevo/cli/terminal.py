@@ -1,6 +1,6 @@
 """Terminal: where a verb reads its options, opens the store and prints what it found.
 
-    group = verbs("jobs", "Jobs: list, show, retry, edit, cancel.")
+    group = Verbs("Jobs: list, show, retry, edit, cancel.", name="jobs")
 
     @group.verb("show")
     async def show(terminal: Terminal, id: Id) -> None: ...
@@ -17,7 +17,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from relevo.app import App
+    from relevo.clock import Duration
+    from relevo.engine import Relevo
     from relevo.settings import Settings
     from relevo.store import SqlStore, Store
 
@@ -136,6 +146,25 @@ class Terminal:
             yield Desk(store)
         finally:
             await store.close()
+
+    def engine(
+        self,
+        apps: Sequence[App] = (),
+        *,
+        keep_dead: Duration | None = None,
+        spool: str | None = None,
+    ) -> Relevo:
+        """An engine on the store and the database beside it, not yet open."""
+        from relevo.engine import KEEP_DEAD, Relevo
+
+        hide_password(self.database or "")
+        return Relevo(
+            self.store(),
+            apps=apps,
+            database=self.database,
+            keep_dead=KEEP_DEAD if keep_dead is None else keep_dead,
+            spool=spool,
+        )
 
     def apps(self, names: list[str] | None = None) -> list[App]:
         """The apps that were named, or those of RELEVO_APPS."""

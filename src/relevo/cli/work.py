@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from relevo.cli.loading import recurring
-from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, hide_password, say
+from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.job import State
@@ -54,10 +54,7 @@ async def work(
             "no app to work for: name one with --app module:attribute or RELEVO_APPS"
         )
     start_logging(settings.log_level, settings.log_format)
-    hide_password(terminal.database or "")
-    engine = Relevo(
-        terminal.store(), apps=apps, database=terminal.database, keep_dead=settings.keep_dead
-    )
+    engine = terminal.engine(apps, keep_dead=settings.keep_dead)
     if settings.tracing == "on":
         engine.telemetry.trace()
     try:
