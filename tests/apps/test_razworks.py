@@ -1,6 +1,7 @@
 """razworks: registering answers at once, each listener reacts on its own, recordings flow."""
 
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import httpx2
 import pytest
 
 from relevo import App, Command, Context, DefinitionError, PayloadError, Relevo
-from relevo.apps.razworks import app, records
+from relevo.apps import tables
+from relevo.apps.razworks import MIGRATIONS, app, records
 from relevo.apps.razworks.auth.queues import SendWelcomeEmail
 from relevo.apps.razworks.projects.events import ProjectPublished
 from relevo.job import State
@@ -16,6 +18,7 @@ from relevo.message import codec
 from relevo.simulators import World
 from relevo.store import Filter
 from relevo.testing import ManualClock, drain
+from tests.servers import postgres
 
 PERSON = {"email": "Ana@Example.com", "name": "Ana Paz", "password": "twelve letters at least"}
 
@@ -249,3 +252,25 @@ async def test_the_pages_show_people_and_the_flow(
     flow = await api.get(f"http://127.0.0.1/razworks/recordings/{recording}")
     assert flow.status_code == 200
     assert flow.text.count('class="node done"') == 4
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_a_person_and_a_recording_on_postgres(world: World) -> None:
+    """The main story once more where rows, facts and orders share a server."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(postgres.fresh_address())
+        await tables.migrate(url, MIGRATIONS)
+        relevo = await stack.enter_async_context(Relevo(url, apps=[app]))
+        transport = httpx2.ASGITransport(app=relevo.asgi())
+        base = "http://127.0.0.1/razworks/api"
+        api = await stack.enter_async_context(
+            httpx2.AsyncClient(transport=transport, base_url=base)
+        )
+        user_id = await register(api)
+        assert (await api.post("/users", json=PERSON)).status_code == 409
+        recording = await upload(api, user_id)
+        await drain(relevo)
+        person = (await api.get(f"/users/{user_id}")).json()
+        assert (person["welcomed"], person["coins"]) == (True, 5)
+        assert (await api.get(f"/recordings/{recording}")).json()["status"] == "understood"
+        assert world.ledger.count("relay", "send", "ana@example.com") == 1

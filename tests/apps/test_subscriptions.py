@@ -11,7 +11,9 @@ import pytest
 from redis.asyncio import Redis
 
 from relevo import Relevo
+from relevo.apps import tables
 from relevo.apps.subscriptions import (
+    MIGRATIONS,
     app,
     gateways,
     queues,
@@ -27,6 +29,7 @@ from relevo.simulators import World
 from relevo.simulators.traffic.subscriptions import event, sign
 from relevo.store import EffectState, Filter
 from relevo.testing import ManualClock, deliver, drain, until
+from tests.servers import postgres
 from tests.servers.redis import RedisServer
 
 
@@ -60,6 +63,17 @@ async def test_a_subscription_reaches_all_three_once(relevo: Relevo, world: Worl
     for provider in ("relay", "doppler", "sheets"):
         assert world.ledger.count(provider) == 2
         assert world.ledger.doubled(provider) == {}
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_the_same_on_postgres(world: World) -> None:
+    """With a lost answer of each kind, as in F42."""
+    world.faults.add("sheets", "append", "lost", times=1)
+    world.faults.add("doppler", "subscribe", "lost", times=1)
+    async with postgres.fresh_address() as url:
+        await tables.migrate(url, MIGRATIONS)
+        async with Relevo(url, apps=[app], clock=ManualClock()) as relevo:
+            await test_a_subscription_reaches_all_three_once(relevo, world)
 
 
 async def test_a_forged_signature_leaves_nothing(relevo: Relevo, world: World) -> None:
