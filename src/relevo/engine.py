@@ -243,16 +243,22 @@ class Relevo:
 
         Inside `ctx.transaction()` the order joins that transaction by itself.
         """
-        job = self.order(
-            command,
-            delay=delay,
-            at=at,
-            key=key,
-            priority=priority,
-            attempts=attempts,
-            backoff=backoff,
-            timeout=timeout,
-        )
+        if delay is at is key is priority is attempts is backoff is timeout is None:
+            job = self._job(command, _ordered(command))
+        else:
+            job = self.order(
+                command,
+                delay=delay,
+                at=at,
+                key=key,
+                priority=priority,
+                attempts=attempts,
+                backoff=backoff,
+                timeout=timeout,
+            )
+        if tx is None and current.get() is None:
+            [answer] = await self._inserts.add([job])
+            return _receipt(job, answer)
         [receipt] = await self._insert([job], tx)
         return receipt
 
@@ -415,10 +421,7 @@ class Relevo:
             queues = sorted({job.queue for job in jobs})
             connection = await driver(tx, lambda: self.store.committed(queues))
             inserted = await self.store.insert_within(connection, jobs)
-        for job, answer in zip(jobs, inserted, strict=True):
-            if answer.verdict is Verdict.CLOSED:
-                raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
-        return [Receipt(answer.id, answer.verdict) for answer in inserted]
+        return [_receipt(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
 
     async def once(
         self,
@@ -436,7 +439,16 @@ class Relevo:
             id=of, queue=queue, kind=name, payload=b"", attempt=attempt, attempts=attempt, token=0
         )
         return await once(
-            self.store, lease, new_id(), name, call, find, repeatable, None, lambda: None
+            self.store,
+            lease,
+            new_id(),
+            name,
+            call,
+            find,
+            repeatable,
+            None,
+            lambda: None,
+            is_shared=True,
         )
 
     # transactions
@@ -548,6 +560,12 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def _receipt(job: NewJob, answer: Inserted) -> Receipt:
+    if answer.verdict is Verdict.CLOSED:
+        raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
+    return Receipt(answer.id, answer.verdict)
 
 
 def _ordered(command: Command) -> Spec:

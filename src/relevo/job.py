@@ -97,7 +97,7 @@ class After(Struct, frozen=True, array_like=True):
     policy: Policy = "fail"
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job on its way into a store. Times are milliseconds; the store adds its own now."""
 
     id: str
@@ -121,7 +121,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     after: tuple[After, ...] = ()
 
 
-class Inserted(Struct, frozen=True, array_like=True):
+class Inserted(Struct, frozen=True, array_like=True, gc=False):
     """What became of one NewJob: the job that now stands for it, and why."""
 
     id: str

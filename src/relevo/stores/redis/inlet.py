@@ -96,7 +96,7 @@ class Inlet(Frame):
         args: list[Arg] = []
         timed = any(job.run_at is not None or job.delay > 0 for job in jobs)
         for job in jobs:
-            number = numbers.setdefault(job.queue, len(numbers) + 1)
+            number = numbers.get(job.queue) or numbers.setdefault(job.queue, len(numbers) + 1)
             args += (number, job.id, band(job.priority), pack_job(job))
             if timed:
                 args.append(when(job))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.json import Decoder, Encoder
 
-from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State
+from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State, Unique
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def digest(text: str) -> str:
 
 
 def band(priority: int) -> int:
-    return min(max(priority, 0), BANDS)
+    return priority if 0 <= priority <= BANDS else 0 if priority < 0 else BANDS
 
 
 def to_text(text: str) -> bytes:
@@ -105,6 +105,13 @@ def when(job: NewJob) -> str:
 
 def pack_job(job: NewJob) -> bytes:
     """The blob that Lua puts its moment in front of."""
+    if (
+        job.key is job.lane is job.thread is job.cause is job.meta is job.flow is job.node is None
+        and job.run_at is None
+        and job.delay <= 0
+        and not job.after
+    ):
+        return _front(job.kind, job.priority, job.attempts, job.keep, job.unique) + job.payload
     if job.key is None and job.lane is None:
         names = b"|u||" if job.unique == "unfinished" else b"|f||"
     else:
@@ -113,6 +120,13 @@ def pack_job(job: NewJob) -> bytes:
         names = f"{key}|{job.unique[0]}|{lane}|".encode()
     numbers = _numbers(job.priority, job.attempts, job.keep)
     return numbers + names + encode_header(job) + b"\n" + job.payload
+
+
+@lru_cache(1_000)
+def _front(kind: str, priority: int, attempts: int, keep: int, unique: Unique) -> bytes:
+    """All but the payload, where nothing else is the job's own: most are alike."""
+    names = b"|u||" if unique == "unfinished" else b"|f||"
+    return _numbers(priority, attempts, keep) + names + dump(Header(kind, priority)) + b"\n"
 
 
 @lru_cache(1_000)

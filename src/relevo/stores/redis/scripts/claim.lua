@@ -77,11 +77,16 @@ local function take_plain(want, wanted)
       local key = want.root .. ':due:' .. band
       local skip = want[key] or 0
       local ids = call('ZRANGEBYSCORE', key, '-inf', due_by, 'LIMIT', skip, wanted - taken)
-      for n = 1, #ids do
-        want.ids[#want.ids + 1] = ids[n]
+      local found, before = #ids, #want.ids
+      if before == 0 then
+        want.ids = ids
+      else
+        for n = 1, found do
+          want.ids[before + n] = ids[n]
+        end
       end
-      want[key] = skip + #ids
-      taken = taken + #ids
+      want[key] = skip + found
+      taken = taken + found
     end
   end
   return taken
@@ -286,16 +291,22 @@ for _, want in ipairs(queues) do
     local leases, states, attempts = {}, {}, {}
     local first = record('R', 1, now, '', '', token, worker)
     local until_then = string.format('%d', now + lease)
-    local again = false
-    for n, id in ipairs(ids) do
+    for n = 1, #ids do
+      local id = ids[n]
       leases[2 * n - 1], leases[2 * n] = until_then, id
       states[2 * n - 1], states[2 * n] = id, first
-      attempts[n] = 1
       if records[n] then
         local was = status_of(records[n])
-        again = true
+        for before = #attempts + 1, n - 1 do
+          attempts[before] = 1
+        end
         attempts[n] = was.attempt + 1
         states[2 * n] = record('R', was.attempt + 1, now, '', was.due, token, worker)
+      end
+    end
+    if attempts[1] then
+      for rest = #attempts + 1, #ids do
+        attempts[rest] = 1
       end
     end
     many('ZADD', root .. ':leases', leases)
@@ -312,7 +323,7 @@ for _, want in ipairs(queues) do
     if want.rate then
       call('HSET', root, 'tat', spent(want.rate, call('HGET', root, 'tat'), #ids))
     end
-    answer[#answer + 1] = { want.n, ids, blobs, again and attempts or {} }
+    answer[#answer + 1] = { want.n, ids, blobs, attempts }
   end
 end
 

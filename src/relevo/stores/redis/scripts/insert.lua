@@ -75,36 +75,35 @@ if form == 'plain' or form == 'timed' then
   end
   local jobs, due, all = {}, {}, {}
   for n = 1, #KEYS do
-    jobs[n], due[n], all[n] = {}, { {}, {}, {} }, {}
+    jobs[n], due[n], all[n] = {}, { ['0'] = {}, ['1'] = {}, ['2'] = {} }, {}
   end
   for n = 0, count - 1 do
-    local queue, id = tonumber(ARGV[FIRST + width * n]), ARGV[FIRST + width * n + 1]
+    local arg = FIRST + width * n
+    local queue, id = tonumber(ARGV[arg]), ARGV[arg + 1]
     if there[queue][id] then
       answer[#answer + 1] = { n, known(KEYS[queue], id), id }
     else
       there[queue][id] = true
       local moment = string.format('%.4f', at + n / 2048)
       local place = rank_from[queue] == at and not places[1] and moment or rank(queue, n)
-      if width == 5 and ARGV[FIRST + width * n + 4] ~= '' then
-        moment = string.format('%.4f', due_at(ARGV[FIRST + width * n + 4], n))
+      if width == 5 and ARGV[arg + 4] ~= '' then
+        moment = string.format('%.4f', due_at(ARGV[arg + 4], n))
       end
-      local mine = jobs[queue]
-      mine[#mine + 1] = id
-      mine[#mine + 1] = now .. ARGV[FIRST + width * n + 3]
-      mine = due[queue][ARGV[FIRST + width * n + 2] + 1]
-      mine[#mine + 1] = moment
-      mine[#mine + 1] = id
+      local last, mine = #all[queue], jobs[queue]
+      mine[last + 1], mine[last + 2] = id, now .. ARGV[arg + 3]
       mine = all[queue]
-      mine[#mine + 1] = place
-      mine[#mine + 1] = id
+      mine[last + 1], mine[last + 2] = place, id
+      mine = due[queue][ARGV[arg + 2]]
+      last = #mine
+      mine[last + 1], mine[last + 2] = moment, id
     end
   end
   for n, root in ipairs(KEYS) do
     if jobs[n][1] then
       many('HSET', root .. ':jobs', jobs[n])
       many('ZADD', root .. ':all', all[n])
-      for band = 0, 2 do
-        many('ZADD', root .. ':due:' .. band, due[n][band + 1])
+      for band, mine in pairs(due[n]) do
+        many('ZADD', root .. ':due:' .. band, mine)
       end
       register(root)
       ring(root)

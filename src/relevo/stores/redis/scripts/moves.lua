@@ -96,9 +96,13 @@ local function many(command, key, values)
 end
 
 local function read(command, key, names)
+  local count = #names
+  if count > 0 and count <= MOST then
+    return call(command, key, unpack(names))
+  end
   local found = {}
-  for first = 1, #names, MOST do
-    local part = call(command, key, unpack(names, first, math.min(first + MOST - 1, #names)))
+  for first = 1, count, MOST do
+    local part = call(command, key, unpack(names, first, math.min(first + MOST - 1, count)))
     for n = 1, #part do
       found[first + n - 1] = part[n]
     end
