@@ -161,6 +161,7 @@ class Context:
                 repeatable,
                 type,
                 self._check_lease,
+                is_shared=of is not None,
             )
         finally:
             self._calling = self._calling - {(lease.id, name)}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from relevo.clock import milliseconds
 from relevo.errors import (
     DefinitionError,
     LeaseLost,
@@ -24,6 +26,9 @@ from relevo.store import Effect, EffectState, Store
 
 T = TypeVar("T")
 
+UNDER_WAY = timedelta(seconds=10)
+"""How long after it was written an intent of somebody else's is taken for a call under way."""
+
 _NAME = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
 
 
@@ -37,8 +42,13 @@ async def once(
     repeatable: bool,
     type: type[T] | None,
     check: Callable[[], None],
+    *,
+    is_shared: bool = False,
 ) -> T:
-    """Context.once(), with what it needs of the context spelled out."""
+    """Context.once(), with what it needs of the context spelled out.
+
+    Of an effect that `is_shared`, no lease keeps others away.
+    """
     if not _NAME.fullmatch(name):
         raise DefinitionError(
             f"{name!r:.60} cannot name an effect: use letters, digits and . : @ / - _, 120 at most"
@@ -65,6 +75,12 @@ async def once(
             number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2
             mine = msgspec.structs.replace(mine, key=f"{lease.id}:{name}#{number}")
             await _write(store, mine, EffectState.INTENDED)
+        case EffectState.INTENDED if is_shared and await _is_fresh(store, known):
+            # It is being made this very moment, by whoever else has it: to look for it would be
+            # too early, and to repeat it too.
+            raise ProviderUnavailable(
+                f"'{name}' is under way elsewhere", retry_after=UNDER_WAY, spends=False
+            )
         case EffectState.INTENDED | EffectState.UNKNOWN:
             mine = msgspec.structs.replace(mine, key=known.key)
             if find is not None:
@@ -102,6 +118,10 @@ async def once(
             raise ProviderUnavailable(f"'{name}' may have happened: {_text(error)}") from error
         raise
     return await _confirm(store, mine, result)
+
+
+async def _is_fresh(store: Store, effect: Effect) -> bool:
+    return await store.now() - effect.updated_at < milliseconds(UNDER_WAY)
 
 
 async def _confirm(store: Store, effect: Effect, result: T) -> T:

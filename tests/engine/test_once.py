@@ -23,7 +23,7 @@ from relevo import (
 )
 from relevo.desk import Desk
 from relevo.store import By, EffectState, Store
-from relevo.testing import drain
+from relevo.testing import drain, until
 
 Start = Callable[..., Relevo]
 
@@ -254,3 +254,31 @@ async def test_uncertainty_raised_by_a_gateway_holds_the_job(start: Start) -> No
     relevo, id, _ = await run(start, supplier)
 
     assert await state_of(relevo, id) is State.HELD
+
+
+async def test_an_effect_that_several_jobs_share_is_made_once(start: Start) -> None:
+    """Also when they meet at the same moment, and a look at the provider would find nothing yet."""
+    calls: list[str] = []
+    looks: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> str:
+        async def call(key: str) -> str:
+            calls.append(key)
+            await until(lambda: len(met) == 2)
+            return "CONF-1"
+
+        async def find(key: str) -> str | None:
+            looks.append(key)
+            return None
+
+        met.add(ctx.id)
+        return await ctx.once("book", call, find=find, of="shared")
+
+    met: set[str] = set()
+    relevo = start(App("test", workers=[book]))
+    ids = [(await relevo.enqueue(Book(f"RES-{n}"))).id for n in range(2)]
+    await drain(relevo, skip_waits=True)
+
+    assert (len(calls), looks) == (1, [])
+    jobs = await relevo.store.find(ids)
+    assert [job and job.result for job in jobs] == [b'"CONF-1"'] * 2
