@@ -29,8 +29,16 @@ test: setup
 	  { echo "What failed beside the others is tried once more, alone:"; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 
+# All rows: first the short tests, two at a time, then what is long or has failed, each alone. Results
+# are kept in .soak, so that one who was interrupted goes on; MINUTES=40 stops by itself.
+MINUTES ?= inf
+SOAK := $(BIN)/pytest tests --matrix docs/reliability-matrix.md --kept .soak --timeout 3000 \
+  -v -o console_output_style=count --minutes
+
 soak: setup
-	$(BIN)/pytest tests --matrix docs/reliability-matrix.md --timeout 3000
+	-$(SOAK) inf -n 2 --dist loadgroup -m "not soak"
+	$(SOAK) $(MINUTES)
+	rm .soak
 
 bench: setup
 	$(BIN)/python -m bench

@@ -7,7 +7,8 @@ what no test proves.
 
 `--kept FILE` writes each result down as it comes and runs again only what has not passed: who was
 interrupted goes on, and what failed beside others is tried alone. The tables are then those of all
-results that are kept.
+results that are kept. First comes what nothing is known of yet; after `--minutes` nothing new is
+begun.
 """
 
 from __future__ import annotations
@@ -16,39 +17,25 @@ import ast
 import json
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
-from tests.rows import ALL, ANY, FAULTS, INPUTS, SECURITY
+from tests.rows import ANY, FAULTS
+from tests.tables import TITLES, Result, cells_of, merged, page, place, told, unproved
 
 KEY = "matrix"
 ABOUT = "about"
 UNMADE = "not tested"
-COUNTS = ("lost", "doubled")
 
-TITLES = {row: title for row, (title, _) in FAULTS.items()} | INPUTS | SECURITY
 _FAULT = re.compile(r"(?<![a-z0-9])f(\d\d)(?![0-9])", re.IGNORECASE)
 _OTHER = re.compile(r"(?<![A-Za-z0-9_])[BC]\d\d(?![0-9])")  # _b64 is no row
 _NAMED = re.compile(r"test_([bc]\d\d)_(?:(to_|and_)?([bc]\d\d)_)?")
-_LINE = re.compile(r"\| ([FBC]\d\d) \| [^|]* \| ([^|]+) \|")
-_ORDER = [*ALL.split(), ANY]
-
-_PARTS = (
-    ("Faults", "F", ("", "fault", "store", "lost", "doubled", "recovery (s)", "result")),
-    ("Bad input", "B", ("", "input", "tests", "result")),
-    ("Strangers", "C", ("", "kept by", "tests", "result")),
-)
-_LEGEND = (
-    "The worst of the tests of a row is shown. *Lost* and *doubled* are counted in a ledger",
-    "outside relevo; *recovery* is from the end of the fault, or from the death of a process,",
-    "until work goes on. A dash: the row is proved without this number.",
-)
 
 
 class Recorder:
@@ -148,55 +135,7 @@ def store_of(item: pytest.Item) -> str:
     return ANY
 
 
-@dataclass
-class Result:
-    """How a test ended, what it is about, and what it told."""
-
-    test: str
-    about: list[tuple[str, str]]
-    outcome: str = ""
-    unmade: list[str] = field(default_factory=list)
-    told: list[tuple[str, str, dict[str, float | None], str]] = field(default_factory=list)
-    seconds: float = 0.0
-
-
-@dataclass
-class Cell:
-    """What is known of one fault on one store, or of another row."""
-
-    passed: int = 0
-    failed: list[str] = field(default_factory=list)
-    unmade: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    worst: dict[str, float] = field(default_factory=dict)
-    files: set[str] = field(default_factory=set)
-
-    def add(self, result: Result) -> None:
-        name = result.test.rpartition("::")[2]
-        self.failed += [name] if result.outcome == "failed" else []
-        self.unmade += result.unmade
-        self.passed += result.outcome == "passed" and not result.unmade
-
-    def told(self, numbers: dict[str, float | None], note: str) -> None:
-        self.notes += [note] if note else []
-        for name, value in numbers.items():
-            if value is not None:
-                self.worst[name] = max(value, self.worst.get(name, value))
-
-    def result(self) -> str:
-        if self.failed:
-            said = [f"**failed**: {', '.join(f'`{name}`' for name in self.failed)}"]
-        else:
-            said = [f"{self.passed} passed"] if self.passed else []
-            said += [f"not tested: {'; '.join(dict.fromkeys(self.unmade))}"] if self.unmade else []
-        return "; ".join([*(said or ["**no test**"]), *dict.fromkeys(self.notes)])
-
-    def words(self, row: str) -> tuple[str, ...]:
-        if row not in FAULTS:
-            return ", ".join(f"`{file}`" for file in sorted(self.files)), self.result()
-        counts = [f"{self.worst[name]:g}" if name in self.worst else "–" for name in COUNTS]
-        seconds = f"{self.worst['recovery']:.1f}" if "recovery" in self.worst else "–"
-        return counts[0], counts[1], seconds, self.result()
+Wanted: TypeAlias = tuple[list[tuple[str, str]], pytest.Item]
 
 
 class Matrix:
@@ -211,6 +150,11 @@ class Matrix:
         self._length = getattr(config, "workerinput", {}).get(KEY)
         self._results = self._read()
         self._open: dict[str, Result] = {}
+        self._session: pytest.Session | None = None
+        self._end = time.monotonic() + 60 * config.getoption("--minutes")
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
 
     def _read(self) -> dict[str, Result]:
         """What earlier runs have kept; a worker that replaces another reads what that one read."""
@@ -230,7 +174,7 @@ class Matrix:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        wanted: list[tuple[list[str], pytest.Item]] = []
+        wanted: list[Wanted] = []
         left: list[pytest.Item] = []
         for item in items:
             if not (rows := rows_of(item)):
@@ -243,11 +187,22 @@ class Matrix:
                 left.append(item)
                 continue
             item.user_properties.append((ABOUT, (test, about)))  # a worker of xdist sends it along
-            wanted.append((rows, item))
-        if self._kept is not None:
-            wanted.sort(key=lambda one: _place(one[0][0]))
-        items[:] = [item for _, item in wanted]
+            wanted.append((about, item))
+        items[:] = [item for _, item in (self._ordered(wanted) if self._kept else wanted)]
         config.hook.pytest_deselected(items=left)
+
+    def _ordered(self, wanted: list[Wanted]) -> list[Wanted]:
+        """Row by row, the first test of every row and store before the second of any."""
+        seen = Counter(one for result in self._results.values() for one in result.about)
+        ranks: dict[str, int] = {}
+        for about, item in wanted:
+            ranks[item.nodeid] = min(seen[one] for one in about)
+            seen.update(about)
+        return sorted(wanted, key=lambda one: (ranks[one[1].nodeid], place(*one[0][0])))
+
+    def pytest_runtest_logfinish(self) -> None:
+        if self._session is not None and time.monotonic() > self._end:
+            self._session.shouldstop = "the time is over; what is left comes with the next run"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self._is_worker:
@@ -299,93 +254,14 @@ def _test_of(item: pytest.Item) -> str:
 
 def _crashed(nodeid: str) -> tuple[str, list[tuple[str, str]]]:
     """A test that took its worker with it; only its name is left to go by."""
-    name = nodeid.rpartition("::")[2]
-    return nodeid, [(row, ANY) for row in rows_named(name, "", "") if row in FAULTS]
+    test = re.sub(r"@[a-z]+$", "", nodeid)
+    rows = rows_named(test.rpartition("::")[2], "", "")
+    return test, [(row, ANY) for row in rows if row in FAULTS]
 
 
 def _soak() -> str:
     settings = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name[:5] == "SOAK_"]
     return " ".join(["make soak", *settings])
-
-
-def _place(row: str, where: str = ANY) -> tuple[int, str, int]:
-    return "FBC".index(row[0]), row, _ORDER.index(where) if where in _ORDER else 0
-
-
-def unproved(tests: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The stores that a fault names and no test proves it on; other rows that no test proves."""
-    seen: defaultdict[str, set[str]] = defaultdict(set)
-    for row, where in tests:
-        seen[row].add(where)
-    missing = {
-        row: [store for store in stores.split() if not {store, ANY} & seen[row]]
-        for row, (_, stores) in FAULTS.items()
-    }
-    missing |= {row: [ANY] for row in TITLES if not seen[row]}
-    missing |= {row: [] for row, (_, stores) in FAULTS.items() if stores == ANY and seen[row]}
-    return {row: stores for row, stores in missing.items() if stores}
-
-
-def cells_of(results: Iterable[Result]) -> dict[tuple[str, str], Cell]:
-    """Every fault by its store, every other row as one."""
-    cells: defaultdict[tuple[str, str], Cell] = defaultdict(Cell)
-    for result in results:
-        for row, where in result.about:
-            cell = cells[row, where if row in FAULTS else ANY]
-            cell.add(result)
-            cell.files.add(where)
-        for row, where, numbers, note in result.told:
-            cells[row, where if row in FAULTS else ANY].told(numbers, note)
-    return cells
-
-
-def told(cells: dict[tuple[str, str], Cell]) -> list[str]:
-    """A line of the tables for each row and store, in the order of the rows."""
-    lines: list[str] = []
-    for row, store in sorted(cells, key=lambda cell: _place(*cell)):
-        where = [store] if row in FAULTS else []
-        words = (row, TITLES[row], *where, *cells[row, store].words(row))
-        lines.append("| " + " | ".join(words) + " |")
-    return lines
-
-
-def merged(kept: list[str], new: list[str]) -> list[str]:
-    """The new lines, and of the kept ones those whose row and store were not looked at."""
-
-    def key(line: str) -> tuple[str, str] | None:
-        if (found := _LINE.match(line)) is None:
-            return None
-        return found[1], found[2] if found[1] in FAULTS else ANY
-
-    renewed = {key(line) for line in new}
-    old = [line for line in kept if (found := key(line)) and found not in renewed]
-    return sorted([*old, *new], key=lambda line: _place(*(key(line) or ("F00", ANY))))
-
-
-def page(lines: list[str], command: str) -> str:
-    """The whole of the file; the command is that of the last run that renewed lines of it."""
-    return "\n".join(_page(lines, command)) + "\n"
-
-
-def _page(lines: list[str], command: str) -> Iterator[str]:
-    yield "# What is proved, row by row"
-    yield ""
-    yield f"relevo {version('relevo')}, {os.cpu_count()} cores, last renewed by:"
-    yield ""
-    yield f"    {command}"
-    yield ""
-    yield from _LEGEND
-    for title, letter, head in _PARTS:
-        yield ""
-        yield f"## {title}"
-        yield ""
-        yield "| " + " | ".join(head) + " |"
-        yield "|" + " --- |" * len(head)
-        yield from [line for line in lines if line.startswith(f"| {letter}")]
-    there = {found[1] for line in lines if (found := _LINE.match(line))}
-    if missing := [row for row in TITLES if row not in there]:
-        yield ""
-        yield f"Not in these tables yet: {', '.join(missing)}."
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -398,6 +274,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--matrix", metavar="FILE", help="run what names a row; write the tables")
     parser.addoption("--kept", metavar="FILE", help="keep results here, and go on from them")
+    parser.addoption("--minutes", type=float, default=float("inf"), help="begin nothing after them")
 
 
 def pytest_configure(config: pytest.Config) -> None:

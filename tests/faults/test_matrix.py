@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.matrix import (
-    TITLES,
-    Cell,
-    Result,
-    cells_of,
-    merged,
-    page,
-    rows_in,
-    rows_named,
-    told,
-    unproved,
-)
+from tests.matrix import rows_in, rows_named
 from tests.rows import FAULTS
+from tests.tables import TITLES, Cell, Result, cells_of, merged, page, told, unproved
 
 
 def test_every_row_has_a_test() -> None:
