@@ -53,6 +53,17 @@ async def put(session: AsyncSession, name: str) -> None:
     await session.execute(text("insert into rows values (:name)"), {"name": name})
 
 
+async def test_who_only_looks_waits_for_no_writer(start: Start) -> None:
+    relevo = start(App("test", workers=[_tell]))
+    await table(relevo)
+    async with relevo.transaction() as session:
+        await put(session, "a")
+        async with asyncio.timeout(2), relevo.database.reading() as looking:
+            seen = (await looking.execute(text("select count(*) from rows"))).scalar_one()
+    assert seen == 0
+    assert await rows(relevo) == ["a"]
+
+
 async def test_a_rollback_leaves_neither_row_nor_job(start: Start) -> None:
     """F40: ghost 0."""
     relevo = start(App("test", workers=[_tell]))
