@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 Kind: TypeAlias = Literal[
@@ -30,13 +30,17 @@ class Fault:
     rate: float = 1.0
     times: int | None = None  # None: until removed
     seconds: float = 1.0
+    chance: random.Random = field(default_factory=random.Random, repr=False)
 
 
 class Faults:
-    """What goes wrong at the providers. The same seed gives the same story."""
+    """What goes wrong at the providers. The same seed gives the same story.
+
+    Each rule throws dice of its own, so that its story is the same whoever calls in between.
+    """
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
+        self._seed = seed
         self.rules: list[Fault] = []
 
     def add(
@@ -51,7 +55,8 @@ class Faults:
     ) -> Fault:
         if kind not in KINDS:
             raise ValueError(f"{kind!r:.40} is no fault: {', '.join(KINDS)}")
-        fault = Fault(provider, operation, kind, rate, times, seconds)
+        chance = random.Random(f"{self._seed}/{provider}/{operation}/{kind}/{len(self.rules)}")
+        fault = Fault(provider, operation, kind, rate, times, seconds, chance)
         self.rules.append(fault)
         return fault
 
@@ -63,7 +68,7 @@ class Faults:
         for rule in self.rules:
             if rule.provider != provider or rule.operation not in ("*", operation):
                 continue
-            if rule.times == 0 or self._random.random() >= rule.rate:
+            if rule.times == 0 or rule.chance.random() >= rule.rate:
                 continue
             if rule.times is not None:
                 rule.times -= 1
