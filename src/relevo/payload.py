@@ -18,12 +18,12 @@ from msgspec import inspect
 
 from relevo import sensitive
 from relevo.errors import DefinitionError, PayloadError
-from relevo.shapes import (
+from relevo.shapes import Reader
+from relevo.values import (
     DEPTH,
     LIMIT,
     TOO_BIG,
     TOO_DEEP,
-    Reader,
     Refused,
     Unfit,
     Walk,

@@ -1,266 +1,35 @@
 """What a declared type lets through: one check per field, read once per class.
 
-JSON bends what it cannot say: NaN becomes null, bytes become text, a set a list. The checks refuse
-such values before they are encoded, and with them all that is not of the declared type.
+What is not of the declared type is refused, and with it all that JSON would bend.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from enum import Enum
+from datetime import date, time, timedelta
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
-import msgspec
 from msgspec import inspect
 
 from relevo import sensitive
 from relevo.errors import DefinitionError
-
-LIMIT = 65_536
-"""The most bytes of JSON that travel; what is bigger belongs in storage."""
-
-DEPTH = 64
-"""The most objects and lists inside one another, the outermost included."""
-
-TOO_BIG = f"more than {LIMIT:,} bytes of JSON: store it and send its id, or a signed storage URL"
-TOO_DEEP = f"nested more than {DEPTH} deep, or containing itself: send it flat, or by id"
-
-_PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,63}")
-
-
-def path_of(trail: Iterable[str | int]) -> str:
-    """`customer.cards[0].number`; a key that is itself data stays out of it."""
-    path = ""
-    for step in trail:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif _PLAIN_KEY.fullmatch(step) and not any(sensitive.leaks(step)):
-            path += f".{step}" if path else step
-        else:
-            path += "[…]"
-    return path
-
-
-class Refused(Exception):
-    """Why a value cannot travel; its path is gathered on the way out, the last step first."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.trail: list[str | int] = []
-
-    @property
-    def path(self) -> str:
-        return path_of(reversed(self.trail))
-
-
-class Walk:
-    """One walk through a message: what is left of LIMIT, and whether a key names a secret.
-
-    The limit is kept while walking: a list that holds one list twice, which holds one list twice …
-    has no end that an encoder could reach.
-    """
-
-    __slots__ = ("left", "suspect")
-
-    def __init__(self) -> None:
-        self.left = LIMIT
-        self.suspect = False
-
-    def spend(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
-            raise Refused(TOO_BIG)
-
-    def key(self, key: Any) -> None:
-        if not isinstance(key, str):
-            raise Refused(f"a key is {type(key).__name__}, and JSON's are text; send str(key)")
-        self.spend(len(key))
-        if sensitive.names_secret(key):
-            self.suspect = True
-
-
-Check: TypeAlias = Callable[[Any, Walk, int], None]
-"""Refuses a value that JSON would bend; the number is how deep it lies."""
-
-_BYTES = "bytes; store them and send a signed storage URL"
-_SET = "a set, which has no order; send a sorted list"
-_INSTEAD: dict[type, str] = {
-    bytes: _BYTES,
-    bytearray: _BYTES,
-    memoryview: _BYTES,
-    set: _SET,
-    frozenset: _SET,
-    Decimal: "a Decimal; send whole cents as int, or str(amount)",
-    str: "a subclass of str; send str(value)",
-    int: "a subclass of int; send int(value)",
-    float: "a subclass of float; send float(value)",
-    dict: "a subclass of dict; send dict(value)",
-}
-
-
-def kind_of(value: object) -> type[Any]:
-    """type(value), in the words of a type checker that wants no unknowns."""
-    return type(value)
-
-
-def _instead(kind: type[Any]) -> str:
-    for known, advice in _INSTEAD.items():
-        if issubclass(kind, known):
-            return advice
-    if hasattr(kind, "read"):
-        return "a file; store it and send a signed storage URL"
-    return f"{kind.__name__}, which is not JSON; send an id, or the plain fields that are needed"
-
-
-# Models of pydantic, known by their verbs so that nobody has to install it
-
-
-def _is_model(kind: type[Any]) -> bool:
-    return hasattr(kind, "model_validate") and hasattr(kind, "model_dump")
-
-
-def _dump(model: Any) -> Any:
-    # Its warnings would quote the value; what does not fit is found when it is read back.
-    return model.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-
-
-class Unfit(ValueError):
-    """What a model has against its input, without the input."""
-
-
-def to_plain(value: Any) -> Any:
-    """What JSON can say of a value it does not know."""
-    kind = kind_of(value)
-    if _is_model(kind):
-        return _dump(value)
-    raise Refused(_instead(kind))
-
-
-to_json = msgspec.json.Encoder(enc_hook=to_plain).encode
-
-
-def from_plain(kind: Any, value: Any) -> Any:
-    """The model that plain JSON stands for; Unfit if it stands for none."""
-    try:
-        # From text, so that a strict model takes the moments and ids that JSON has as text.
-        return kind.model_validate_json(to_json(value))
-    except ValueError as error:
-        details: Any = getattr(error, "errors", list)
-        problems = [f"{path_of(each['loc'])} ({each['type']})".lstrip() for each in details()]
-    # Out here, so that the error does not drag along one that quotes the value.
-    raise Unfit(f"does not fit {kind.__name__}: {', '.join(problems) or 'not valid'}")
-
-
-def _model(value: Any, walk: Walk, depth: int) -> None:
-    reason = ""
-    try:
-        dumped = _dump(value)
-        if from_plain(type(value), dumped) != value:
-            reason = f"{type(value).__name__} does not come back from JSON as it was sent"
-    except Unfit as error:
-        reason = str(error)
-    except ValueError:
-        reason = f"{type(value).__name__} holds something that is not JSON"
-    else:
-        check_any(dumped, walk, depth)
-    if reason:
-        raise Refused(reason)
-
-
-# Checks
-
-
-def _wrong(expects: str, value: Any) -> Refused:
-    return Refused(f"expects {expects}, got {type(value).__name__}")
-
-
-def _float(value: Any, walk: Walk, depth: int) -> None:
-    if type(value) is float:
-        if not math.isfinite(value):
-            raise Refused("NaN or infinity, which JSON does not have; send None, or leave it out")
-    elif type(value) is not int:
-        raise _wrong("float", value)
-
-
-def _moment(value: Any, walk: Walk, depth: int) -> None:
-    if type(value) is not datetime:
-        raise _wrong("datetime", value)
-    offset = value.utcoffset()
-    if offset is None:
-        raise Refused("a moment without time zone; send datetime.now(UTC), or .astimezone()")
-    if offset.seconds % 60 or offset.microseconds:
-        raise Refused("a time zone with odd seconds, which JSON's moments lack; send UTC")
-
-
-def _text(value: str, walk: Walk, depth: int) -> None:
-    walk.spend(len(value))
-
-
-def _each(parts: Iterable[tuple[str | int, Any, Check]], walk: Walk, depth: int) -> None:
-    if depth > DEPTH:
-        raise Refused(TOO_DEEP)
-    for step, value, check in parts:
-        walk.spend(1)
-        try:
-            check(value, walk, depth + 1)
-        except Refused as refused:
-            refused.trail.append(step)
-            raise
-
-
-_SCALARS: dict[type, Check | None] = {
-    NoneType: None,
-    bool: None,
-    int: None,  # those past 64 bit are found in the encoded text
-    str: _text,
-    float: _float,
-    datetime: _moment,
-    date: None,
-    time: None,
-    timedelta: None,
-    UUID: None,
-}
-
-
-def check_any(value: Any, walk: Walk, depth: int) -> None:
-    """The check where no type is declared."""
-    kind = kind_of(value)
-    if kind in _SCALARS:
-        if check := _SCALARS[kind]:
-            check(value, walk, depth)
-    elif issubclass(kind, dict):
-        _pairs(value.items(), walk, depth)
-    elif issubclass(kind, list | tuple):
-        _each(((index, each, check_any) for index, each in enumerate(value)), walk, depth)
-    elif issubclass(kind, Enum):
-        check_any(value.value, walk, depth)
-    elif issubclass(kind, msgspec.Struct):
-        _pairs(((name, getattr(value, name)) for name in value.__struct_fields__), walk, depth)
-    elif dataclasses.is_dataclass(kind):
-        _pairs(((f.name, getattr(value, f.name)) for f in dataclasses.fields(kind)), walk, depth)
-    elif _is_model(kind):
-        _model(value, walk, depth)
-    else:
-        raise Refused(_instead(kind))
-
-
-def _pairs(
-    pairs: Iterable[tuple[Any, Any]], walk: Walk, depth: int, check: Check = check_any
-) -> None:
-    def parts() -> Iterable[tuple[str, Any, Check]]:
-        for key, value in pairs:
-            walk.key(key)
-            yield key, value, check
-
-    _each(parts(), walk, depth)
+from relevo.values import (
+    Check,
+    Refused,
+    Walk,
+    check_any,
+    check_float,
+    check_model,
+    check_moment,
+    each_of,
+    instead,
+    is_model,
+    pairs_of,
+    wrong,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -277,7 +46,7 @@ def _exactly(expects: str, *kinds: type) -> Plan:
 
     def check(value: Any, walk: Walk, depth: int) -> None:
         if type(value) not in known:
-            raise _wrong(expects, value)
+            raise wrong(expects, value)
         if type(value) is str:
             walk.spend(len(value))
 
@@ -288,7 +57,7 @@ def _instance(cls: type, check: Check) -> Plan:
     def checked(value: Any, walk: Walk, depth: int) -> None:
         # A subclass would come back as less than it was.
         if type(value) is not cls:
-            raise _wrong(cls.__name__, value)
+            raise wrong(cls.__name__, value)
         check(value, walk, depth)
 
     return Plan(cls.__name__, checked)
@@ -297,7 +66,7 @@ def _instance(cls: type, check: Check) -> Plan:
 def _object(cls: type, fields: dict[str, Plan]) -> Plan:
     def check(value: Any, walk: Walk, depth: int) -> None:
         parts = ((name, getattr(value, name), plan.check) for name, plan in fields.items())
-        _each(parts, walk, depth)
+        each_of(parts, walk, depth)
 
     return _instance(cls, check)
 
@@ -305,10 +74,10 @@ def _object(cls: type, fields: dict[str, Plan]) -> Plan:
 def _typed_dict(cls: type, fields: dict[str, Plan]) -> Plan:
     def check(value: Any, walk: Walk, depth: int) -> None:
         if not issubclass(type(value), dict):
-            raise _wrong(cls.__name__, value)
+            raise wrong(cls.__name__, value)
         if not fields.keys() >= value.keys():
             raise Refused(f"holds a key that {cls.__name__} does not declare")
-        _each(((key, each, fields[key].check) for key, each in value.items()), walk, depth)
+        each_of(((key, each, fields[key].check) for key, each in value.items()), walk, depth)
 
     return Plan(cls.__name__, check)
 
@@ -318,9 +87,9 @@ def _array(item: Plan, word: str, *accepted: type) -> Plan:
 
     def check(value: Any, walk: Walk, depth: int) -> None:
         if not isinstance(value, accepted):
-            raise _wrong(expects, value)
+            raise wrong(expects, value)
         items: Sequence[Any] = value
-        _each(((index, each, item.check) for index, each in enumerate(items)), walk, depth)
+        each_of(((index, each, item.check) for index, each in enumerate(items)), walk, depth)
 
     return Plan(expects, check)
 
@@ -330,9 +99,9 @@ def _tuple(items: list[Plan]) -> Plan:
 
     def check(value: Any, walk: Walk, depth: int) -> None:
         if not issubclass(type(value), tuple) or len(value) != len(items):
-            raise _wrong(expects, value)
+            raise wrong(expects, value)
         parts = zip(items, value, strict=True)
-        _each(((i, each, plan.check) for i, (plan, each) in enumerate(parts)), walk, depth)
+        each_of(((i, each, plan.check) for i, (plan, each) in enumerate(parts)), walk, depth)
 
     return Plan(expects, check)
 
@@ -342,8 +111,8 @@ def _dict(item: Plan) -> Plan:
 
     def check(value: Any, walk: Walk, depth: int) -> None:
         if not issubclass(type(value), dict):
-            raise _wrong(expects, value)
-        _pairs(value.items(), walk, depth, item.check)
+            raise wrong(expects, value)
+        pairs_of(value.items(), walk, depth, item.check)
 
     return Plan(expects, check)
 
@@ -367,7 +136,7 @@ def _union(plans: list[Plan]) -> Plan:
     def check(value: Any, walk: Walk, depth: int) -> None:
         if type(value) in (exact.kinds or ()):
             return exact.check(value, walk, depth)
-        nearest = _wrong(expects, value)
+        nearest = wrong(expects, value)
         for plan in others:
             try:
                 return plan.check(value, walk, depth)
@@ -402,7 +171,7 @@ _PLANS: dict[type[inspect.Type], Plan] = {
     inspect.TimeType: _exactly("time", time),
     inspect.TimeDeltaType: _exactly("timedelta", timedelta),
     inspect.UUIDType: _exactly("UUID", UUID),
-    inspect.FloatType: Plan("float", _float),
+    inspect.FloatType: Plan("float", check_float),
     inspect.AnyType: Plan("anything", check_any),
 }
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
@@ -450,7 +219,7 @@ class Reader:
             case inspect.DateTimeType(tz=False):
                 raise self._error(path, "a moment needs a time zone: declare datetime")
             case inspect.DateTimeType():
-                return Plan("datetime", _moment)
+                return Plan("datetime", check_moment)
             case inspect.LiteralType(values=values):
                 return _one_of(values)
             case inspect.UnionType(types=types):
@@ -469,13 +238,13 @@ class Reader:
                 return self._class(info, path, _typed_dict)
             case inspect.DataclassType() | inspect.StructType() | inspect.NamedTupleType():
                 return self._class(info, path, _object)
-            case inspect.CustomType(cls=cls) if _is_model(cls):
+            case inspect.CustomType(cls=cls) if is_model(cls):
                 names: Iterable[str] = getattr(cls, "model_fields", ())
                 for name in names:
                     self._name(name, f"{path}.{name}")
-                return _instance(cls, _model)
+                return _instance(cls, check_model)
             case inspect.CustomType(cls=cls):
-                raise self._error(path, _instead(cls))
+                raise self._error(path, instead(cls))
             case _:
                 raise self._error(path, f"{type(info).__name__} cannot travel as JSON")
 

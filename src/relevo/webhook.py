@@ -21,7 +21,7 @@ import msgspec
 from relevo.errors import DefinitionError, RelevoError
 from relevo.ids import new_id
 from relevo.sensitive import HIDDEN, names_secret
-from relevo.shapes import DEPTH
+from relevo.values import DEPTH
 
 FIELDS = 500
 """How many fields a form or a query may have."""

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from relevo.errors import DefinitionError, PayloadError
 from relevo.payload import Codec, guard, mask, plain
 from relevo.sensitive import number_leak
-from relevo.shapes import DEPTH, LIMIT
+from relevo.values import DEPTH, LIMIT
 from tests.unit.test_sensitive import INNOCENT, JWT, SECRETS
 
 CARD = "4111111111111111"
