@@ -46,7 +46,14 @@ class Database:
                 raise SettingsError(
                     "transactions need SQLAlchemy: pip install 'relevo[sqlalchemy]'"
                 ) from error
-            self._engine = create_async_engine(address(self._url), **_options(self._url))
+            self._engine = create_async_engine(
+                address(self._url),
+                # As many as by default, but kept: a busy worker would open half of them anew, and
+                # a new one costs more than what it is opened for.
+                pool_size=15,
+                max_overflow=0,
+                **_options(self._url),
+            )
             if self._engine.dialect.name == "sqlite":
                 _write_from_the_start(self._engine)
             self._session = async_sessionmaker(self._engine, expire_on_commit=False)
