@@ -84,7 +84,9 @@ async def _fastapi(pipe: Pipe, url: str) -> float:
 
     from relevo.outbox import address
 
-    engine = create_async_engine(address(url))
+    # A crowd of writers on one file needs more patience than the driver has by itself.
+    patience = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    engine = create_async_engine(address(url), **patience)
     deliveries = Table(
         "deliveries",
         MetaData(),

@@ -78,23 +78,28 @@ class Coalescer(Generic[T, R]):
         taken: list[tuple[Sequence[T], Waiting[R]]] = []
         batch: list[T] = []
         while self._waiting and (not batch or len(batch) + len(self._waiting[0][0]) <= BATCH):
-            items, future = self._waiting.popleft()
-            taken.append((items, future))
+            items, waiting = self._waiting.popleft()
+            taken.append((items, waiting))
             batch.extend(items)
         self._size -= len(batch)
         try:
             results = await self._flush(batch)
         except asyncio.CancelledError:
-            for _, future in taken:
-                future.cancel()
+            for _, waiting in taken:
+                waiting.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - every caller of the batch must hear of it
-            for _, future in taken:
-                if not future.done():
-                    future.set_exception(error)
+            for _, waiting in taken:
+                if not waiting.done():
+                    waiting.set_exception(error)
             return
-        start = 0
-        for items, future in taken:
-            if not future.done():
-                future.set_result(results[start : start + len(items)])
-            start += len(items)
+        # The next batch goes out before anybody is told: the store works while they hear of it.
+        asyncio.get_running_loop().call_soon(_tell, taken, results)
+
+
+def _tell(taken: list[tuple[Sequence[T], Waiting[R]]], results: Sequence[R]) -> None:
+    start = 0
+    for items, waiting in taken:
+        if not waiting.done():
+            waiting.set_result(results[start : start + len(items)])
+        start += len(items)
