@@ -20,12 +20,12 @@ from relevo.errors import MisuseError, SchemaMismatch, SettingsError, StoreError
 from relevo.ids import new_id
 from relevo.job import Ending, State, Verdict
 from relevo.store import Arrival, By, Filter, Kept, QueueMode, Want
+from relevo.stores.postgres import leases as leases_module
 from relevo.stores.postgres import people, schema
-from relevo.stores.postgres import store as store_module
 from relevo.stores.postgres.address import parse
 from relevo.stores.postgres.store import PostgresStore
 from relevo.stores.postgres.text import clean, restore
-from relevo.testing import ManualClock
+from relevo.testing import ManualClock, until
 from tests.conformance.steps import (
     HOUR,
     LEASE,
@@ -76,13 +76,6 @@ def with_options(url: str, **options: object) -> str:
 
 def schema_of(store: PostgresStore) -> str:
     return parse(store.dsn).schema
-
-
-async def eventually(check: Any, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not await check():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.02)
 
 
 # address
@@ -240,7 +233,7 @@ async def test_work_never_scans_the_table(raw: Any) -> None:
                 schema_of(store),
             )
 
-        await eventually(told)
+        await until(told)
         scanned = await raw.fetch(
             "select relname, seq_tup_read from pg_stat_user_tables "
             "where schemaname = $1 and relname in ('jobs', 'ended') and seq_tup_read > 0",
@@ -280,7 +273,7 @@ async def test_a_claim_sees_what_was_due_before_it(store: PostgresStore) -> None
 
 async def test_waiting_asks_nothing_of_the_server(store: PostgresStore, raw: Any) -> None:
     await store.wait([WORK], 0.2)  # the ear opens
-    await eventually(lambda: is_listening(raw))
+    await until(lambda: is_listening(raw))
     before = await last_statements(raw)
 
     await store.wait([WORK], 1.5)
@@ -291,7 +284,7 @@ async def test_waiting_asks_nothing_of_the_server(store: PostgresStore, raw: Any
 async def test_a_job_of_another_process_is_heard_at_once(store: PostgresStore, raw: Any) -> None:
     other = store.spawn()
     await store.wait([WORK], 0.2)
-    await eventually(lambda: is_listening(raw))
+    await until(lambda: is_listening(raw))
     waiting = asyncio.create_task(store.wait([WORK], 20))
     await asyncio.sleep(0)
 
@@ -306,7 +299,7 @@ async def test_a_job_of_another_process_is_heard_at_once(store: PostgresStore, r
 async def test_the_ear_is_replaced_and_nothing_is_missed(store: PostgresStore, raw: Any) -> None:
     other = store.spawn()
     await store.wait([WORK], 0.2)
-    await eventually(lambda: is_listening(raw))
+    await until(lambda: is_listening(raw))
     waiting = asyncio.create_task(store.wait([WORK], 20))
     await asyncio.sleep(0)
     await raw.execute(
@@ -315,7 +308,7 @@ async def test_the_ear_is_replaced_and_nothing_is_missed(store: PostgresStore, r
     await add(other)
 
     await asyncio.wait_for(waiting, 10)
-    await eventually(lambda: is_listening(raw))
+    await until(lambda: is_listening(raw))
     await other.close()
 
 
@@ -418,7 +411,7 @@ async def test_a_claim_for_somebody_who_left_is_handed_back(store: PostgresStore
     async with raw.transaction():
         await raw.execute(f'lock table "{schema_of(store)}".jobs in access exclusive mode')
         claiming = asyncio.create_task(take(store))
-        await eventually(is_blocked)
+        await until(is_blocked)
         claiming.cancel()
         await asyncio.wait({claiming})
 
@@ -426,7 +419,7 @@ async def test_a_claim_for_somebody_who_left_is_handed_back(store: PostgresStore
         found = await look(store, id)
         return (found.state, found.attempt) == (State.READY, 0) and bool(found.history)
 
-    await eventually(is_back)
+    await until(is_back)
 
 
 async def is_blocked() -> bool:
@@ -447,7 +440,7 @@ async def is_blocked() -> bool:
 async def test_the_hot_table_is_vacuumed_by_ourselves(
     store: PostgresStore, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "VACUUM_AFTER", 50)
+    monkeypatch.setattr(leases_module, "VACUUM_AFTER", 50)
     await put(store, *(job() for _ in range(60)))
     leases = await take(store, 60)
     await store.settle([Ending(lease=lease, state=State.DONE) for lease in leases])
@@ -459,7 +452,7 @@ async def test_the_hot_table_is_vacuumed_by_ourselves(
             schema_of(store),
         )
 
-    await eventually(vacuumed)
+    await until(vacuumed)
 
 
 async def test_many_done_jobs_are_estimated(
@@ -519,7 +512,7 @@ async def test_the_doctor_sees_a_forgotten_transaction(
                 for finding in await store.check()
             )
 
-        await eventually(seen)
+        await until(seen)
 
 
 async def test_a_flow_keeps_what_its_parent_will_read(

@@ -25,20 +25,19 @@ from relevo.store import (
     Reception,
 )
 from relevo.stores.postgres.lines import Record, lent
-from relevo.stores.postgres.rows import columns_of, hashed, known_ids, page_size
+from relevo.stores.postgres.rows import columns_of, hashed, job_arguments, known_ids, page_size
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
 SEARCHED = 20_000
 """Deliveries whose bodies are searched for one page."""
 
-_JOB_COLUMNS = 23
 _replace = msgspec.structs.replace
 _pack = msgspec.msgpack.Encoder().encode
 
 _RECEIVE = f"""
 select place, verdict, moment, stands, (known).*
-from relevo.receive({", ".join(f"${n}" for n in range(1, 22 + _JOB_COLUMNS))})
+from relevo.receive({", ".join(f"${n}" for n in range(1, 22))}, {job_arguments(22)})
 """  # noqa: S608 - numbers of parameters
 _SHOWN = """
     id, source, generation, received_at, status, answer, repeats, repeated_at, differs, key,
@@ -52,10 +51,10 @@ class Deliveries(Session):
     async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
         if not arrivals:
             return []
-        answers = await self._receive(arrivals, posted=False)
-        for queue in {job.queue for arrival in arrivals for job in arrival.jobs}:
-            self._ear.hear(queue)
-        return answers
+        try:
+            return await self._receive(arrivals, posted=False)
+        finally:
+            self._ear.said({job.queue for arrival in arrivals for job in arrival.jobs})
 
     async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
         return await self._receive(arrivals, posted=True) if arrivals else []

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from relevo.stores.postgres.lines import PATIENCE, Connection, Door
+from relevo.stores.postgres.lines import PATIENCE, Connection, Door, Line
 
 log = logging.getLogger("relevo.postgres")
 
@@ -21,9 +21,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 class Ear:
     """Listens as soon as somebody waits; while it cannot, waits are short."""
 
-    def __init__(self, door: Door, channel: str) -> None:
+    def __init__(self, door: Door, channel: str, own: Line) -> None:
         self._door = door
         self._channel = channel
+        self._own = own  # whoever writes through it calls said()
+        self._balance: dict[str, int] = {}  # by queue: how much more was said than heard of it
         self._woken: set[str] = set()
         self._known: set[str] = set()
         self._waiters: dict[asyncio.Future[None], frozenset[str]] = {}
@@ -48,6 +50,19 @@ class Ear:
         for future, queues in self._waiters.items():
             if queue in queues and not future.done():
                 future.set_result(None)
+
+    def said(self, queues: Iterable[str]) -> None:
+        """Our own line has, or may have, put work into these queues."""
+        for queue in queues:
+            self._hear_own(queue, 1)
+
+    def _hear_own(self, queue: str, change: int) -> None:
+        # What we write is told twice, by the answer and by the server, in either order: whichever
+        # comes second is no news, and would only ask the server once more for nothing.
+        before = self._balance.get(queue, 0)
+        self._balance[queue] = before + change
+        if before * change >= 0:
+            self.hear(queue)
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         """Return when one of the queues may have work, or after `timeout` seconds."""
@@ -91,8 +106,11 @@ class Ear:
     async def _hear_out(self, connection: Connection) -> None:
         ended = asyncio.Event()
 
-        def hear(_connection: Any, _pid: int, _channel: str, queue: object) -> None:
-            self.hear(str(queue))
+        def hear(_connection: Any, pid: int, _channel: str, queue: object) -> None:
+            if pid == self._own.pid:
+                self._hear_own(str(queue), -1)
+            else:
+                self.hear(str(queue))
 
         def end(_connection: Any) -> None:
             ended.set()
@@ -101,6 +119,7 @@ class Ear:
         async with asyncio.timeout(PATIENCE):
             await connection.add_listener(self._channel, hear)
         self._listening.set()
+        self._balance.clear()
         # Something may have been said while nobody listened.
         for queue in self._known:
             self.hear(queue)

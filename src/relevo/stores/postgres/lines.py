@@ -100,6 +100,8 @@ class _Connection(Connection):
 
 async def learn_types(connection: Connection) -> None:
     """Have the types that we send known before the first call that is in a hurry."""
+    if len(_arrays) >= len(_SENT):
+        return
     empty: list[object] = []
     asked = ", ".join(f"${n}::{name}[]" for n, name in enumerate(_SENT, start=1))
     await connection.fetch(f"select {asked}", *[empty for _ in _SENT])
@@ -217,6 +219,19 @@ class Line:
     def up(self) -> bool:
         return self._connection is not None and not self._connection.is_closed()
 
+    @property
+    def pid(self) -> int:
+        """The server's process at the other end; 0 if there is none."""
+        connection = self._connection
+        return 0 if connection is None or connection.is_closed() else connection.get_server_pid()
+
+    def adopt(self, connection: Connection) -> None:
+        """Go on with a connection that somebody else has opened, unless there is one."""
+        if self.up or self.busy:
+            connection.terminate()
+        else:
+            self._connection = connection
+
     async def fetch(self, sql: str, *values: object, repeat: bool = False) -> list[Record]:
         """The statement's rows, or StoreUnavailable in time.
 
@@ -322,6 +337,10 @@ class Lines:
     async def fetch(self, sql: str, *values: object, repeat: bool = False) -> list[Record]:
         """The statement's rows, over whichever line is free."""
         return await self._pick().fetch(sql, *values, repeat=repeat)
+
+    def adopt(self, connection: Connection) -> None:
+        """Go on with a connection that somebody else has opened."""
+        self._lines[0].adopt(connection)
 
     def _pick(self) -> Line:
         free = [line for line in self._lines if not line.busy]

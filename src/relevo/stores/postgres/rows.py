@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from relevo.errors import MisuseError
 from relevo.ids import parse_id
 from relevo.job import After, Attempt, Ending, Failure, Job, Lease, NewJob, State
 from relevo.stores.postgres.lines import Record
@@ -41,56 +42,91 @@ def state_of(code: int, run_at: int, now: int) -> State:
     return State.SCHEDULED if code == 0 else _STATES.get(code, State.HELD)
 
 
+JOB_ARGUMENTS = 24
+
+
+def job_arguments(first: int) -> str:
+    """The arguments of `insert_jobs` after the skew, from what `columns_of` gives.
+
+    The driver asks of every item in a list whether it is a list itself, which costs more than all
+    the rest: what can, travels as one text, or as one value if all are the same.
+    """
+    size = f"${first}"
+    columns = [f"${number}" for number in range(first + 1, first + JOB_ARGUMENTS)]
+    columns[0] += "::text::uuid[]"
+    for place, kind in ((1, "text"), (2, "text"), (6, "smallint"), (7, "integer"), (8, "bigint")):
+        columns[place] = f"relevo.spread({columns[place]}::{kind}[], {size}::integer)"
+    return ", ".join(columns)
+
+
 def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
-    """The arguments of `insert_jobs` after the skew; a column of nulls travels as an empty one."""
+    """How many there are, then their columns; a column of nulls travels as an empty one."""
     edges = [(job.id, edge) for job in jobs for edge in job.after]
-    keyed = any(job.key is not None for job in jobs)
-    laned = any(job.lane is not None for job in jobs)
+    keys = _filled([clean(job.key) for job in jobs])
+    lanes = _filled([clean(job.lane) for job in jobs])
+    delays = [job.delay for job in jobs]
     return [
-        [job.id for job in jobs],
-        [job.queue for job in jobs],
-        [clean(job.kind) for job in jobs],
+        len(jobs),
+        ids_as_text([job.id for job in jobs]),
+        _brief([job.queue for job in jobs]),
+        _brief([clean(job.kind) for job in jobs]),
         [job.payload for job in jobs],
-        [job.delay for job in jobs] if any(job.delay for job in jobs) else [],
-        [job.run_at for job in jobs] if any(job.run_at is not None for job in jobs) else [],
-        [min(max(job.priority, 0), 2) for job in jobs],
-        [job.attempts for job in jobs],
-        [job.keep for job in jobs],
-        [None if job.key is None else hashed(job.key) for job in jobs] if keyed else [],
-        [clean(job.key) for job in jobs] if keyed else [],
-        [job.key is not None and job.unique == "forever" for job in jobs] if keyed else [],
-        [None if job.lane is None else hashed(job.lane) for job in jobs] if laned else [],
-        [clean(job.lane) for job in jobs] if laned else [],
-        [clean(job.thread) for job in jobs] if any(job.thread for job in jobs) else [],
-        [clean(job.cause) for job in jobs] if any(job.cause for job in jobs) else [],
-        [job.meta for job in jobs] if any(job.meta is not None for job in jobs) else [],
-        [clean(job.flow) for job in jobs] if any(job.flow for job in jobs) else [],
-        [clean(job.node) for job in jobs] if any(job.node for job in jobs) else [],
-        [clean(job.bundle) for job in jobs] if any(job.bundle for job in jobs) else [],
+        delays if any(delays) else [],
+        _filled([job.run_at for job in jobs]),
+        _brief([min(max(job.priority, 0), 2) for job in jobs]),
+        _brief([job.attempts for job in jobs]),
+        _brief([job.keep for job in jobs]),
+        [None if job.key is None else hashed(job.key) for job in jobs] if keys else [],
+        keys,
+        [job.key is not None and job.unique == "forever" for job in jobs] if keys else [],
+        [None if job.lane is None else hashed(job.lane) for job in jobs] if lanes else [],
+        lanes,
+        _filled([clean(job.thread) for job in jobs]),
+        _filled([clean(job.cause) for job in jobs]),
+        _filled([job.meta for job in jobs]),
+        _filled([clean(job.flow) for job in jobs]),
+        _filled([clean(job.node) for job in jobs]),
+        _filled([clean(job.bundle) for job in jobs]),
         [parent for parent, _ in edges],
         [edge.child for _, edge in edges],
         [edge.policy == "fail" for _, edge in edges],
     ]
 
 
+def _filled(values: list[Any]) -> list[Any]:
+    return [] if values.count(None) == len(values) else values
+
+
+def _brief(values: list[Any]) -> list[Any]:
+    return values[:1] if values and values.count(values[0]) == len(values) else values
+
+
+def ids_as_text(ids: Sequence[str]) -> str:
+    """An array of ids, as PostgreSQL reads it."""
+    text = ",".join(ids)
+    if len(text) != max(33 * len(ids) - 1, 0):  # some are spelled in another way, or are no ids
+        try:
+            text = ",".join([UUID(id).hex for id in ids])
+        except ValueError as error:
+            raise MisuseError(f"a job's id is a UUID: {error}") from error
+    return f"{{{text}}}"
+
+
 def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
     """The arguments of `settle_jobs` after the skew."""
-    results = (
-        [ending.result for ending in endings]
-        if any(ending.result is not None for ending in endings)
-        else []
-    )
+    leases = [ending.lease for ending in endings]
     columns: list[Any] = [
-        [ending.lease.id for ending in endings],
-        [ending.lease.token for ending in endings],
-        results,
+        ids_as_text([lease.id for lease in leases]),
+        f"{{{','.join([str(lease.token) for lease in leases])}}}",
+        _filled([ending.result for ending in endings]),
     ]
-    if all(ending.state is State.DONE for ending in endings):
+    states = [ending.state for ending in endings]
+    if states.count(State.DONE) == len(states):
         return [*columns, *([] for _ in range(8))]
     failures = [ending.failure for ending in endings]
     return [
         *columns,
-        [CODES[ending.state] for ending in endings],
+        [CODES[state] for state in states],
         [ending.delay for ending in endings],
         [ending.spend for ending in endings],
         [failure and clean(failure.type) for failure in failures],
@@ -102,10 +138,10 @@ def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
 
 
 def lease_of(row: Record, token: int) -> Lease:
-    """A row that `claim_jobs` answered."""
+    """A row that a claim answered."""
     (
         uuid, queue, kind, payload, attempt, attempts, key, lane, thread, cause, meta, flow, node,
-        keep, inserted_at, claimed_at,
+        keep, inserted_at, claimed_at, *_,
     ) = row  # fmt: skip
     identity = uuid.hex
     return Lease(
@@ -116,13 +152,13 @@ def lease_of(row: Record, token: int) -> Lease:
         attempt=attempt,
         attempts=attempts,
         token=token,
-        key=restore(key),
-        lane=restore(lane),
-        thread=restore(thread) or identity,
-        cause=restore(cause),
+        key=key and restore(key),
+        lane=lane and restore(lane),
+        thread=(thread and restore(thread)) or identity,
+        cause=cause and restore(cause),
         meta=meta,
-        flow=restore(flow),
-        node=restore(node),
+        flow=flow and restore(flow),
+        node=node and restore(node),
         keep=keep,
         inserted_at=inserted_at,
         claimed_at=claimed_at,

@@ -26,12 +26,21 @@ class Session:
         self._statements: dict[str, str] = {}
         self._door = Door(self._address)
         self._in = Line(self._door)
-        self._out = Line(self._door)
+        # Claims in a hurry are plain statements: their plan is this one whatever the tables hold.
+        self._out = Line(
+            self._door,
+            plan_cache_mode="force_generic_plan",
+            enable_seqscan="off",
+            enable_bitmapscan="off",
+            enable_hashjoin="off",
+            enable_mergejoin="off",
+            enable_sort="off",
+        )
         self._ends = Line(self._door)
         self._upkeep = Lines(self._door, 2)
         # People's filters are optional: a plan made for the values at hand finds the right index.
         self._people = Lines(self._door, 2, plan_cache_mode="force_custom_plan")
-        self._ear = Ear(self._door, self._sql("relevo.jobs"))
+        self._ear = Ear(self._door, self._sql("relevo.jobs"), self._in)
 
     def _sql(self, text: str) -> str:
         statement = self._statements.get(text)

@@ -1,0 +1,285 @@
+"""Leases: jobs taken in batches, kept, and settled, each in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from asyncpg import exceptions as pg
+
+from relevo.clock import Clock
+from relevo.errors import StoreUnavailable
+from relevo.job import Ending, Lease, State
+from relevo.store import Claim, Want
+from relevo.stores.postgres.lines import PATIENCE, Record, lent
+from relevo.stores.postgres.rows import lease_of, settled_columns_of
+from relevo.stores.postgres.session import Session
+from relevo.stores.postgres.text import clean
+
+log = logging.getLogger("relevo.postgres")
+
+VACUUM_AFTER = 100_000
+"""Settled jobs after which the hot table is vacuumed: autovacuum comes too late for a queue."""
+
+_CLAIM = """
+select
+    id, queue, kind, payload, attempt, attempts, key, lane, thread, cause, meta, flow, node, keep,
+    inserted_at, claimed_at
+from relevo.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+order by priority, run_at, seq
+"""
+_FIRST = """
+            select r.ctid
+            from (values (0::smallint), (1::smallint), (2::smallint)) as p (priority)
+            cross join lateral (
+                select ctid
+                from relevo.jobs
+                where queue = w.queue and state = 0 and lane is null and priority = p.priority
+                    and run_at <= (select relevo.moment($1))
+                order by run_at, seq
+                limit $4
+                for update skip locked
+            ) as r
+"""
+# The middle of a long queue, without what a claim looks at beside the jobs: where lanes are, or
+# less than was asked for, the function above has the last word. By its place in the table a row is
+# found at once; one that was changed in this moment is left to the next claim.
+_SWIFT = f"""
+update relevo.jobs as j
+set state = 1, attempt = attempt + 1, claimed_at = (select relevo.moment($1)),
+    lease_until = (select relevo.moment($1)) + $7::bigint, token = $5::bigint, worker = $6::text,
+    gated = false
+where not exists (select from relevo.lanes as l where l.queue = any ($2::text[]))
+    and j.ctid = any (array(
+        -- At first an even share for each queue, then what is left for whoever has more.
+        with open as materialized (
+            select n.queue
+            from unnest($2::text[]) as n (queue)
+            where not exists (
+                select from relevo.queues as q where q.queue = n.queue and q.mode = 'paused'
+            )
+        ), shared as materialized (
+            select w.queue, taken.ctid as spot
+            from open as w
+            cross join lateral ({_FIRST} limit $3::integer) as taken
+            limit $4::integer
+        )
+        select spot
+        from shared
+        union all (
+            select taken.ctid
+            from (select queue from shared group by queue having count(*) = $3) as w
+            cross join lateral ({_FIRST} offset $3 limit $4) as taken
+            limit $4 - (select count(*) from shared)
+        )
+    ))
+returning
+    id, queue, kind, payload, attempt, attempts, key, lane_name, thread, cause, meta, flow, node,
+    keep, inserted_at, claimed_at, priority, run_at, seq
+"""  # noqa: S608 - a constant is put in, every value is bound
+_KNOWN = """
+insert into relevo.queues (queue)
+select queue
+from unnest($1::text[]) as w (queue)
+order by queue
+on conflict do nothing
+"""
+_SETTLE = """
+select unnest(relevo.settle_jobs(
+    $1, $2::text::uuid[], $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12
+)) as place
+"""
+
+
+class Leases(Session):
+    """The verbs of the way out."""
+
+    def __init__(self, url: str, clock: Clock | None) -> None:
+        super().__init__(url, clock)
+        self._claims = 0
+        self._is_hurried = False  # the last claim got all it asked for: there is more
+        self._known: set[str] = set()  # queues that the store knows for good
+        self._unheard: list[int] = []
+        self._settled = 0
+        self._vacuum: asyncio.Task[None] | None = None
+        self._handing_back: set[asyncio.Task[Any]] = set()
+
+    async def claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
+        if not wants or count < 1:
+            return Claim([])
+        claiming = asyncio.create_task(self._claim(wants, count, worker, lease))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # What was claimed for somebody who has left goes back, instead of waiting to lapse.
+            task = asyncio.create_task(self._hand_back(claiming))
+            self._handing_back.add(task)
+            task.add_done_callback(self._handing_back.discard)
+            raise
+
+    async def _claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
+        # Whose turn it is to be first changes with every claim.
+        turn = self._claims % len(wants)
+        self._claims += 1
+        wants = [*wants[turn:], *wants[:turn]]
+        queues = [want.queue for want in wants]
+        token = random.getrandbits(63)
+        await self._release_unheard()
+        self._ear.looking(queues)
+        rows: list[Record] = []
+        try:
+            if self._is_hurried and not self._address.pooler and not any(map(_is_limited, wants)):
+                rows = await self._claim_swiftly(queues, count, token, worker, lease)
+            left = count - len(rows)
+            if left:
+                rows += await self._out.fetch(
+                    self._sql(_CLAIM),
+                    self._skew,
+                    queues,
+                    *_limits(wants),
+                    left,
+                    token,
+                    clean(worker),
+                    lease,
+                )
+        except StoreUnavailable:
+            self._unheard.append(token)
+            raise
+        next_due = None
+        if rows and rows[-1]["id"] is None:
+            next_due = rows.pop()["inserted_at"]
+        leases = [lease_of(row, token) for row in rows]
+        self._is_hurried = len(leases) == count
+        if leases:
+            self._ear.found(queues, more=self._is_hurried)
+        return Claim(leases, next_due)
+
+    async def _claim_swiftly(
+        self, queues: list[str], count: int, token: int, worker: str, lease: int
+    ) -> list[Record]:
+        share = -(-count // len(queues))
+        rows = await self._out.fetch(
+            self._sql(_SWIFT), self._skew, queues, share, count, token, clean(worker), lease
+        )
+        rows.sort(key=_order)
+        if not self._known.issuperset(gave := {row["queue"] for row in rows}):
+            # A queue that has given a job is known for good, even when the job leaves no trace.
+            await self._out.fetch(self._sql(_KNOWN), list(gave), repeat=True)
+            self._known |= gave
+        return rows
+
+    async def _release_unheard(self) -> None:
+        """Hand back what claims may have taken whose answer was never heard."""
+        if self._unheard:
+            await self._out.fetch(
+                self._sql("""
+                select relevo.settle_jobs(
+                    $1, array_agg(id), array_agg(token), '{}', array_agg(0::smallint), '{}',
+                    array_agg(false), '{}', '{}', '{}', '{}', '{}'
+                )
+                from relevo.jobs
+                where state = 1 and token = any ($2)
+                having count(*) > 0
+                """),
+                self._skew,
+                self._unheard,
+            )
+            self._unheard.clear()
+
+    async def _hand_back(self, claiming: asyncio.Task[Claim]) -> None:
+        try:
+            claim = await claiming
+            await self.settle(
+                [Ending(lease=lease, state=State.SCHEDULED, spend=False) for lease in claim.leases]
+            )
+        except StoreUnavailable as error:
+            log.warning("jobs claimed for nobody wait to be rescued", extra={"error": str(error)})
+
+    async def extend(self, leases: Sequence[Lease], lease: int) -> list[bool]:
+        if not leases:
+            return []
+        rows = await self._upkeep.fetch(
+            self._sql("select unnest(relevo.extend_leases($1, $2, $3, $4)) as place"),
+            self._skew,
+            [held.id for held in leases],
+            [held.token for held in leases],
+            lease,
+            repeat=True,
+        )
+        ours = {row["place"] for row in rows}
+        return [place in ours for place in range(1, len(leases) + 1)]
+
+    async def settle(self, endings: Sequence[Ending]) -> list[bool]:
+        if not endings:
+            return []
+        rows = await self._ends.fetch(self._sql(_SETTLE), self._skew, *settled_columns_of(endings))
+        self._settled += len(endings)
+        if self._settled >= VACUUM_AFTER and self._vacuum is None:
+            self._settled = 0
+            self._vacuum = asyncio.create_task(self._tidy(), name="relevo-postgres-vacuum")
+        return _settled(endings, rows)
+
+    async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
+        if not endings:
+            return []
+        async with lent(connection) as driver:
+            rows = await driver.fetch(self._sql(_SETTLE), self._skew, *settled_columns_of(endings))
+        return _settled(endings, rows)
+
+    async def _tidy(self) -> None:
+        """Vacuum the hot table, unless somebody is at it already; nobody waits for it."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                connection = await self._door.open(statement_timeout="0")
+            try:
+                await connection.execute(
+                    self._sql("vacuum (skip_locked, index_cleanup on, truncate off) relevo.jobs")
+                )
+            finally:
+                connection.terminate()
+        except (StoreUnavailable, OSError, TimeoutError, pg.PostgresError, pg.InterfaceError) as e:
+            log.warning("the jobs table was not vacuumed", extra={"error": str(e)})
+        finally:
+            self._vacuum = None
+
+    async def _finish(self) -> None:
+        """See to an end what was begun beside the calls."""
+        if self._handing_back:
+            await asyncio.wait(self._handing_back, timeout=PATIENCE)
+        if self._vacuum is not None:
+            self._vacuum.cancel()
+            await asyncio.wait({self._vacuum})
+
+
+_order = itemgetter("priority", "run_at", "seq")
+
+
+def _is_limited(want: Want) -> bool:
+    return want.ordered or not (
+        want.limit is want.lane_limit is want.rate is want.lane_rate is None
+    )
+
+
+def _limits(wants: Sequence[Want]) -> list[list[Any]]:
+    if not any(map(_is_limited, wants)):
+        return [[] for _ in range(7)]
+    return [
+        [want.limit for want in wants],
+        [want.lane_limit for want in wants],
+        [want.rate and want.rate[0] for want in wants],
+        [want.rate and want.rate[1] for want in wants],
+        [want.lane_rate and want.lane_rate[0] for want in wants],
+        [want.lane_rate and want.lane_rate[1] for want in wants],
+        [want.ordered for want in wants],
+    ]
+
+
+def _settled(endings: Sequence[Ending], rows: Sequence[Record]) -> list[bool]:
+    if not rows:
+        return [True] * len(endings)
+    lost: set[int] = {row["place"] for row in rows}
+    return [place not in lost for place in range(1, len(endings) + 1)]
