@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from itertools import count
 
@@ -95,3 +97,31 @@ def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
         assert len(queue.claim(1)) == 1
         times.append(watch.seconds)
     return times
+
+
+def hear(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
+    """Sleep on a channel and claim what was published; seconds since before its insert."""
+    queue, client = _Queue(url, body), redis.Redis.from_url(url, protocol=2)
+    times: list[float] = []
+    with client.pubsub() as bell:
+        bell.subscribe("raw")
+        bell.get_message(timeout=5)
+        for _ in range(jobs):
+            pipe.say("idle")
+            said = bell.get_message(timeout=30)
+            assert said is not None
+            assert len(queue.claim(1)) == 1
+            times.append((time.monotonic_ns() - int(said["data"])) / 1e9)
+    return times
+
+
+async def call(pipe: Pipe, url: str, body: bytes, jobs: int) -> None:
+    """Insert and publish, once whoever hears sleeps again."""
+    queue, client = _Queue(url, body), redis.Redis.from_url(url, protocol=2)
+    pipe.say("open")
+    for _ in range(jobs):
+        await pipe.hear()
+        await asyncio.sleep(random.uniform(0.015, 0.035))
+        began = time.monotonic_ns()
+        queue.insert(1)
+        client.publish("raw", began)

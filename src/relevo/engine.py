@@ -257,8 +257,9 @@ class Relevo:
                 timeout=timeout,
             )
         if tx is None and current.get() is None:
-            [answer] = await self._inserts.add([job])
-            return _receipt(job, answer)
+            stored: asyncio.Future[Sequence[Inserted]] = asyncio.get_running_loop().create_future()
+            self._inserts.put([job], stored)
+            return _receipt(job, (await stored)[0])
         [receipt] = await self._insert([job], tx)
         return receipt
 
@@ -448,7 +449,7 @@ class Relevo:
             repeatable,
             None,
             lambda: None,
-            is_shared=True,
+            is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
         )
 
     # transactions

@@ -208,11 +208,13 @@ class Worker:
         if self._is_nudged:
             waiting.cancel()
         try:
-            await asyncio.wait({waiting})
+            await waiting
+        except asyncio.CancelledError:
+            claimer = asyncio.current_task()
+            if not waiting.cancelled() or (claimer is not None and claimer.cancelling()):
+                raise
         finally:
             self._is_nudged = False
-            if not waiting.cancel() and not waiting.cancelled():
-                waiting.result()
 
     def _free(self) -> int:
         """How many jobs to claim: the free slots, and a little ahead when jobs are quick."""

@@ -135,9 +135,7 @@ class Bell:
                     self._trusted.clear()
                     self._is_up.set()
                     self._wake_all()
-                    while True:
-                        _, _, message = await line.read()
-                        self._heard(message)
+                    await line.listen(self._heard)
                 finally:
                     self._is_up.clear()
                     self._trusted.clear()
@@ -148,8 +146,8 @@ class Bell:
                 failures += 1
                 await asyncio.sleep(longest * random.uniform(0.5, 1))
 
-    def _heard(self, message: bytes) -> None:
-        queue, _, caller = message.decode("utf-8", "replace").partition("|")
+    def _heard(self, published: tuple[bytes, bytes, bytes]) -> None:
+        queue, _, caller = published[2].decode("utf-8", "replace").partition("|")
         # Our own inserts ring as soon as they are answered; no need to be told again.
         if caller != self._caller:
             self.ring(queue)

@@ -10,6 +10,7 @@ import asyncio
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
 from ssl import SSLContext
 from typing import Any, TypeAlias, cast
 
@@ -86,6 +87,7 @@ class Line(asyncio.Protocol):
         self._answers: deque[Any] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._lost: Exception | None = None
+        self._heard: Callable[[Any], None] | None = None
         self._news = select.poll()
 
     @property
@@ -114,7 +116,7 @@ class Line(asyncio.Protocol):
         return [await self.read() for _ in commands]
 
     async def read(self) -> Any:
-        """The next answer, or what a subscription brings."""
+        """The next answer."""
         while not self._answers:
             if self._lost is not None:
                 raise ConnectionError(str(self._lost)) from self._lost
@@ -124,6 +126,12 @@ class Line(asyncio.Protocol):
             finally:
                 self._waiter = None
         return self._answers.popleft()
+
+    async def listen(self, heard: Callable[[Any], None]) -> None:
+        """Hand over what a subscription brings, as it comes, until the line is lost."""
+        self._heard = heard
+        while True:
+            heard(await self.read())
 
     def close(self) -> None:
         self._lost = self._lost or ConnectionError("we hung up")
@@ -143,7 +151,10 @@ class Line(asyncio.Protocol):
         try:
             self._reader.feed(data)
             while (answer := self._reader.gets()) is not False:
-                self._answers.append(answer)
+                if self._heard is None or self._answers:
+                    self._answers.append(answer)
+                else:
+                    self._heard(answer)  # at once, not at the listener's next turn
         except hiredis.ProtocolError as error:
             self._lost = error
             self._transport.abort()
