@@ -7,7 +7,9 @@ import random
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,13 +61,24 @@ class Bots:
 
     def kept(self) -> list[str]:
         """The ids of the messages, as whoever looks into the file sees them."""
+        return [id for (id,) in self._read("select id from messages")]
+
+    def count(self) -> int:
+        return sum(number for (number,) in self._read("select count(*) from messages"))
+
+    def _read(self, query: str) -> list[tuple[Any]]:
         if not self.database.exists():
             return []
-        with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5) as file:
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as file:
             try:
-                return [id for (id,) in file.execute("select id from messages")]
+                return file.execute(query).fetchall()
             except sqlite3.OperationalError:
                 return []  # not made yet
+
+    async def goes_on(self, patience: str) -> None:
+        """Wait for one message more."""
+        before = self.count()
+        await until(lambda: self.count() > before, timeout=patience, what="a message is kept")
 
 
 async def story(folder: Path, count: int, kills: int, patience: str) -> None:
@@ -81,13 +94,12 @@ async def story(folder: Path, count: int, kills: int, patience: str) -> None:
                 server.command("LPUSH", "cm_events:hotel999", *batch)
                 pushed += 20
                 while marks and pushed > marks[0]:
-                    before = len(bots.kept())
-                    # It is at work: messages come in while we look.
-                    await until(lambda seen=before: len(bots.kept()) > seen, timeout=patience)
+                    await bots.goes_on(patience)  # it is at work while we kill it
                     bots.kill()
                     marks.pop(0)
             server.command("LPUSH", "cm_events:hotel999", *BAD)
-            await until(lambda: len(bots.kept()) == count, timeout=patience)
+            while bots.count() < count:
+                await bots.goes_on(patience)
             lists = ("cm_events:hotel999", "cm_events:processing:hotel999")
             await until(
                 lambda: not any(server.command("LLEN", name) for name in lists), timeout=patience
