@@ -88,6 +88,7 @@ async def test_the_challenge_is_for_whoever_knows_the_token(engine: Relevo) -> N
 
 
 async def test_a_forged_message_does_nothing(engine: Relevo, world: World) -> None:
+    """B01"""
     body = whatsapp.envelope(whatsapp.message(world, whatsapp.text("pan 500")))
     for headers in (
         {},

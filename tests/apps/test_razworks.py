@@ -118,6 +118,7 @@ async def test_an_address_registers_once(api: httpx2.AsyncClient) -> None:
 async def test_a_bad_registration_names_its_field(
     api: httpx2.AsyncClient, change: dict[str, Any]
 ) -> None:
+    """B47"""
     answer = await api.post("/users", json={**PERSON, **change})
     assert answer.status_code == 422
     assert next(iter(change)) in answer.text

@@ -77,6 +77,7 @@ async def test_the_same_on_postgres(world: World) -> None:
 
 
 async def test_a_forged_signature_leaves_nothing(relevo: Relevo, world: World) -> None:
+    """B01"""
     body = json.dumps(event(1, 1)).encode()
     forged = sign(body, "whsec_other")
     answer = await deliver(relevo, webhooks.PATH, body=body, headers=forged, sign=False)
