@@ -171,7 +171,7 @@ SHORT = {
     ),
     "drain, beside a loop that claims 500 and deletes": ("throughput", "drain, history on", "raw"),
     "enqueue, beside the fastest other queue": ("peers", "enqueue, 100 callers", ""),
-    "drain, beside the fastest other queue": ("peers", "drain of 10,000, history on", ""),
+    "drain, beside the fastest other queue": ("peers", "drain of", ""),
     "webhooks, beside the same check with nothing kept": ("ingress", HOOKS, "same"),
     "webhooks, beside FastAPI, a row each": ("ingress", HOOKS, "FastAPI"),
     "a webhook's answer at 500 a second, p99": (

@@ -65,8 +65,8 @@ class Kept(Struct, kw_only=True):
         return [row for row in self.rows if row.section == section]
 
     def row(self, section: str, name: str, against: str = "") -> Row | None:
-        """The first row of that name, held against something whose name begins so."""
-        found = (row for row in self.of(section) if row.name == name)
+        """The first row whose name begins so, held against something whose name begins so."""
+        found = (row for row in self.of(section) if row.name.startswith(name))
         return next((row for row in found if row.against.startswith(against)), None)
 
     def over(self, older: Kept) -> Kept:

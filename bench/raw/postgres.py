@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from itertools import count
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +19,7 @@ _INSERT = """
     select id, 'work', statement_timestamp(), payload
     from unnest($1::bigint[], $2::bytea[]) as new (id, payload)
 """
+_INSERT_AND_TELL = f"with new as ({_INSERT} returning id) select pg_notify('raw', $3) from new"  # noqa: S608 - a constant
 _CLAIM = """
     update raw.jobs
     set state = 1, lease_until = statement_timestamp() + interval '15 s', token = 7,
@@ -35,10 +37,14 @@ _CLAIM = """
 _DELETE = "delete from raw.jobs where id = any($1::bigint[]) and token = 7"
 
 
-async def _open(url: str) -> asyncpg.Connection:
+async def _connect(url: str) -> asyncpg.Connection:
     parts = urlsplit(url)
     assert "schema" in parse_qs(parts.query), "a bench has a schema of its own"
-    connection = await asyncpg.connect(parts._replace(query="").geturl())
+    return await asyncpg.connect(parts._replace(query="").geturl())
+
+
+async def _open(url: str) -> asyncpg.Connection:
+    connection = await _connect(url)
     await connection.execute(
         """
         drop schema if exists raw cascade;
@@ -69,6 +75,11 @@ async def _insert(connection: asyncpg.Connection, ids: count[int], body: bytes, 
     await connection.execute(_INSERT, [next(ids) for _ in range(size)], [body] * size)
 
 
+async def _insert_and_tell(connection: asyncpg.Connection, ids: count[int], body: bytes) -> None:
+    began = str(time.monotonic_ns())
+    await connection.execute(_INSERT_AND_TELL, [next(ids)], [body], began)
+
+
 async def enqueue(pipe: Pipe, url: str, body: bytes, jobs: int, batch: int) -> Speed:
     """So many rows a commit."""
     connection, ids = await _open(url), _ids()
@@ -93,13 +104,43 @@ async def drain(pipe: Pipe, url: str, body: bytes, jobs: int) -> Speed:
 
 
 async def pick_up(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
-    """Seconds from before an insert to after its claim."""
+    """Seconds from before an insert to after its claim by who hears of it."""
     connection, ids = await _open(url), _ids()
+    ear, taker = await _connect(url), await _connect(url)
+    heard = asyncio.Event()
+    await ear.add_listener("raw", lambda *_: heard.set())
     times: list[float] = []
     for _ in range(jobs):
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(random.uniform(0.015, 0.035))
+        heard.clear()
         watch = Stopwatch()
-        await _insert(connection, ids, body, 1)
-        assert len(await connection.fetch(_CLAIM, 1)) == 1
+        inserting = asyncio.create_task(_insert_and_tell(connection, ids, body))
+        await heard.wait()
+        assert len(await taker.fetch(_CLAIM, 1)) == 1
         times.append(watch.seconds)
+        await inserting
     return times
+
+
+async def hear(pipe: Pipe, url: str, body: bytes, jobs: int) -> list[float]:
+    """Listen, and claim what was told of; seconds since before its insert."""
+    ear, taker = await _connect(url), await _connect(url)
+    told: asyncio.Queue[str] = asyncio.Queue()
+    await ear.add_listener("raw", lambda *said: told.put_nowait(said[3]))
+    times: list[float] = []
+    for _ in range(jobs):
+        pipe.say("idle")
+        began = int(await told.get())
+        assert len(await taker.fetch(_CLAIM, 1)) == 1
+        times.append((time.monotonic_ns() - began) / 1e9)
+    return times
+
+
+async def call(pipe: Pipe, url: str, body: bytes, jobs: int) -> None:
+    """Insert and tell, once whoever hears sleeps again."""
+    connection, ids = await _open(url), _ids()
+    pipe.say("open")
+    for _ in range(jobs):
+        await pipe.hear()
+        await asyncio.sleep(random.uniform(0.015, 0.035))
+        await _insert_and_tell(connection, ids, body)
