@@ -164,6 +164,8 @@ class Matrix:
         written = self._kept.read_bytes()[: self._length]
         self._length = len(written)
         found = [Result(**json.loads(line)) for line in written.splitlines()]
+        for one in found:
+            one.about = [(row, where) for row, where in one.about]  # JSON has no tuples
         return {one.test: one for one in found}
 
     @pytest.hookimpl(optionalhook=True)
@@ -193,7 +195,8 @@ class Matrix:
 
     def _ordered(self, wanted: list[Wanted]) -> list[Wanted]:
         """Row by row, the first test of every row and store before the second of any."""
-        seen = Counter(one for result in self._results.values() for one in result.about)
+        passed = [one for one in self._results.values() if one.outcome == "passed"]
+        seen = Counter(each for one in passed for each in one.about)
         ranks: dict[str, int] = {}
         for about, item in wanted:
             ranks[item.nodeid] = min(seen[one] for one in about)
