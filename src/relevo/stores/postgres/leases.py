@@ -26,11 +26,8 @@ VACUUM_AFTER = 100_000
 """Settled jobs after which the hot table is vacuumed: autovacuum comes too late for a queue."""
 
 _CLAIM = """
-select
-    id, queue, kind, payload, attempt, attempts, key, lane, thread, cause, meta, flow, node, keep,
-    inserted_at, claimed_at
+select *
 from relevo.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-order by priority, run_at, seq
 """
 _FIRST = """
             select r.ctid
@@ -152,6 +149,7 @@ class Leases(Session):
         next_due = None
         if rows and rows[-1]["id"] is None:
             next_due = rows.pop()["inserted_at"]
+        rows.sort(key=_order)
         leases = [lease_of(row, token) for row in rows]
         self._is_hurried = len(leases) == count
         if leases:
@@ -165,7 +163,6 @@ class Leases(Session):
         rows = await self._out.fetch(
             self._sql(_SWIFT), self._skew, queues, share, count, token, clean(worker), lease
         )
-        rows.sort(key=_order)
         if not self._known.issuperset(gave := {row["queue"] for row in rows}):
             # A queue that has given a job is known for good, even when the job leaves no trace.
             await self._out.fetch(self._sql(_KNOWN), list(gave), repeat=True)
@@ -255,7 +252,7 @@ class Leases(Session):
             await asyncio.wait({self._vacuum})
 
 
-_order = itemgetter("priority", "run_at", "seq")
+_order = itemgetter(16, 17, 18)  # priority, run_at, seq: by place, it is quicker than by name
 
 
 def _is_limited(want: Want) -> bool:
