@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 PREFETCH = 0.05
 """Claim ahead what the last seconds' pace would finish in so many seconds; slow jobs: nothing."""
 
+AHEAD = 3 * BATCH  # at most: enough to do while one batch is claimed and another is settled
 HOARD = timedelta(seconds=1)
-YIELD_AFTER = 0.005
+YIELD_AFTER = 0.0005  # quick jobs in a row; longer, and the store waits for us to hear it
 
 _QUIET = (Done, Again)  # the outcomes nobody needs to hear of
 
@@ -222,9 +223,9 @@ class Worker:
             return 0  # the store does not keep up with what has ended
         now = self._loop.time()
         since, before = self._pace
-        if now - since >= PREFETCH:
-            pace = (self.finished - before) / (now - since)
-            self._ahead = min(BATCH, int(pace * PREFETCH))
+        if now - since >= PREFETCH or self.finished - before >= BATCH:
+            pace = (self.finished - before) / max(now - since, 0.001)
+            self._ahead = min(AHEAD, int(pace * PREFETCH))
             self._pace = (now, self.finished)
         slots = self.concurrency - self._running - len(self._local)
         if slots <= 0 and len(self._local) > self._ahead // 2:
