@@ -1,4 +1,4 @@
-"""What pages are made of: sentences about health, rates, and drawings of flows."""
+"""What pages are made of: sentences about health, rates, drawings of flows, and stories."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from relevo.breaker import Circuit
 from relevo.dashboard.drawing import BOXES, HEIGHT, WIDTH, drawn
 from relevo.dashboard.health import troubles
 from relevo.dashboard.live import rates_of
+from relevo.dashboard.threads import in_order
 from relevo.desk import BreakerView, FlowView, RecurringView
 from relevo.desk.flows import _layers, _state  # pyright: ignore[reportPrivateUsage] - as a view has them
-from relevo.job import After, Job, Policy, State
-from relevo.store import QueueMode, Tally, WorkerInfo
+from relevo.job import After, Attempt, Job, Policy, State
+from relevo.store import Effect, QueueMode, Tally, WorkerInfo
 
 NOW = 1_800_000_000_000
 QUEUE = "cars:suppliers:book"
@@ -195,3 +196,36 @@ def test_what_went_wrong_is_drawn_before_what_went_well() -> None:
     view = flow(chain, state=State.DONE)
     view.nodes[-1].state = State.DEAD
     assert f"n{399}" in {box.name for box in drawn(view, []).boxes}
+
+
+# stories
+
+
+def test_in_one_millisecond_a_job_acts_before_what_it_led_to() -> None:
+    first, second = (
+        Job(
+            id=id,
+            queue=QUEUE,
+            kind=id,
+            state=State.DONE,
+            payload=b"{}",
+            priority=1,
+            attempt=1,
+            attempts=3,
+            inserted_at=NOW,
+            run_at=NOW,
+            cause=cause,
+            history=(Attempt(number=1, outcome="done", began_at=NOW, ended_at=NOW),),
+        )
+        for id, cause in (("book", None), ("mail", "book"))
+    )
+    effects = [
+        Effect(job=id, queue=QUEUE, name=id, key=id, run="r1", created_at=NOW, updated_at=NOW)
+        for id in ("mail", "book")
+    ]
+    told = in_order([], [second, first], effects, [], {"book": 0, "mail": 1})
+    steps = ["enqueued", "effect", "run"]
+    assert [(each.job and each.job.id, each.what) for each in told] == [
+        *(("book", step) for step in steps),
+        *(("mail", step) for step in steps),
+    ]

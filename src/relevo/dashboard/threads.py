@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -80,14 +81,16 @@ async def thread(board: Board, request: Request) -> Response:
     audits = await _audits(desk, story)
     jobs = {job.id: board.shown(request, job) for job in story.jobs}
     effects = [board.shown_effect(request, effect) for effect in story.effects]
-    happenings = _happenings(letters, list(jobs.values()), effects, audits)
+    tree = list(story.tree())
+    depths = {job.id: depth for depth, job in tree}
+    happenings = in_order(letters, list(jobs.values()), effects, audits, depths)
     began = happenings[0].at if happenings else 0
     return board.page(
         request,
         "thread",
         name=story.threads[0] if story.threads else name,
         story=story,
-        tree=[(depth, jobs[job.id]) for depth, job in story.tree()],
+        tree=[(depth, jobs[job.id]) for depth, job in tree],
         jobs=jobs,
         effects=effects,
         letters=letters,
@@ -105,9 +108,14 @@ async def _audits(desk: Desk, story: Story) -> list[Audit]:
     return found
 
 
-def _happenings(
-    letters: list[Kept], jobs: list[Job], effects: list[Effect], audits: list[Audit]
+def in_order(
+    letters: Sequence[Kept],
+    jobs: Sequence[Job],
+    effects: Sequence[Effect],
+    audits: Sequence[Audit],
+    depths: Mapping[str, int],
 ) -> list[Happening]:
+    """Everything that happened, causes before what came of them."""
     known = {job.id: job for job in jobs}
     found = [Happening(kept.received_at, "delivery", None, kept) for kept in letters]
     found += [Happening(kept.repeated_at, "repeat", None, kept) for kept in letters if kept.repeats]
@@ -124,4 +132,10 @@ def _happenings(
         found.append(Happening(at, "effect", known.get(effect.job), effect))
     found += [Happening(row.at, "audit", known.get(row.target), row) for row in audits]
     order = ("delivery", "repeat", "enqueued", "running", "effect", "run", "ended", "audit")
-    return sorted(found, key=lambda each: (each.at, order.index(each.what)))
+
+    def place(each: Happening) -> tuple[int, int, int]:
+        # Much happens in one millisecond: what a job led to comes after what it did.
+        depth = -1 if each.job is None else depths.get(each.job.id, 0)
+        return each.at, depth, order.index(each.what)
+
+    return sorted(found, key=place)
