@@ -22,7 +22,8 @@ from relevo.apps.cars.gateways.infinity import InfinityGroupGateway
 from relevo.apps.cars.gateways.niza import NizaCarsGateway
 from relevo.apps.cars.gateways.noleggiare import NoleggiareGateway
 from relevo.apps.cars.requests import Customer
-from relevo.apps.outside import Outside, Reply, Unreadable, parse_xml, retry_after
+from relevo.apps.outside import Outside, Reply, retry_after
+from relevo.apps.xml import Unreadable, parse_xml
 from relevo.errors import SettingsError
 from relevo.simulators import World, hertz, mexgroup, noleggiare, xml
 from relevo.simulators.faults import Kind

@@ -9,7 +9,8 @@ from lxml import etree
 
 from relevo.apps.cars.gateways import ota
 from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
-from relevo.apps.outside import Element, Maker, Outside, local
+from relevo.apps.outside import Outside
+from relevo.apps.xml import Element, Maker, local
 from relevo.errors import MisuseError, ProviderError, ProviderRefused
 
 _LOCAL = "%Y-%m-%dT%H:%M"

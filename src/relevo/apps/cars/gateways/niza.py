@@ -13,7 +13,8 @@ from relevo.apps.cars.gateways.supplier import (
     reference,
     said,
 )
-from relevo.apps.outside import Element, Maker, Outside, Reply, local, text_of
+from relevo.apps.outside import Outside, Reply
+from relevo.apps.xml import Element, Maker, local, text_of
 from relevo.errors import MisuseError, ProviderRefused
 
 NAMESPACE = "http://www.jimpisoft.pt/Rentway_Reservations_WS/Create_Reservation"

@@ -8,7 +8,8 @@ from uuid import uuid4
 
 from relevo.apps.cars.gateways import ota, soap
 from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
-from relevo.apps.outside import Element, Maker, Outside, Reply
+from relevo.apps.outside import Outside, Reply
+from relevo.apps.xml import Element, Maker
 
 _ZONED = "%Y-%m-%dT%H:%M:%SZ"
 

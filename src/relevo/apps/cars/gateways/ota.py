@@ -9,7 +9,8 @@ from __future__ import annotations
 from lxml import etree
 
 from relevo.apps.cars.gateways.supplier import SupplierBookingResult, confirmed, said
-from relevo.apps.outside import Element, Reply, find_all, find_one, text_of
+from relevo.apps.outside import Reply
+from relevo.apps.xml import Element, find_all, find_one, text_of
 from relevo.errors import (
     ProviderError,
     ProviderRefused,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lxml import etree
 
 from relevo.apps.cars.gateways.supplier import said
-from relevo.apps.outside import Element, Maker, Reply, find_one, local, text_of
+from relevo.apps.outside import Reply
+from relevo.apps.xml import Element, Maker, find_one, local, text_of
 from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable
 
 ENVELOPE = "http://schemas.xmlsoap.org/soap/envelope/"

@@ -14,7 +14,7 @@ from relevo.apps.hotel.gateways.soap import SoapClient, cm, ota
 from relevo.apps.hotel.queues import ReplyToGuest, SaveBooking, SaveMessage
 from relevo.apps.hotel.reading import Unfit, checked, day_of, moment_of
 from relevo.apps.hotel.settings import Soap
-from relevo.apps.outside import Element, find_all, find_one, text_of
+from relevo.apps.xml import Element, find_all, find_one, text_of
 from relevo.errors import ProviderUnavailable
 from relevo.ids import new_id
 

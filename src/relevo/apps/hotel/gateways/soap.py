@@ -5,7 +5,8 @@ from __future__ import annotations
 from lxml import etree
 
 from relevo.apps.hotel.settings import Soap
-from relevo.apps.outside import Element, Maker, Outside, Reply, find_one, local, text_of
+from relevo.apps.outside import Outside, Reply
+from relevo.apps.xml import Element, Maker, find_one, local, text_of
 from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable
 
 ENVELOPES = {
