@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from relevo.dashboard import ACT, LOOK, MENU, words
+from relevo.dashboard import ACT, LOOK, MENU, sentences, words
 from relevo.dashboard.board import HERE
 from relevo.desk import Role
 from relevo.engine import Relevo
@@ -147,7 +147,7 @@ def test_every_word_has_its_spanish() -> None:
 
 
 def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:
-    told = [*words.RETOLD, *(text for pair in words.COUNTED.values() for text in pair)]
+    told = [*sentences.RETOLD, *(text for pair in sentences.COUNTED.values() for text in pair)]
     told += [text for entry in MENU for text in (entry.title, entry.section) if text]
     told += re.findall(r'(?:text = |_warn\()"([^"]+)"', (HERE / "health.py").read_text())
     assert len(told) > 50

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.live import Live
+from relevo.dashboard.sentences import counted, retold
 from relevo.dashboard.sweeps import Sweeps
-from relevo.dashboard.words import SPANISH, counted, retold
+from relevo.dashboard.words import SPANISH
 from relevo.desk import Desk, Person
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError

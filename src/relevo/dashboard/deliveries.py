@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one
-from relevo.dashboard.words import counted
+from relevo.dashboard.sentences import counted
 from relevo.desk import Replay
 from relevo.errors import DefinitionError
 from relevo.intake import answer_of

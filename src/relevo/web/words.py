@@ -50,7 +50,6 @@ SPANISH: Final[dict[str, str]] = {
     "unknown": "incierto",
     "open": "abierto",
     "closed": "cerrado",
-    "half-open": "a prueba",
     "half_open": "a prueba",
     "paused": "en pausa",
     "draining": "vaciándose",

@@ -1,0 +1,66 @@
+"""Sentences that are put together: how many of something, and what the desk says by itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from relevo.web.translate import Words
+
+COUNTED: Final = {
+    "job": ("one job", "{n:,} jobs"),
+    "effect": ("one effect outside", "{n:,} effects outside"),
+    "delivery": ("one delivery", "{n:,} deliveries"),
+    "worker": ("one worker", "{n:,} workers"),
+    "queue": ("one queue", "{n:,} queues"),
+    "dead letter": ("one dead letter", "{n:,} dead letters"),
+}
+"""Things that are counted: one, and many."""
+
+
+def counted(words: Words, n: int, what: str) -> str:
+    """So many of something, as a person says it."""
+    one, many = COUNTED[what]
+    return words(one) if n == 1 else words(many, n=n)
+
+
+RETOLD: Final = (
+    "runs on {worker}, attempt {n} of {all}",
+    "its queue is paused",
+    "no worker serves its queue",
+    "waits for a free worker",
+    "attempt {n} of {all} failed ({failure}); due",
+    "due",
+    "the breaker '{name}' is open",
+    "no worker here knows the command",
+    "its effect may have happened",
+    "was cancelled",
+    "it died",
+    "waits for {n} of the {all} it needs",
+    "ended because of what it needs",
+    "mend the cause, then {verb}",
+    "start {verb}",
+    "deploy the code that knows it",
+    "nothing: those that waited for it have gone on without it",
+    "{verb}, then confirm or deny",
+    "canary {id} is {state} again: {why}",
+    "canary {id} is {state} again",
+)
+"""What the desk says in words of its own, which reach a page filled in."""
+
+
+def _shape(phrase: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase)), re.DOTALL)
+
+
+_SHAPES: Final = [(phrase, _shape(phrase)) for phrase in RETOLD]
+
+
+def retold(words: Words, text: str) -> str:
+    """A sentence of the desk in the reader's language, if it is one that is known."""
+    if words.language == "en":
+        return text
+    for phrase, shape in _SHAPES:
+        if found := shape.fullmatch(text):
+            return words(phrase, **found.groupdict())
+    return text
