@@ -9,7 +9,6 @@ import threading
 import time
 
 _HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_RANDOM_BITS = 74
 _VERSION_AND_VARIANT = 0x7 << 76 | 0b10 << 62
 _LOW = (1 << 62) - 1
 

@@ -56,11 +56,6 @@ FORMED = {"content-type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def relevo_apps() -> list[App]:
     return [doors.app()]
 

@@ -20,11 +20,6 @@ class Save(Command, queue="test:rows:save"):
     name: str = "Ana"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize(
     "options",
     ["sslmode=prefer", "application_name=shop", "connect_timeout=5", "pooler=1"],

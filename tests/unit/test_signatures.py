@@ -65,7 +65,6 @@ SCHEMES: dict[str, Make] = {
     "secret in JSON": lambda *keys: shared_secret(keys, json="secret"),
 }
 SIGNED = [name for name in SCHEMES if not name.startswith("secret")]
-TIMED = ["stripe", "standard", "qstash"]
 HEADER = {
     "meta": "X-Hub-Signature-256",
     "github": "X-Hub-Signature-256",

@@ -47,7 +47,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 COLLECTIONS = ("reservations", "cm_events", "messages", "conversations", "guests")
 UNINDEXED = {"reservations": ["details"], "messages": ["content"]}
-TIMEOUT = 10_000
 _EXISTS = "DOCUMENT_ALREADY_EXISTS"
 _MISSING = {"UNKNOWN_COLLECTION_OR_TABLE", "COLLECTION_NOT_EXIST"}
 _TRIES = 20
