@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from redis.crc import key_slot
 
 from relevo.errors import (
@@ -41,6 +48,7 @@ from relevo.store import (
     WorkerInfo,
 )
 from relevo.stores import open_store
+from relevo.stores.redis import wire
 from relevo.stores.redis.address import read_address
 from relevo.stores.redis.store import RedisStore
 from relevo.stores.redis.wire import Wire
@@ -567,10 +575,79 @@ async def test_sentinels_that_know_no_such_master_say_so() -> None:
         await store.close()
 
 
+# TLS
+
+
+def certificate(folder: Path) -> Path:
+    """A key and a certificate that signs itself, for localhost, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    today = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(today - timedelta(days=1))
+        .not_valid_after(today + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    secret = key.private_bytes(*form, serialization.NoEncryption())
+    file = folder / "localhost.pem"
+    file.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+@asynccontextmanager
+async def behind_tls(server: RedisServer, certificate: Path) -> AsyncIterator[int]:
+    """The port on which the same server is reached by TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection(HOST, server.port)
+        await asyncio.gather(carry(reader, ours), carry(theirs, writer), return_exceptions=True)
+
+    async with await asyncio.start_server(serve, "localhost", 0, ssl=context) as proxy:
+        yield proxy.sockets[0].getsockname()[1]
+
+
+async def test_a_server_behind_tls_is_trusted_if_its_authority_is(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    trusted = certificate(tmp_path)
+    async with behind_tls(server, trusted) as port:
+        async with opened(f"rediss://localhost:{port}?ca={trusted}") as store:
+            large = job(payload=b'"' + b"x" * 200_000 + b'"')
+            await store.insert([large, job()])
+            leases = await take(store, 2)
+            assert leases[0].payload == large.payload
+            assert await end(store, *leases) == [True, True]
+        stranger = RedisStore(f"rediss://localhost:{port}")
+        with pytest.raises(StoreUnavailable, match="certificate"):
+            await stranger.open()
+        await stranger.close()
+
+
+def test_an_authority_that_cannot_be_read_is_said_at_once() -> None:
+    with pytest.raises(SettingsError, match="nowhere"):
+        RedisStore("rediss://localhost?ca=/nowhere/ca.pem")
+
+
 # a cluster
 
 
 QUEUES = [f"app:module:q{n}" for n in range(12)]
+
+
+@pytest.mark.parametrize("key", ["", "plain", "a{b}c", "{}x", "a{b", "a}b{c}{d}", "{{x}}", "é{ñ}"])
+def test_a_key_lives_on_the_slot_that_others_look_for_it(key: str) -> None:
+    assert wire.key_slot(key.encode()) == key_slot(key.encode())
 
 
 @pytest.mark.xdist_group("cluster")
