@@ -35,6 +35,7 @@ class Keys:
 
     given: tuple[Key, ...]
     ready: tuple[bytes, ...]
+    is_ending: bool = True  # one of them, perhaps
 
     @classmethod
     def read(
@@ -48,10 +49,13 @@ class Keys:
         given = tuple(each if isinstance(each, Key) else Key(each) for each in listed)
         if not given:
             raise SettingsError(f"{owner} has no secret, and does not open without one")
-        return cls(given, tuple(_ready(owner, key, decode) for key in given))
+        ready = tuple(_ready(owner, key, decode) for key in given)
+        return cls(given, ready, any(key.until is not None for key in given))
 
-    def at(self, now: datetime) -> list[bytes]:
+    def at(self, now: datetime) -> Sequence[bytes]:
         """Those that count at a moment, in the order they were given."""
+        if not self.is_ending:
+            return self.ready
         pairs = zip(self.given, self.ready, strict=True)
         return [ready for key, ready in pairs if key.until is None or now < key.until]
 
@@ -63,7 +67,7 @@ class Keys:
 
     def endless(self) -> Keys:
         """The same as if none of them ended."""
-        return Keys(tuple(Key(key.value) for key in self.given), self.ready)
+        return Keys(tuple(Key(key.value) for key in self.given), self.ready, is_ending=False)
 
     def __repr__(self) -> str:
         return f"Keys({len(self.given)})"

@@ -78,7 +78,7 @@ def _receive(
     fresh, known = _enter(tx, arrivals, identities, closed)
     jobs = _jobs_of(arrivals, fresh)
     stands: Sequence[str] = storing(tx, jobs) if jobs else ()
-    stored = _keep(tx, arrivals, fresh, stands)
+    stored = _keep(tx, arrivals, identities, fresh, stands)
     answers: list[Reception] = []
     repeats: list[tuple[Identity, bool]] = []
     for place, arrival in enumerate(arrivals):
@@ -158,7 +158,11 @@ def _jobs_of(arrivals: Sequence[Arrival], places: Sequence[int]) -> Sequence[New
 
 
 def _keep(
-    tx: Tx, arrivals: Sequence[Arrival], places: Sequence[int], stands: Sequence[str]
+    tx: Tx,
+    arrivals: Sequence[Arrival],
+    identities: Sequence[Identity | None],
+    places: Sequence[int],
+    stands: Sequence[str],
 ) -> dict[int, Kept]:
     """Write new deliveries in full; `stands` are the jobs of all of them, one after the other."""
     stored: dict[int, Kept] = {}
@@ -170,9 +174,10 @@ def _keep(
             kept, received_at=kept.received_at or tx.now, jobs=tuple(stands[start:end])
         )
         start = end
-    for some in chunks(list(stored.values())):
+    for some in chunks(list(stored.items())):
         values: list[object] = []
-        for kept in some:
+        for place, kept in some:
+            identity = identities[place]
             is_rejected = kept.state is Keeping.REJECTED
             values += (
                 is_rejected,
@@ -182,7 +187,7 @@ def _keep(
                 kept.id,
                 text(kept.source),
                 None if kept.key is None else text(kept.key),
-                None if (identity := _identity(kept)) is None else identity[0],
+                None if identity is None else identity[0],
                 None if kept.thread == kept.id else text(kept.thread or ""),
                 text(kept.method),
                 text(kept.path),

@@ -43,9 +43,10 @@ def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Store jobs; those whose id or key is taken answer with the job that stands for them."""
     for name in {job.queue for job in jobs}:
         tx.queue(name)
-    if any(job.key is not None or job.bundle is not None or job.after for job in jobs):
-        return _insert_judged(tx, jobs)
     closed = _closed(tx, jobs)
+    # Only a queue that takes nothing in tears at a bundle.
+    if any(job.key is not None or job.after or (closed and job.bundle) for job in jobs):
+        return _insert_judged(tx, jobs)
     fresh = [job for job in jobs if job.queue not in closed] if closed else jobs
     first = tx.take_seqs(len(fresh))
     stored = _store(tx, fresh, first)

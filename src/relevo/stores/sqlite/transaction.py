@@ -192,7 +192,9 @@ def text(value: str) -> str:
 
     Those are written as an escape and four digits, and read back by `plain`.
     """
-    return value if _STRANGE.search(value) is None else _STRANGE.sub(_escaped, value)
+    if value.isprintable() or _STRANGE.search(value) is None:
+        return value
+    return _STRANGE.sub(_escaped, value)
 
 
 def optional(value: str | None) -> str | None:
