@@ -27,14 +27,21 @@ class Bots:
     def __init__(self, folder: Path, redis: str) -> None:
         self.database = folder / "hotel.db"
         self._log = folder / "log"
-        self._environment = os.environ | {
-            "RELEVO_STORE_URL": f"sqlite:///{self.database}",
-            "RELEVO_LEASE": "2s",
-            "HOTEL_ID": "hotel999",
-            "BEDS24_WEBHOOK_SECRET": "of-no-use-here",
-            "REDIS_URL": redis,
-            "CM_POLLING_INTERVAL": "50ms",
-        }
+        # The next one does not compile what this one has.
+        compiled = {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+        self._environment = (
+            compiled
+            | os.environ
+            | {
+                "RELEVO_STORE_URL": f"sqlite:///{self.database}",
+                "RELEVO_LEASE": "2s",
+                "HOTEL_ID": "hotel999",
+                "BEDS24_WEBHOOK_SECRET": "of-no-use-here",
+                "REDIS_URL": redis,
+                "CM_POLLING_INTERVAL": "50ms",
+                "PYTHONDONTWRITEBYTECODE": "",
+            }
+        )
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -32,7 +32,15 @@ NAMES = ("email", "list", "spreadsheet")
 def serving(folder: Path, moment: str = "never", number: int = 0) -> Iterator[subprocess.Popen]:
     """A process with all three stream workers; see tests/apps/dying.py."""
     command = [sys.executable, "-m", "tests.apps.dying", moment, str(number), *NAMES]
-    environment = os.environ | {"RELEVO_STORE_URL": f"sqlite:///{folder / 'r.db'}"}
+    compiled = {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}  # for the next one
+    environment = (
+        compiled
+        | os.environ
+        | {
+            "RELEVO_STORE_URL": f"sqlite:///{folder / 'r.db'}",
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+    )
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
             command, cwd=HOME, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
