@@ -125,7 +125,7 @@ class StreamWorker:
         facts = {"worker": self._worker.name, "entry": entry.id, "job": job_id[:64]}
         try:
             await self._integrate(job_id, entry.deliveries)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the entry stays pending
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again or put aside
             said = scrub(f"{type(error).__name__}: {error}")
             log.warning("the entry failed", extra=facts | {"error": said})
             if entry.deliveries <= self._retries and not _is_final(error):
