@@ -196,11 +196,11 @@ class Matrix:
     def _ordered(self, wanted: list[Wanted]) -> list[Wanted]:
         """Row by row, the first test of every row and store before the second of any."""
         passed = [one for one in self._results.values() if one.outcome == "passed"]
-        seen = Counter(each for one in passed for each in one.about)
+        seen = Counter(cell for one in passed for cell in _cells(one.about))
         ranks: dict[str, int] = {}
         for about, item in wanted:
-            ranks[item.nodeid] = min(seen[one] for one in about)
-            seen.update(about)
+            ranks[item.nodeid] = min(seen[cell] for cell in _cells(about))
+            seen.update(_cells(about))
         return sorted(wanted, key=lambda one: (ranks[one[1].nodeid], place(*one[0][0])))
 
     def pytest_runtest_logfinish(self) -> None:
@@ -260,6 +260,11 @@ def _crashed(nodeid: str) -> tuple[str, list[tuple[str, str]]]:
     test = re.sub(r"@[a-z]+$", "", nodeid)
     rows = rows_named(test.rpartition("::")[2], "", "")
     return test, [(row, ANY) for row in rows if row in FAULTS]
+
+
+def _cells(about: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What is to be known: a fault on each store it names, any other row once."""
+    return [(row, where if FAULTS.get(row, ("", ANY))[1] != ANY else ANY) for row, where in about]
 
 
 def _soak() -> str:
