@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -25,7 +24,15 @@ from relevo.store import (
     Reception,
 )
 from relevo.stores.postgres.lines import Record, lent
-from relevo.stores.postgres.rows import columns_of, hashed, job_arguments, known_ids, page_size
+from relevo.stores.postgres.rows import (
+    brief,
+    columns_of,
+    hashed,
+    ids_as_text,
+    job_arguments,
+    known_ids,
+    page_size,
+)
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
@@ -35,9 +42,29 @@ SEARCHED = 20_000
 _replace = msgspec.structs.replace
 _pack = msgspec.msgpack.Encoder().encode
 
+_TEXTS = dict.fromkeys((3, 10, 11, 12, 13), "text")
+_SPREAD = _TEXTS | {
+    6: "integer",
+    7: "smallint",
+    8: "boolean",
+    9: "bigint",
+    17: "bytea",
+    18: "bytea",
+}
+
+
+def _argument(number: int) -> str:
+    """An argument of `receive` as `_columns_of` gives it, see job_arguments()."""
+    if number in (2, 5, 16):
+        return f"${number}::text::uuid[]"
+    if number in _SPREAD:
+        return f"relevo.spread(${number}::{_SPREAD[number]}[], cardinality($19::bytea[]))"
+    return f"${number}"
+
+
 _RECEIVE = f"""
 select place, verdict, moment, stands, (known).*
-from relevo.receive({", ".join(f"${n}" for n in range(1, 22))}, {job_arguments(22)})
+from relevo.receive({", ".join(map(_argument, range(1, 22)))}, {job_arguments(22)})
 """  # noqa: S608 - numbers of parameters
 _SHOWN = """
     id, source, generation, received_at, status, answer, repeats, repeated_at, differs, key,
@@ -206,11 +233,11 @@ def _meant(where: Letterbox, before: str | None) -> list[Any]:
     ]
 
 
-def _hash(kept: Kept) -> UUID | None:
+def _hash(kept: Kept) -> str | None:
     """What makes it the same again; one rejected stands in nobody's way."""
     if kept.key is None or kept.state is Keeping.REJECTED:
         return None
-    return hashed(kept.key)
+    return _digest(kept.key.encode("utf-8", "surrogatepass"))
 
 
 def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
@@ -222,30 +249,39 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         jobs += arrival.jobs
         owners += [place] * len(arrival.jobs)
     return [
-        [kept.id for kept in all_kept],
-        [clean(kept.source) for kept in all_kept],
+        ids_as_text([kept.id for kept in all_kept]),
+        brief([clean(kept.source) for kept in all_kept]),
         [clean(kept.key) for kept in all_kept],
-        [_hash(kept) for kept in all_kept],
-        [kept.generation for kept in all_kept],
-        [kept.status for kept in all_kept],
-        [kept.state is Keeping.REJECTED for kept in all_kept],
-        [kept.received_at or None for kept in all_kept],
-        [None if kept.thread == kept.id else clean(kept.thread or "") for kept in all_kept],
-        [clean(kept.method) for kept in all_kept],
-        [clean(kept.path) for kept in all_kept],
-        [clean(kept.query) for kept in all_kept],
+        _as_text([_hash(kept) for kept in all_kept]),
+        brief([kept.generation for kept in all_kept]),
+        brief([kept.status for kept in all_kept]),
+        brief([kept.state is Keeping.REJECTED for kept in all_kept]),
+        brief([kept.received_at or None for kept in all_kept]),
+        brief([None if kept.thread == kept.id else clean(kept.thread or "") for kept in all_kept]),
+        brief([clean(kept.method) for kept in all_kept]),
+        brief([clean(kept.path) for kept in all_kept]),
+        brief([clean(kept.query) for kept in all_kept]),
         [clean(kept.reason) for kept in all_kept] if any(kept.reason for kept in all_kept) else [],
         [b"".join([bytes.fromhex(job.id) for job in arrival.jobs]) for arrival in arrivals]
         if jobs
         else [],
-        [UUID(bytes=blake2b(kept.body, digest_size=16).digest()) for kept in all_kept],
-        [kept.headers for kept in all_kept],
-        [kept.answer for kept in all_kept],
+        _as_text([_digest(kept.body) for kept in all_kept]),
+        brief([kept.headers for kept in all_kept]),
+        brief([kept.answer for kept in all_kept]),
         [kept.body for kept in all_kept],
         owners,
         [_pack(job) for job in jobs] if posted else [],
         *columns_of(jobs),
     ]
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def _as_text(digests: Sequence[str | None]) -> str:
+    """An array of them, as PostgreSQL reads it."""
+    return f"{{{','.join([each or 'null' for each in digests])}}}"
 
 
 def _received(

@@ -68,14 +68,14 @@ def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
     return [
         len(jobs),
         ids_as_text([job.id for job in jobs]),
-        _brief([job.queue for job in jobs]),
-        _brief([clean(job.kind) for job in jobs]),
+        brief([job.queue for job in jobs]),
+        brief([clean(job.kind) for job in jobs]),
         [job.payload for job in jobs],
         delays if any(delays) else [],
         _filled([job.run_at for job in jobs]),
-        _brief([min(max(job.priority, 0), 2) for job in jobs]),
-        _brief([job.attempts for job in jobs]),
-        _brief([job.keep for job in jobs]),
+        brief([min(max(job.priority, 0), 2) for job in jobs]),
+        brief([job.attempts for job in jobs]),
+        brief([job.keep for job in jobs]),
         [None if job.key is None else hashed(job.key) for job in jobs] if keys else [],
         keys,
         [job.key is not None and job.unique == "forever" for job in jobs] if keys else [],
@@ -97,7 +97,8 @@ def _filled(values: list[Any]) -> list[Any]:
     return [] if values.count(None) == len(values) else values
 
 
-def _brief(values: list[Any]) -> list[Any]:
+def brief(values: list[Any]) -> list[Any]:
+    """A column of which all values are the same as one; `relevo.spread` makes it whole again."""
     return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
