@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncGenerator
 
+import httpx2
 import pytest
 
+from relevo import Relevo
 from relevo.simulators import World, environment, running
 
 
@@ -17,3 +19,11 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
         for name, value in environment(world.base).items():
             monkeypatch.setenv(name, value)
         yield world
+
+
+@pytest.fixture
+async def browser(relevo: Relevo) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A person at the pages of the module's own `relevo`."""
+    transport = httpx2.ASGITransport(app=relevo.asgi())
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8700") as client:
+        yield client

@@ -25,14 +25,6 @@ async def relevo(world: World, tmp_path: Path) -> AsyncGenerator[Relevo]:
         yield engine
 
 
-@pytest.fixture
-async def browser(relevo: Relevo) -> AsyncGenerator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=relevo.asgi())
-    base = "http://127.0.0.1:8700"
-    async with httpx2.AsyncClient(transport=transport, base_url=base) as client:
-        yield client
-
-
 async def send(browser: httpx2.AsyncClient, page: str, path: str, **fields: str) -> Any:
     """Fill in a form of a page as a browser would."""
     text = (await browser.get(page)).text

@@ -20,13 +20,6 @@ async def relevo(tmp_path: Path, world: World, clock: ManualClock) -> AsyncGener
         yield engine
 
 
-@pytest.fixture
-async def browser(relevo: Relevo) -> AsyncGenerator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=relevo.asgi())
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8700") as client:
-        yield client
-
-
 async def test_an_empty_page_says_what_would_be_there(browser: httpx2.AsyncClient) -> None:
     assert "No subscription yet" in (await browser.get("/subscriptions")).text
     assert "Ninguna suscripción" in (await browser.get("/subscriptions?lang=es")).text
