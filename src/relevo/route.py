@@ -52,7 +52,14 @@ class Webhook:
     takes: tuple[str, ...]  # what the function takes besides the delivery: intake, tx
 
     def scheme(self, use: Use) -> Scheme:
-        return self.verify if isinstance(self.verify, Scheme) else self.verify(use)
+        """What checks who sent a delivery; a door that checks nothing stays shut."""
+        made = self.verify if isinstance(self.verify, Scheme) else self.verify(use)
+        if not isinstance(made, Scheme):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+            raise DefinitionError(
+                f"{self.path}: verify gave {made!r:.60}, which checks nothing: give stripe(…), "
+                "hmac_header(…), shared_secret(…) or a function of `use` that gives one of them"
+            )
+        return made
 
 
 def webhook(
@@ -87,6 +94,16 @@ def webhook(
         raise DefinitionError(f"{path}: limit is 1 byte to 64 MiB, not {limit}")
     if not inspect.iscoroutinefunction(function):
         raise DefinitionError(f"{path}: write {function.__qualname__} as `async def`")
+    if not (isinstance(verify, Scheme) or callable(verify)):
+        raise DefinitionError(
+            f"{path}: verify says who may deliver, and {verify!r:.60} does not: give stripe(…), "
+            "hmac_header(…), shared_secret(…)"
+        )
+    if not callable(key):
+        raise DefinitionError(
+            f"{path}: key is a function of the delivery, such as lambda d: d.json['id'], "
+            f"not {key!r:.60}"
+        )
     return Webhook(
         path,
         function,
@@ -104,12 +121,12 @@ def webhook(
 
 
 def _takes(function: Callable[..., Any]) -> tuple[str, ...]:
-    """(delivery), (delivery, ctx) or (delivery, ctx, tx), told by name so that no import runs."""
+    """The delivery, and then `ctx` or `tx` or both, told by name so that no import runs."""
     names = list(inspect.signature(function).parameters)
-    if names[1:] not in ([], ["ctx"], ["ctx", "tx"]):
+    if not names or names[1:] not in ([], ["ctx"], ["tx"], ["ctx", "tx"]):
         raise DefinitionError(
             f"{function.__qualname__} takes ({', '.join(names)}); write (delivery), "
-            "(delivery, ctx) or (delivery, ctx, tx)"
+            "(delivery, ctx), (delivery, tx) or (delivery, ctx, tx)"
         )
     return tuple(names[1:])
 

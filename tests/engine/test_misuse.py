@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from relevo import (
     App,
@@ -18,6 +19,7 @@ from relevo import (
     Context,
     Dead,
     DefinitionError,
+    Delivery,
     Event,
     Flow,
     MisuseError,
@@ -26,11 +28,12 @@ from relevo import (
     Snooze,
     State,
     constant,
+    github,
 )
 from relevo.app import listener
 from relevo.job import Job
 from relevo.store import EffectState, Filter
-from relevo.testing import ManualClock, drain
+from relevo.testing import ManualClock, deliver, drain
 
 
 class Greet(Command, queue="test:people:greet", attempts=3, backoff=constant("1m", jitter=0)):
@@ -285,3 +288,17 @@ def test_nodes_of_one_command_get_names_of_their_own() -> None:
     names = [flow.add(Greet(), name=name).name for name in ("Greet-3", None, None, None)]
 
     assert len(set(names)) == 4
+
+
+async def test_a_hook_may_take_the_transaction_alone(tmp_path: Path) -> None:
+    app = App("test")
+    seen: list[object] = []
+
+    @app.webhook("/hooks/shop", verify=github("a secret of tests"), key=lambda d: d.json["id"])
+    async def hook(delivery: Delivery, tx: Any) -> None:
+        seen.append((await tx.execute(text("select 1"))).scalar())
+
+    async with Relevo(f"sqlite:///{tmp_path}/relevo.db", apps=[app]) as relevo:
+        answer = await deliver(relevo, "/hooks/shop", json={"id": "e1"})
+
+    assert (answer.status, seen) == (200, [1])

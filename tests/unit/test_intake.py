@@ -132,3 +132,19 @@ def test_a_reply_is_written_once_and_whole() -> None:
 
     assert plain.wire.endswith(b"content-length: 2\r\n\r\nhi")
     assert error(405, "no", allow="GET, POST").wire.count(b"allow: GET, POST\r\n") == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"verify": None},
+        {"verify": True},
+        {"verify": lambda use: True},
+        {"key": "id"},
+        {"key": None},
+    ],
+)
+def test_a_door_that_checks_nothing_or_knows_no_key_is_refused(wrong: dict[str, Any]) -> None:
+    """C03: told when it is built, and not to the provider, delivery after delivery."""
+    with pytest.raises(DefinitionError):
+        door(**wrong)

@@ -143,6 +143,8 @@ class Receiver:
     async def _run(self, door: Door, intake: Intake) -> Answer:
         route = door.route
         given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]
+        if route.takes == ("tx",):
+            given = (intake.delivery, intake.tx)
         token = current.set(intake)
         try:
             answer = await route.function(*given)
