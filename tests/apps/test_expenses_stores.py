@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 from qstash import AsyncQStash
-from sqlalchemy import select
 
 from relevo import Relevo
 from relevo.apps import expenses, qstash, tables
-from relevo.apps.expenses import records
 from relevo.ingress.server import listen, serving
 from relevo.simulators import World
 from relevo.simulators.traffic import expenses as traffic
 from relevo.testing import until, working
+from tests.apps.test_expenses_end import cents, replied
 from tests.servers import postgres
 from tests.servers.redis import fresh_url
 
@@ -54,18 +53,6 @@ async def addresses(
             yield url, None
         return
     yield fresh_url(), f"sqlite:///{tmp_path / 'expenses.db'}"
-
-
-async def cents(relevo: Relevo) -> dict[str, int]:
-    async with relevo.transaction() as tx:
-        found = await tx.execute(select(records.Expense.message_id, records.Expense.cents))
-        return {row.message_id: row.cents for row in found}
-
-
-async def replied(relevo: Relevo, count: int) -> bool:
-    async with relevo.transaction() as tx:
-        rows = await tx.scalars(select(records.Answer))
-        return sum(row.wamid is not None for row in rows) == count
 
 
 async def test_by_our_own_qstash_on_every_store(
