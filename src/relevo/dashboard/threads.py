@@ -20,11 +20,11 @@ from relevo.web import go
 async def search(board: Board, request: Request) -> Response:
     text = one(request.query_params, "q") or ""
     if not text:
-        return board.page(request, "search", q="", stories=[], flow=None, queues=[], letters=[])
+        return board.page(request, "search", q="", stories=[], flow=None, queues=[], deliveries=[])
     desk = board.desk(request)
     look = await board.live(request).look()
     queues = [tally.queue for tally in look.tallies if text.lower() in tally.queue][:20]
-    letters, _ = await desk.deliveries(Letterbox(text=text[:500]), limit=20)
+    deliveries, _ = await desk.deliveries(Letterbox(text=text[:500]), limit=20)
     story: Story | None = None
     if len(text) >= 3:
         with suppress(NotFoundError):
@@ -34,7 +34,7 @@ async def search(board: Board, request: Request) -> Response:
     if story is not None and is_one:
         return go(request, f"/threads/{part(story.threads[0])}")
     threads = [] if story is None else _by_thread(story)
-    found = bool(threads or queues or letters or flow)
+    found = bool(threads or queues or deliveries or flow)
     return board.page(
         request,
         "search",
@@ -44,7 +44,7 @@ async def search(board: Board, request: Request) -> Response:
         threads=threads,
         flow=flow,
         queues=queues,
-        letters=letters,
+        deliveries=deliveries,
     )
 
 
@@ -77,13 +77,13 @@ async def thread(board: Board, request: Request) -> Response:
     name = request.path_params["thread"]
     desk = board.desk(request)
     story = await desk.trace(name)
-    letters = story.deliveries
+    deliveries = story.deliveries
     audits = await _audits(desk, story)
     jobs = {job.id: board.shown(request, job) for job in story.jobs}
     effects = [board.shown_effect(request, effect) for effect in story.effects]
     tree = list(story.tree())
     depths = {job.id: depth for depth, job in tree}
-    happenings = in_order(letters, list(jobs.values()), effects, audits, depths)
+    happenings = in_order(deliveries, list(jobs.values()), effects, audits, depths)
     began = happenings[0].at if happenings else 0
     return board.page(
         request,
@@ -93,7 +93,7 @@ async def thread(board: Board, request: Request) -> Response:
         tree=[(depth, jobs[job.id]) for depth, job in tree],
         jobs=jobs,
         effects=effects,
-        letters=letters,
+        deliveries=deliveries,
         happenings=happenings,
         began=began,
         took=happenings[-1].at - began if happenings else 0,
@@ -109,7 +109,7 @@ async def _audits(desk: Desk, story: Story) -> list[Audit]:
 
 
 def in_order(
-    letters: Sequence[Kept],
+    deliveries: Sequence[Kept],
     jobs: Sequence[Job],
     effects: Sequence[Effect],
     audits: Sequence[Audit],
@@ -117,8 +117,10 @@ def in_order(
 ) -> list[Happening]:
     """Everything that happened, causes before what came of them."""
     known = {job.id: job for job in jobs}
-    found = [Happening(kept.received_at, "delivery", None, kept) for kept in letters]
-    found += [Happening(kept.repeated_at, "repeat", None, kept) for kept in letters if kept.repeats]
+    found = [Happening(kept.received_at, "delivery", None, kept) for kept in deliveries]
+    found += [
+        Happening(kept.repeated_at, "repeat", None, kept) for kept in deliveries if kept.repeats
+    ]
     for job in jobs:
         found.append(Happening(job.inserted_at, "enqueued", job))
         found += [Happening(run.ended_at, "run", job, run) for run in job.history]

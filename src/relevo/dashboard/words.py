@@ -248,7 +248,7 @@ SPANISH: Final[dict[str, str]] = {
     ),
     "still going": "en marcha",
     "{jobs} and {effects} in {took}": "{jobs} y {effects} en {took}",
-    "begun by {letters}": "empezó con {letters}",
+    "begun by {deliveries}": "empezó con {deliveries}",
     "There is more than a story holds: this is the first part.": (
         "Hay más de lo que cabe en una historia: esta es la primera parte."
     ),
