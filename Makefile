@@ -31,15 +31,18 @@ test: setup
 	  { echo "What failed beside the others is tried once more, alone:"; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 
-# All rows: first the short tests, two at a time, then what is long or has failed, each alone. Results
-# are kept in .soak, so that one who was interrupted goes on; MINUTES=40 stops by itself.
+# All rows: the short tests, then the long ones, two at a time; what failed is tried again alone.
+# Results are kept in .soak, so that one who was interrupted goes on. With MINUTES=10 the second and
+# the third part begin nothing new after so many.
 MINUTES ?= inf
 SOAK := $(BIN)/pytest tests --matrix docs/reliability-matrix.md --kept .soak --timeout 3000 \
-  -v -o console_output_style=count --minutes
+  -v -o console_output_style=count
+TWO := -n 2 --dist loadgroup --no-loadscope-reorder
 
 soak: setup
-	-$(SOAK) inf -n 2 --dist loadgroup -m "not soak"
-	$(SOAK) $(MINUTES)
+	-$(SOAK) $(TWO) -m "not soak"
+	-$(SOAK) $(TWO) --minutes $(MINUTES)
+	$(SOAK) --minutes $(MINUTES)
 	rm .soak
 
 bench: setup

@@ -240,9 +240,7 @@ class Matrix:
         terminalreporter.section("rows")
         for line in lines:
             terminalreporter.write_line(line)
-        # Only one that has seen every test knows that the lines of others are of no test any more.
-        is_whole = self._kept is not None and {*self._collected} == {*self._results}
-        kept = self._file.read_text() if self._file.exists() and not is_whole else ""
+        kept = self._file.read_text() if self._file.exists() and self._kept is None else ""
         words = " ".join(terminalreporter.config.invocation_params.args)
         command = f"pytest {words}" if self._kept is None else _soak()
         self._file.write_text(page(merged(kept.splitlines(), lines), command))
