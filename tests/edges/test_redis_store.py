@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from redis.crc import key_slot
 
+from relevo import testing
 from relevo.errors import (
     DefinitionError,
     MisuseError,
@@ -553,6 +554,8 @@ async def test_a_fail_over_by_sentinels_is_followed() -> None:
             (lease, *_) = await take(store, 5)
             assert await take(sleeper, 1, "app:module:sleep") == []
             waiting = asyncio.create_task(sleeper.wait(["app:module:sleep"], 60))
+            # Asleep, not still asking: a question that is cut off is an error, as it should be.
+            await testing.until(lambda: "app:module:sleep" in sleeper._bell._trusted)
             failing = asyncio.create_task(asyncio.to_thread(trio.fail_over))
             began = time.monotonic()
             taken = await soon(lambda: take(sleeper, 100), within=20)
