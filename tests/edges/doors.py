@@ -99,6 +99,8 @@ async def odd(delivery: Delivery, ctx: Intake) -> Answer | None:
             await ctx.use(Relevo).enqueue(Save(wish["id"]))
         case "wait":
             await asyncio.sleep(wish["seconds"])
+        case "cancel":
+            raise asyncio.CancelledError
         case _:
             pass
     return None

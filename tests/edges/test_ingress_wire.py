@@ -13,9 +13,10 @@ import relevo.ingress.gate as gate_module
 import relevo.ingress.server as server_module
 from relevo import App, Relevo
 from relevo.ingress.server import listen, serving
+from relevo.testing import until
 from relevo.web.auth import check_binding
 from tests.edges import doors
-from tests.edges.doors import SIGNED, jobs
+from tests.edges.doors import ODD, SIGNED, jobs
 from tests.edges.test_ingress import seal
 
 HEAD = f"POST {SIGNED} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
@@ -32,6 +33,7 @@ def relevo_apps() -> list[App]:
 
 @pytest.fixture
 async def port(relevo: Relevo) -> AsyncGenerator[int]:
+    await relevo.asgi().start()
     with listen("127.0.0.1", 0) as listener:
         async with serving(relevo.asgi(), listener, grace=1):
             yield listener.getsockname()[1]
@@ -95,6 +97,99 @@ async def test_a_connection_is_kept_for_the_next_call(port: int, relevo: Relevo)
     assert heard.count(b"HTTP/1.1 200 OK") == 2
     assert b"\r\nserver:" not in heard.lower()
     assert await jobs(relevo) == ["e1", "e2"]
+
+
+def wish(do: str, **more: Any) -> bytes:
+    """A call at the door that does as it is told."""
+    body = json.dumps({"id": do, "do": do, **more}).encode()
+    head = HEAD.replace(SIGNED.encode(), ODD.encode())
+    return (
+        head + f"X-Signature: {seal(body)}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    )
+
+
+async def test_a_function_that_waits_keeps_nobody_else_waiting(port: int, relevo: Relevo) -> None:
+    slow = asyncio.create_task(say(port, wish("wait", seconds=30)))
+    await until(lambda: relevo.asgi().gate._flights)
+    heard = await asyncio.gather(*(say(port, good(f"e{number}")) for number in range(5)))
+
+    assert [each.statuses for each in heard] == [[200]] * 5
+    assert not slow.done()
+    slow.cancel()
+
+
+async def test_a_function_that_takes_too_long_ends_its_own_call_only(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_module, "FUNCTION_SECONDS", 0.05)
+    monkeypatch.setattr(gate_module, "LOOK_SECONDS", 0.02)
+    heard = await say(port, wish("wait", seconds=30), b"")
+    later = await say(port, good("e1"))
+
+    assert heard.statuses == [503]
+    assert later.statuses == [200]
+
+
+@pytest.mark.parametrize(("do", "status"), [("raise", 500), ("cancel", 500), ("reject", 422)])
+async def test_what_a_function_does_is_told_to_its_caller_alone(
+    port: int, relevo: Relevo, do: str, status: int
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(wish(do))
+    heard = await asyncio.wait_for(reader.readuntil(b"}"), 5)
+    writer.write(good("e1"))
+    heard += await asyncio.wait_for(reader.readuntil(b"}"), 5)
+    writer.close()
+
+    assert heard.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"HTTP/1.1 200 OK" in heard
+    assert await jobs(relevo) == ["e1"]
+
+
+async def test_who_hangs_up_has_still_delivered(port: int, relevo: Relevo) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(good("e1"))
+    await writer.drain()
+    writer.transport.abort()
+
+    assert (await say(port, good("e2"))).statuses == [200]
+    assert sorted(await jobs(relevo)) == ["e1", "e2"]
+    assert relevo.asgi().gate._held == 0
+
+
+async def test_a_server_that_stops_answers_whom_it_has_heard(relevo: Relevo) -> None:
+    await relevo.asgi().start()
+    with listen("127.0.0.1", 0) as listener:
+        async with serving(relevo.asgi(), listener, grace=5):
+            port = listener.getsockname()[1]
+            waiting = asyncio.create_task(say(port, wish("wait", seconds=0.3)))
+            await until(lambda: relevo.asgi().gate._flights)
+    heard = await waiting
+
+    assert heard.statuses == [200]
+
+
+@pytest.mark.parametrize("size", [1, 20, 10_000])
+async def test_a_call_in_pieces_is_the_same_call(port: int, relevo: Relevo, size: int) -> None:
+    call = good("e1")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for start in range(0, len(call), size):
+        writer.write(call[start : start + size])
+        await writer.drain()
+        await asyncio.sleep(0)
+    heard = await asyncio.wait_for(reader.readuntil(b'{"ok":true}'), 5)
+    writer.close()
+
+    assert heard.startswith(b"HTTP/1.1 200 OK")
+    assert await jobs(relevo) == ["e1"]
+
+
+async def test_b09_a_chunked_body_is_measured_however_it_comes(port: int) -> None:
+    """In one read, and in a thousand chunks of one byte."""
+    head = HEAD + b"Transfer-Encoding: chunked\r\nX-Signature: x\r\n\r\n"
+    heard = await say(port, head + b"1\r\nx\r\n" * 1_000 + b"0\r\n\r\n")
+
+    assert heard.statuses == [401]
 
 
 async def test_b12_only_so_many_requests_wait_on_one_connection(

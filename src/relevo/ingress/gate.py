@@ -105,7 +105,12 @@ class Gate:
             await send_reply(send, self._busy())
             return
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        flight = self._begin(door, scope.get("client"), replied.set_result)
+
+        def hear(reply: Reply) -> None:
+            if not replied.done():  # who called may have gone this very moment
+                replied.set_result(reply)
+
+        flight = self._begin(door, scope.get("client"), hear)
         flight.task = task = asyncio.current_task()
         try:
             reply = await self._read(flight, path, scope, receive)
@@ -225,6 +230,8 @@ class Gate:
                     raise
                 task.uncancel()
                 flight.reply(self._too_late(flight))
+            except Exception:  # noqa: BLE001 - whatever it is, the others have their turn
+                flight.reply(self._internal(flight))
             finally:
                 flight.task = None
 
@@ -273,6 +280,10 @@ class Gate:
         self._engine.telemetry.counts["delivery_busy"] += 1
         return BUSY
 
+    def _internal(self, flight: Flight) -> Reply:
+        log.exception("a webhook failed", extra={"door": flight.door.source})
+        return INTERNAL
+
     def _too_late(self, flight: Flight) -> Reply:
         if not flight.is_read:
             return LATE
@@ -294,6 +305,10 @@ class Gate:
             self._away_until = time.monotonic() + AWAY
             self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
             reply = await self._spool(door, delivery)
+        except asyncio.CancelledError:
+            if flight.task is not None and flight.task.cancelling():
+                raise
+            reply = self._internal(flight)  # the function's own doing
         except Exception as mistake:  # noqa: BLE001 - a function may raise anything; nothing is kept
             self._engine.telemetry.counts["delivery_failed"] += 1
             log.error(
@@ -326,6 +341,8 @@ class Gate:
             reply = self._told(flight.door, taken_of(reception, flight.answer))
         except QueueClosed:
             reply = CLOSED
+        except Exception:  # noqa: BLE001 - a damaged answer must not keep others from theirs
+            reply = self._internal(flight)
         flight.reply(reply)
 
     def troubled(self, flight: Flight, trouble: Exception) -> None:

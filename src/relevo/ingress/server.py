@@ -194,7 +194,7 @@ class Guarded(HttpToolsProtocol):
         if self._front is None or not is_next or self.expect_100_continue or self.flow.write_paused:
             return None
         parser: Any = self.parser
-        if not parser.should_keep_alive() or parser.should_upgrade():
+        if not parser.should_keep_alive() or parser.should_upgrade() or self._is_chunked():
             return None
         path, _, query = self.url.partition(b"?")
         door = self._front.door(path.decode("latin-1"))
