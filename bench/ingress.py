@@ -82,11 +82,11 @@ async def _fastapi(pipe: Pipe, url: str) -> float:
     from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table, Text
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    from relevo.outbox import address
-
     # A crowd of writers on one file needs more patience than the driver has by itself.
     patience = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    engine = create_async_engine(address(url), **patience)
+    scheme, _, rest = url.partition("://")
+    driver = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}[scheme]
+    engine = create_async_engine(f"{scheme}+{driver}://{rest}", **patience)
     deliveries = Table(
         "deliveries",
         MetaData(),
