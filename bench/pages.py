@@ -156,9 +156,10 @@ def peers(results: Results) -> str:
             ]
             parts.append(f"{NAMES[store]}, {name}:")
             parts.append(table(["", "jobs a second", "relevo beside it", "aim"], lines))
-        absent = [f"- {row.name}: {row.note}" for row in rows if not row.other]
-        parts += ["\n".join(absent)] if absent else []
-        parts.append(f"- {NAMES[store]}: {how(found, ['peers'])}")
+        notes = [f"{row.name}: {row.note}" for row in rows if not row.other]
+        notes += dict.fromkeys(row.note for row in rows if row.other and row.note)
+        notes.append(f"{NAMES[store]}: {how(found, ['peers'])}")
+        parts.append("\n".join(f"- {note}" for note in notes))
     return "\n\n".join(parts) or "*Not measured yet.*"
 
 
