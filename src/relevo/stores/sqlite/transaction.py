@@ -36,7 +36,7 @@ CODES = {state: code for code, state in STATES.items()} | {State.SCHEDULED: READ
 NEVER = 1_099_511_627_776  # the moment of what has not happened, see 0001_jobs.sql
 NOBODY = 999  # the worker of a job that never ran
 
-_SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+_SIZES = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 
 ESCAPE = "\x10"
 _STRANGE = re.compile(f"[\0{ESCAPE}\ud800-\udfff]")
