@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from relevo.errors import StoreUnavailable
+from relevo.errors import MisuseError, StoreUnavailable
 from relevo.store import BATCH
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class Coalescer(Generic[T, R]):
         self._waiting: deque[tuple[Sequence[T], Waiting[R]]] = deque()
         self._size = 0
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # whose callers' futures wait here
 
     async def add(self, items: Sequence[T]) -> Sequence[R]:
         """Hand items over and wait for their results, in order."""
@@ -53,6 +54,8 @@ class Coalescer(Generic[T, R]):
 
     def put(self, items: Sequence[T], waiting: Waiting[R]) -> None:
         """The same for who does not wait here."""
+        if asyncio.get_running_loop() is not self._loop:
+            self.move_in()
         if self._size >= self._most:
             raise StoreUnavailable(
                 f"{self._size} writes are waiting for the store already; try again in a moment"
@@ -62,10 +65,24 @@ class Coalescer(Generic[T, R]):
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="relevo-coalescer")
 
+    def move_in(self) -> None:
+        """Belong to the event loop that runs here, unless another one is at work."""
+        here = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not here and self._loop.is_running():
+            # The one loop's end would cancel the other's callers, and wake-ups would be lost.
+            raise MisuseError(
+                "this engine is at work in another event loop: from a thread call "
+                "asyncio.run_coroutine_threadsafe(relevo.enqueue(…), loop).result(), with the loop "
+                "that opened it, or open an engine of its own"
+            )
+        if self._loop is not here:
+            self._loop, self._task = here, None
+
     async def close(self) -> None:
         """Wait for what is on its way."""
         if self._task is not None:
             await asyncio.wait({self._task})
+        self._loop = None
 
     async def _run(self) -> None:
         try:

@@ -175,6 +175,7 @@ class Relevo:
                 for resource in app.resources:
                     opened = await self._opened.enter_async_context(resource(self))
                     self._resources[type(opened)] = opened
+            self._inserts.move_in()
             self.is_open = True
             _open.add(self)
             if self._front is not None:

@@ -302,3 +302,32 @@ async def test_a_hook_may_take_the_transaction_alone(tmp_path: Path) -> None:
         answer = await deliver(relevo, "/hooks/shop", json={"id": "e1"})
 
     assert (answer.status, seen) == (200, [1])
+
+
+async def test_another_event_loop_is_told_off_and_disturbs_nobody(relevo: Relevo) -> None:
+    """Such as asyncio.run() in a thread: its end would have cancelled others' callers."""
+    told: list[str] = []
+
+    def thread() -> None:
+        for _ in range(20):
+            try:
+                asyncio.run(relevo.enqueue(Greet()))
+            except MisuseError as error:
+                told.append(str(error))
+
+    elsewhere = asyncio.create_task(asyncio.to_thread(thread))
+    while not elsewhere.done():
+        assert (await relevo.enqueue(Greet())).is_new
+    await elsewhere
+
+    assert len(told) == 20 and "run_coroutine_threadsafe" in told[0]
+
+
+def test_an_engine_may_be_opened_in_one_loop_after_another(tmp_path: Path) -> None:
+    relevo = Relevo(f"sqlite:///{tmp_path}/relevo.db")
+
+    async def once() -> bool:
+        async with relevo:
+            return (await relevo.enqueue(Greet())).is_new
+
+    assert [asyncio.run(once()) for _ in range(2)] == [True, True]
