@@ -225,15 +225,16 @@ class Gate:
             try:
                 await self._serve(flight)
             except asyncio.CancelledError:
-                if not flight.is_late or task is None:
+                if not flight.is_late:
                     flight.reply(AWAY_REPLY)
                     raise
-                task.uncancel()
                 flight.reply(self._too_late(flight))
             except Exception:  # noqa: BLE001 - whatever it is, the others have their turn
                 flight.reply(self._internal(flight))
             finally:
                 flight.task = None
+                if flight.is_late and task is not None:
+                    task.uncancel()  # also where the function would not hear of it
 
     # every call
 
