@@ -7,6 +7,8 @@ from typing import Any
 from relevo import Breaker, Command, exponential
 
 PATIENT = exponential("2s", cap="5m")
+# To save again harms nobody, and a process that dies spends an attempt of all that it had in hand.
+SAFE = 30
 # Others make these ids, and a long number may look like a card's; guests write what they like.
 THEIRS = ("booking_id", "content", "conversation_id", "guest_id", "guest_name", "message_id")
 
@@ -14,7 +16,7 @@ THEIRS = ("booking_id", "content", "conversation_id", "guest_id", "guest_name", 
 class SaveBooking(
     Command,
     queue="hotel:bookings:save",
-    attempts=10,
+    attempts=SAFE,
     backoff=PATIENT,
     timeout="45s",
     key="{hotel_id}:{event_id}",
@@ -35,7 +37,7 @@ class SaveBooking(
 class SaveMessage(
     Command,
     queue="hotel:messages:save",
-    attempts=10,
+    attempts=SAFE,
     backoff=PATIENT,
     timeout="45s",
     key="{hotel_id}:{channel}:{message_id}",
