@@ -112,7 +112,6 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
         ours_in(_in_bulk, jobs),
     )
     yield row(f"enqueue, {CALLERS} callers", ours, alike, None, f"raw, {CALLERS} rows a commit")
-    yield row(f"enqueue, {CALLERS} callers", ours, raw, HALF, f"raw, {BATCH} rows a commit")
     yield row(f"enqueue_many of {BATCH}", bulk, raw, None, f"raw, {BATCH} rows a commit")
 
     raw, kept, gone, two = in_turns(
