@@ -12,7 +12,7 @@ import uuid
 import pytest
 
 from relevo import ids
-from relevo.ids import new_id, parse_id
+from relevo.ids import derived_id, moment_of, new_id, parse_id
 
 
 def test_an_id_is_a_uuid_of_version_7_that_carries_the_time() -> None:
@@ -22,6 +22,23 @@ def test_an_id_is_a_uuid_of_version_7_that_carries_the_time() -> None:
     assert fresh.version == 7
     assert fresh.variant == uuid.RFC_4122
     assert before <= fresh.int >> 80 <= after
+
+
+def test_an_id_tells_its_moment() -> None:
+    fresh = new_id()
+    assert moment_of(fresh) == uuid.UUID(fresh).int >> 80
+    assert moment_of(derived_id(1_800_000_000_000, "a")) == 1_800_000_000_000
+
+
+def test_ids_rise_where_the_tail_grows_past_its_lower_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids._reseed()
+    new_id()
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
+    monkeypatch.setattr(ids, "_tail", (5 << 62) - 3)
+    made = [uuid.UUID(new_id()) for _ in range(6)]
+    assert made == sorted(set(made))
+    assert {each.version for each in made} == {7}
+    assert [each.int >> 64 & 0xFFF for each in made] == [4, 4, 5, 5, 5, 5]
 
 
 def test_an_id_is_32_lower_case_hex_digits() -> None:

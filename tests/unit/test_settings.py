@@ -47,6 +47,17 @@ def test_without_any_variable_the_defaults_hold() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"), [("off", "off"), (" OFF ", "off"), (" /var/spool.db ", "/var/spool.db")]
+)
+def test_a_spool_is_a_path_or_off(written: str, meant: str) -> None:
+    assert Settings.read({"RELEVO_SPOOL": written}).spool == meant
+
+
+def test_twelve_characters_are_enough_for_a_password() -> None:
+    assert Settings.read({"RELEVO_ADMIN_PASSWORD": "twelve.chars"}).admin_password
+
+
 def test_every_variable_is_read() -> None:
     read = Settings.read(
         {
