@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -331,3 +332,17 @@ def test_an_engine_may_be_opened_in_one_loop_after_another(tmp_path: Path) -> No
             return (await relevo.enqueue(Greet())).is_new
 
     assert [asyncio.run(once()) for _ in range(2)] == [True, True]
+
+
+async def test_a_transaction_on_another_file_takes_no_job(relevo: Relevo, tmp_path: Path) -> None:
+    """Also where that file has tables of relevo's: no worker of this engine would see the job."""
+    async with Relevo(f"sqlite:///{tmp_path}/other.db") as other:
+        async with other.transaction() as session:
+            with pytest.raises(MisuseError, match=r"other\.db"):
+                await relevo.enqueue(Greet(), tx=session)
+        assert await other.store.count(Filter()) == 0
+    (tmp_path / "link.db").symlink_to(tmp_path / "relevo.db")
+    with sqlite3.connect(tmp_path / "link.db") as same:
+        same.execute("begin immediate")
+        assert (await relevo.enqueue(Greet(), tx=same)).is_new
+    same.close()

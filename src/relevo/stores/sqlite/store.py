@@ -247,6 +247,12 @@ class SqliteStore:
         def run(raw: sqlite3.Connection) -> T:
             if not raw.in_transaction and raw.isolation_level is None:
                 raise MisuseError("begin a transaction on the connection first")
+            if (there := _file_of(raw)) != str(self.path) and not _is_same(there, self.path):
+                # With tables of relevo's in it, it would take jobs that no worker here sees.
+                raise MisuseError(
+                    f"tx is a connection to {there or 'a database in memory'}, and the store is "
+                    f"{self.path}: jobs commit with rows of the same database"
+                )
             tx = Tx(raw, Known(), shared.now(self._clock))
             tx.known.limited = shared.known.limited
             try:
@@ -563,3 +569,14 @@ class SqliteStore:
 def _give_up(waiter: asyncio.Future[bool]) -> None:
     if not waiter.done():
         waiter.set_result(False)
+
+
+def _file_of(connection: sqlite3.Connection) -> str:
+    return connection.execute("pragma database_list").fetchone()[2] or ""
+
+
+def _is_same(there: str, path: Path) -> bool:
+    try:
+        return bool(there) and path.samefile(there)
+    except OSError:  # it is gone, which what follows will say
+        return True
