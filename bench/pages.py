@@ -165,10 +165,10 @@ def peers(results: Results) -> str:
 
 HOOKS = "webhooks kept with their job, 100 connections"
 SHORT = {
-    "enqueue, beside a loop of 1,000 rows a commit": (
+    "enqueue, beside a loop of 100 rows a commit": (
         "throughput",
         "enqueue, 100 callers",
-        "raw, 1000",
+        "raw, 100 rows",
     ),
     "drain, beside a loop that claims 500 and deletes": ("throughput", "drain, history on", "raw"),
     "enqueue, beside the fastest other queue": ("peers", "enqueue, 100 callers", ""),
@@ -185,7 +185,7 @@ SHORT = {
     "a worker's memory at its highest": ("throughput", "worker's memory at its highest", ""),
 }
 SPANISH = {
-    "enqueue, beside a loop of 1,000 rows a commit": "encolar, junto a 1000 filas por commit",
+    "enqueue, beside a loop of 100 rows a commit": "encolar, junto a 100 filas por commit",
     "drain, beside a loop that claims 500 and deletes": "vaciar, junto a tomar 500 y borrar",
     "enqueue, beside the fastest other queue": "encolar, junto a la cola ajena más rápida",
     "drain, beside the fastest other queue": "vaciar, junto a la cola ajena más rápida",
@@ -216,7 +216,7 @@ def scale(results: Results) -> str:
     lines: list[list[str]] = []
     busy = 1e9 / DAY * PEAK
     for store, found in results.items():
-        into = found.row("throughput", "enqueue, 100 callers", "raw, 1000")
+        into = found.row("throughput", "enqueue, 100 callers", "raw")
         out = found.row("throughput", "drain, history on", "raw")
         if into is None or out is None:
             continue
