@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sqlite3
 import time
@@ -572,7 +573,9 @@ def _give_up(waiter: asyncio.Future[bool]) -> None:
 
 
 def _file_of(connection: sqlite3.Connection) -> str:
-    return connection.execute("pragma database_list").fetchone()[2] or ""
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the connection's own may shape rows and text in any way
+    return os.fsdecode(cursor.execute("pragma database_list").fetchone()[2] or "")
 
 
 def _is_same(there: str, path: Path) -> bool:
