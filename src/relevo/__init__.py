@@ -6,7 +6,7 @@ The public names, listed; nothing else lives here.
 from relevo.app import App, listener
 from relevo.backoff import Backoff, constant, exponential
 from relevo.context import Context
-from relevo.engine import Receipt, Relevo, Started
+from relevo.engine import Relevo
 from relevo.errors import (
     CircuitOpen,
     DefinitionError,
@@ -32,6 +32,7 @@ from relevo.flow import Flow
 from relevo.intake import Intake, Reject
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
+from relevo.orders import Receipt, Started
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
 from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook

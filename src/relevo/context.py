@@ -23,8 +23,9 @@ from relevo.store import Tally
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
-    from relevo.engine import Receipt, Relevo
+    from relevo.engine import Relevo
     from relevo.intake import Intake
+    from relevo.orders import Receipt
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from weakref import WeakSet
 
 import msgspec
@@ -19,35 +19,40 @@ from relevo.backoff import Backoff
 from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
-from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds, stamp
+from relevo.clock import Clock, Duration, SystemClock, duration
 from relevo.context import Context, current
 from relevo.desk import Desk
-from relevo.errors import DefinitionError, MisuseError, QueueClosed, StoreUnavailable
+from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
 from relevo.flow import Flow, Node, known_flow, node_id, stored_flow
 from relevo.ids import new_id
 from relevo.intake import Intake, Receiver
 from relevo.job import LIVE, After, Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.message import (
-    KEY_MAX,
-    PRIORITIES,
     Command,
     Event,
     Message,
     Priority,
     Spec,
-    attempts_of,
-    codec,
-    time_limit,
 )
 from relevo.once import once
+from relevo.orders import (
+    Receipt,
+    Started,
+    Wishes,
+    altered,
+    job_of,
+    mistaken,
+    receipt_of,
+    spec_of,
+)
 from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
-from relevo.runner import Meta, unknown
+from relevo.runner import unknown
 from relevo.store import BATCH, Note, SqlStore, Store, Want
 from relevo.stores import open_store
 from relevo.storetime import StoreTime
-from relevo.telemetry import Telemetry, Tracing
+from relevo.telemetry import Telemetry
 from relevo.worker import Worker
 
 if TYPE_CHECKING:
@@ -59,25 +64,6 @@ KEEP_DEAD = timedelta(days=90)
 SQL = ("sqlite", "postgres")
 FLOW_KEY_TTL = 30 * 86_400_000
 FLOW_HALF_KNOWN = 3_600_000  # for so long a flow without jobs may be one that is being stored
-
-
-class Receipt(NamedTuple):
-    """The job that stands for what was asked, and whether it is new."""
-
-    id: str
-    verdict: Verdict
-
-    @property
-    def is_new(self) -> bool:
-        return self.verdict in (Verdict.NEW, Verdict.REOPENED)
-
-
-class Started(NamedTuple):
-    """A flow on its way: its id, and the job id of each node."""
-
-    id: str
-    jobs: dict[str, str]
-    verdict: Verdict
 
 
 class Relevo:
@@ -245,7 +231,7 @@ class Relevo:
         Inside `ctx.transaction()` the order joins that transaction by itself.
         """
         if delay is at is key is priority is attempts is backoff is timeout is None:
-            job = self._job(command, _ordered(command))
+            job = self._job(command, spec_of(command))
         else:
             job = self.order(
                 command,
@@ -260,58 +246,26 @@ class Relevo:
         if tx is None and current.get() is None:
             stored: asyncio.Future[Sequence[Inserted]] = asyncio.get_running_loop().create_future()
             self._inserts.put([job], stored)
-            return _receipt(job, (await stored)[0])
+            return receipt_of(job, (await stored)[0])
         [receipt] = await self._insert([job], tx)
         return receipt
 
     def order(
-        self,
-        command: Command,
-        *,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-        priority: Priority | None = None,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        timeout: Duration | None = None,
-        cause: Intake | None = None,
+        self, command: Command, *, cause: Intake | None = None, **wishes: Unpack[Wishes]
     ) -> NewJob:
         """The job that enqueue() would store; for who stores it with something else."""
-        job = self._job(command, _ordered(command), cause=cause)
-        if key is not None and not (isinstance(key, str) and 0 < len(key) <= KEY_MAX):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
-            raise DefinitionError(f"a key is text of 1 to {KEY_MAX} characters, not {key!r:.40}")
-        if delay is not None and at is not None:
-            raise DefinitionError("give `delay` or `at`, not both: they may say different things")
-        changes: dict[str, Any] = {}
-        if delay is not None:
-            changes["delay"] = milliseconds(delay)
-        if at is not None:
-            changes["run_at"] = stamp(at)
-        if key is not None:
-            changes["key"] = key
-        if priority is not None:
-            if priority not in PRIORITIES:
-                raise DefinitionError(
-                    f"priority is 'high', 'normal' or 'low', not {priority!r:.40}"
-                )
-            changes["priority"] = PRIORITIES[priority]
-        if attempts is not None:
-            changes["attempts"] = attempts_of(attempts, type(command).__name__)
-        if backoff is not None or timeout is not None:
-            changes["meta"] = msgspec.json.encode(_meta(backoff, timeout, job.meta))
-        return msgspec.structs.replace(job, **changes) if changes else job
+        return altered(self._job(command, spec_of(command), cause=cause), command, wishes)
 
     async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
         """Order something under an id of the caller's: the same id again is the same job."""
-        job = self._job(command, _ordered(command))
+        job = self._job(command, spec_of(command))
         job = msgspec.structs.replace(job, id=id, keep=max(job.keep, keep_at_least))
         [receipt] = await self._insert([job], None)
         return receipt
 
     async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:
         """Order many things, in batches; each is as safe as with enqueue()."""
-        jobs = [self._job(command, _ordered(command)) for command in commands]
+        jobs = [self._job(command, spec_of(command)) for command in commands]
         receipts: list[Receipt] = []
         for start in range(0, len(jobs), BATCH):
             receipts += await self._insert(jobs[start : start + BATCH], tx)
@@ -319,8 +273,8 @@ class Relevo:
 
     async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
         """Tell a fact: one job for each listener, all or none. No listener, no job."""
-        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - as in _ordered()
-            raise MisuseError(f"publish() takes an Event; {_what(event)}")
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
+            raise MisuseError(f"publish() takes an Event; {mistaken(event)}")
         listeners = self._listeners.get(event.__relevo__.kind, [])
         is_alone = len(listeners) < 2 or isinstance(current.get(), Intake)
         bundle = None if is_alone else new_id()  # a delivery is a bundle itself
@@ -390,25 +344,7 @@ class Relevo:
         bundle: str | None = None,
         cause: Context | Intake | None = None,
     ) -> NewJob:
-        cause = cause or current.get()
-        # A delivery's jobs have ids of their own making, and are stored with it or not at all.
-        intake = cause if isinstance(cause, Intake) else None
-        return NewJob(
-            id=new_id() if intake is None else intake.next_id(),
-            queue=spec.queue,
-            kind=spec.kind,
-            payload=codec(type(message)).encode(message),
-            priority=spec.priority,
-            attempts=spec.attempts,
-            key=None if spec.key is None else spec.key.fill(message),
-            unique=spec.unique,
-            lane=None if spec.lane is None else spec.lane.fill(message),
-            thread=None if cause is None else cause.thread,
-            cause=None if cause is None else cause.id,
-            keep=spec.keep,
-            bundle=bundle if intake is None or bundle is not None else intake.id,
-            meta=None if self.telemetry.tracing is None else _traced(self.telemetry.tracing),
-        )
+        return job_of(message, spec, bundle, cause or current.get(), self.telemetry.tracing)
 
     async def _insert(self, jobs: Sequence[NewJob], tx: Any) -> list[Receipt]:
         running = current.get()
@@ -423,7 +359,7 @@ class Relevo:
             queues = sorted({job.queue for job in jobs})
             connection = await driver(tx, lambda: self.store.committed(queues))
             inserted = await self.store.insert_within(connection, jobs)
-        return [_receipt(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
+        return [receipt_of(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
 
     async def once(
         self,
@@ -562,44 +498,3 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-def _receipt(job: NewJob, answer: Inserted) -> Receipt:
-    if answer.verdict is Verdict.CLOSED:
-        raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
-    return Receipt(answer.id, answer.verdict)
-
-
-def _ordered(command: Command) -> Spec:
-    # A fact among the orders would lie for ever in a queue without a name.
-    if not isinstance(command, Command):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
-        raise MisuseError(f"enqueue() takes a Command; {_what(command)}")
-    return command.__relevo__
-
-
-def _what(given: object) -> str:
-    match given:
-        case Event():
-            return f"{type(given).__name__} is an Event: publish() it"
-        case Command():
-            return f"{type(given).__name__} is a Command: enqueue() it"
-        case type():
-            return f"{given.__name__} is a class: write {given.__name__}(…)"
-        case _:
-            return f"it got {type(given).__name__}"
-
-
-def _meta(backoff: Backoff | None, timeout: Duration | None, known: bytes | None) -> Meta:
-    made = Meta() if known is None else msgspec.json.decode(known, type=Meta)
-    made.timeout = None if timeout is None else milliseconds(time_limit(timeout))
-    if backoff is not None:
-        if not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            raise DefinitionError("write backoff=exponential('15s') or constant('1m')")
-        first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
-        made.backoff = (first, backoff.factor, cap, backoff.jitter)
-    return made
-
-
-def _traced(tracing: Tracing) -> bytes | None:
-    parent = tracing.traceparent()
-    return None if parent is None else msgspec.json.encode(Meta(traceparent=parent))

@@ -1,0 +1,162 @@
+"""Orders: what was asked for, as the job that stands for it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import msgspec
+
+from relevo.backoff import Backoff
+from relevo.clock import Duration, milliseconds, stamp
+from relevo.errors import DefinitionError, MisuseError, QueueClosed
+from relevo.ids import new_id
+from relevo.intake import Intake
+from relevo.job import Inserted, NewJob, Verdict
+from relevo.message import (
+    KEY_MAX,
+    PRIORITIES,
+    Command,
+    Event,
+    Message,
+    Priority,
+    Spec,
+    attempts_of,
+    codec,
+    time_limit,
+)
+from relevo.runner import Meta
+from relevo.telemetry import Tracing
+
+if TYPE_CHECKING:
+    from relevo.context import Context
+
+
+class Receipt(NamedTuple):
+    """The job that stands for what was asked, and whether it is new."""
+
+    id: str
+    verdict: Verdict
+
+    @property
+    def is_new(self) -> bool:
+        return self.verdict in (Verdict.NEW, Verdict.REOPENED)
+
+
+class Started(NamedTuple):
+    """A flow on its way: its id, and the job id of each node."""
+
+    id: str
+    jobs: dict[str, str]
+    verdict: Verdict
+
+
+class Wishes(TypedDict, total=False):
+    """What an order may say otherwise than its class does."""
+
+    delay: Duration | None
+    at: datetime | None
+    key: str | None
+    priority: Priority | None
+    attempts: int | None
+    backoff: Backoff | None
+    timeout: Duration | None
+
+
+def job_of(
+    message: Message,
+    spec: Spec,
+    bundle: str | None,
+    cause: Context | Intake | None,
+    tracing: Tracing | None,
+) -> NewJob:
+    """The job of a message, which something caused, or nothing but its caller."""
+    # A delivery's jobs have ids of their own making, and are stored with it or not at all.
+    intake = cause if isinstance(cause, Intake) else None
+    return NewJob(
+        id=new_id() if intake is None else intake.next_id(),
+        queue=spec.queue,
+        kind=spec.kind,
+        payload=codec(type(message)).encode(message),
+        priority=spec.priority,
+        attempts=spec.attempts,
+        key=None if spec.key is None else spec.key.fill(message),
+        unique=spec.unique,
+        lane=None if spec.lane is None else spec.lane.fill(message),
+        thread=None if cause is None else cause.thread,
+        cause=None if cause is None else cause.id,
+        keep=spec.keep,
+        bundle=bundle if intake is None or bundle is not None else intake.id,
+        meta=None if tracing is None else _traced(tracing),
+    )
+
+
+def altered(job: NewJob, command: Command, wishes: Wishes) -> NewJob:
+    """The same as this one order wishes it."""
+    delay, at, key = wishes.get("delay"), wishes.get("at"), wishes.get("key")
+    priority, attempts = wishes.get("priority"), wishes.get("attempts")
+    backoff, timeout = wishes.get("backoff"), wishes.get("timeout")
+    if key is not None and not (isinstance(key, str) and 0 < len(key) <= KEY_MAX):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+        raise DefinitionError(f"a key is text of 1 to {KEY_MAX} characters, not {key!r:.40}")
+    if delay is not None and at is not None:
+        raise DefinitionError("give `delay` or `at`, not both: they may say different things")
+    changes: dict[str, Any] = {}
+    if delay is not None:
+        changes["delay"] = milliseconds(delay)
+    if at is not None:
+        changes["run_at"] = stamp(at)
+    if key is not None:
+        changes["key"] = key
+    if priority is not None:
+        if priority not in PRIORITIES:
+            raise DefinitionError(f"priority is 'high', 'normal' or 'low', not {priority!r:.40}")
+        changes["priority"] = PRIORITIES[priority]
+    if attempts is not None:
+        changes["attempts"] = attempts_of(attempts, type(command).__name__)
+    if backoff is not None or timeout is not None:
+        changes["meta"] = msgspec.json.encode(_meta(backoff, timeout, job.meta))
+    return msgspec.structs.replace(job, **changes) if changes else job
+
+
+def receipt_of(job: NewJob, answer: Inserted) -> Receipt:
+    """What came of an order; QueueClosed if its queue takes nothing in."""
+    if answer.verdict is Verdict.CLOSED:
+        raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
+    return Receipt(answer.id, answer.verdict)
+
+
+def spec_of(command: Command) -> Spec:
+    """What its class says of a command; MisuseError if it is none."""
+    # A fact among the orders would lie for ever in a queue without a name.
+    if not isinstance(command, Command):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+        raise MisuseError(f"enqueue() takes a Command; {mistaken(command)}")
+    return command.__relevo__
+
+
+def mistaken(given: object) -> str:
+    """What somebody gave in the place of something else, and what to do with it."""
+    match given:
+        case Event():
+            return f"{type(given).__name__} is an Event: publish() it"
+        case Command():
+            return f"{type(given).__name__} is a Command: enqueue() it"
+        case type():
+            return f"{given.__name__} is a class: write {given.__name__}(…)"
+        case _:
+            return f"it got {type(given).__name__}"
+
+
+def _meta(backoff: Backoff | None, timeout: Duration | None, known: bytes | None) -> Meta:
+    made = Meta() if known is None else msgspec.json.decode(known, type=Meta)
+    made.timeout = None if timeout is None else milliseconds(time_limit(timeout))
+    if backoff is not None:
+        if not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            raise DefinitionError("write backoff=exponential('15s') or constant('1m')")
+        first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
+        made.backoff = (first, backoff.factor, cap, backoff.jitter)
+    return made
+
+
+def _traced(tracing: Tracing) -> bytes | None:
+    parent = tracing.traceparent()
+    return None if parent is None else msgspec.json.encode(Meta(traceparent=parent))
