@@ -52,6 +52,16 @@ def held(box: Box) -> str:
 # the call itself
 
 
+@pytest.mark.parametrize("app", ["cars", "expenses", "subscriptions"])
+def test_an_app_is_looked_at_without_its_providers_secrets(box: Box, app: str) -> None:
+    """Without tables it says what to do."""
+    answer = box(app, "ls")
+
+    assert answer.code == 3
+    assert is_one_line(answer)
+    assert "run `relevo migrate`" in answer.err
+
+
 def test_help_names_every_group(box: Box) -> None:
     answer = box("--help")
     assert answer.code == 0

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+NO_TABLE = ("no such table", "UndefinedTable")  # as the drivers say it
+
 
 def main() -> None:
     """The console script."""
@@ -59,6 +61,9 @@ def run(args: Sequence[str]) -> int:
         say(str(error))
         return PROBLEM
     except Exception as error:  # noqa: BLE001 - a person gets a line, whatever it is
+        if any(words in str(error) for words in NO_TABLE):
+            say("the app has no tables here: run `relevo migrate` with the same --store and --app")
+            return UNAVAILABLE
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         say(f"this should not happen: {type(error).__name__}: {error} ({where})")

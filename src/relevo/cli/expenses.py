@@ -66,10 +66,10 @@ async def say_to(
 @group.verb("ls")
 async def ls(terminal: Terminal) -> int:
     """List the people who write, and how many expenses each has."""
-    async with terminal.engine(terminal.apps(["expenses"])) as relevo:
-        from relevo.apps.expenses.records import Records
+    from relevo.apps.expenses.records import Records
 
-        people = await relevo.use(Records).users()
+    async with terminal.engine() as relevo:
+        people = await Records(relevo).users()
     rows: list[dict[str, Any]] = [
         {"id": each.User.id, "name": each.User.name, "expenses": each.count} for each in people
     ]
@@ -99,8 +99,8 @@ async def month(
         first = datetime.strptime(month, "%Y-%m").date() if month else None
     except ValueError as error:
         raise DefinitionError(f"{month!r:.20} is no month: write one like 2026-03") from error
-    async with terminal.engine(terminal.apps(["expenses"])) as relevo:
-        records = relevo.use(Records)
+    async with terminal.engine() as relevo:
+        records = Records(relevo)
         if await records.user(person) is None:
             raise NotFoundError("there is no such person; see `relevo expenses ls`")
         day = first or relevo.clock.now().date().replace(day=1)

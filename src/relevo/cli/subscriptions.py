@@ -56,10 +56,10 @@ async def ls(
     ] = 50,
 ) -> int:
     """List the newest jobs, each with its three flags."""
-    async with terminal.engine(terminal.apps(["subscriptions"])) as relevo:
-        from relevo.apps.subscriptions.records import Records
+    from relevo.apps.subscriptions.records import Records
 
-        jobs = await relevo.use(Records).jobs(limit)
+    async with terminal.engine() as relevo:
+        jobs = await Records(relevo).jobs(limit)
     rows: list[dict[str, Any]] = [
         {
             "id": job.id,
