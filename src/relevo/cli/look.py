@@ -70,7 +70,9 @@ def story_text(story: Story) -> RenderableType:
         lines += map(cell, _came(kept))
     for depth, job in story.tree():
         effects = [effect for effect in story.effects if effect.job == job.id]
-        lines += [Padding(cell(line), (0, 0, 0, 4 * depth)) for line in _told(job, effects)]
+        lines += [
+            Padding(cell(line), (0, 0, 0, 4 * depth), expand=False) for line in _told(job, effects)
+        ]
     if story.is_cut:
         lines.append("… and more than a story holds")
     return Group(*lines)
