@@ -38,8 +38,8 @@ async def test_f39_a_tick_orders_once_whoever_dies_at_it(
     """Five processes on one timetable; some die as they settle a tick, some at any moment."""
     with Fleet(store.dsn, ledger, tmp_path, lease="1s", ticks=True) as fleet:
         fleet.hire(3)
-        fleet.hire(fault={"only": "settle", "at": 3, "when": "before"})
-        fleet.hire(fault={"only": "settle", "at": 3, "when": "after"})
+        doomed = fleet.hire(fault={"only": "settle", "at": 3, "when": "before"})
+        doomed += fleet.hire(fault={"only": "settle", "at": 3, "when": "after"})
         fleet.wait_for(3)
         for _ in range(4):
             await asyncio.sleep(random.uniform(1, 2))
@@ -52,8 +52,8 @@ async def test_f39_a_tick_orders_once_whoever_dies_at_it(
             )
             again = min(fact.at for fact in ledger.facts("effect") if fact.at > died)
             matrix.record(recovery=again - died)
-        for member in [one for one in fleet.members if not one.is_alive]:
-            fleet.bury(member)
+        for member in [one for one in doomed if one in fleet.members]:
+            fleet.kill(member)  # one that has not come to its third settling yet would do so now
     effects = ledger.counts("effect")
     matrix.record(lost=0, doubled=sum(1 for times in effects.values() if times > 1))
     assert set(effects.values()) == {1}
