@@ -15,6 +15,7 @@ import pytest
 
 from relevo.testing import until
 from tests.apps.test_hotel import entry
+from tests.matrix import Recorder
 from tests.servers.redis import RedisServer
 
 HOME = Path(__file__).parents[2]
@@ -88,7 +89,7 @@ class Bots:
         await until(lambda: self.count() > before, timeout=patience, what="a message is kept")
 
 
-async def story(folder: Path, count: int, kills: int, patience: str) -> None:
+async def story(folder: Path, count: int, kills: int, patience: str, matrix: Recorder) -> None:
     chance = random.Random(count)
     with RedisServer() as server:
         bots = Bots(folder, server.url)
@@ -115,16 +116,20 @@ async def story(folder: Path, count: int, kills: int, patience: str) -> None:
         finally:
             bots.stop()
         wanted = {f"hotel999:channelManager:cm-msg-{n}" for n in range(count)}
-        assert set(bots.kept()) == wanted
-        assert len(bots.kept()) == count
+        kept = bots.kept()
+        matrix.record("F41", lost=len(wanted - {*kept}), doubled=len(kept) - len({*kept}))
+        assert set(kept) == wanted
+        assert len(kept) == count
 
 
 @pytest.mark.timeout(240)
-async def test_each_message_is_kept_once_though_the_bot_is_killed(tmp_path: Path) -> None:
-    await story(tmp_path, 120, 1, "60s")
+async def test_each_message_is_kept_once_though_the_bot_is_killed(
+    tmp_path: Path, matrix: Recorder
+) -> None:
+    await story(tmp_path, 120, 1, "60s", matrix)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-async def test_ten_thousand_messages_and_twenty_kills(tmp_path: Path) -> None:
-    await story(tmp_path, 10_000, 20, "120s")
+async def test_ten_thousand_messages_and_twenty_kills(tmp_path: Path, matrix: Recorder) -> None:
+    await story(tmp_path, 10_000, 20, "120s", matrix)
