@@ -484,9 +484,15 @@ async def test_deliveries_are_found_by_their_keys(store: Store) -> None:
 
 
 async def test_deliveries_are_listed_newest_first(store: Store) -> None:
-    mine = await accept(store, *[kept(f"k{n}") for n in range(3)])
-    other = await accept(store, kept("other", source="app:/other", thread="t"))
-    refused = await accept(store, rejected(), rejected(source="app:/other"))
+    # A millisecond apart: within one, each store orders two sources in its own way.
+    now = await store.now()
+    at = [now + n for n in range(6)]
+    mine = await accept(store, *[kept(f"k{n}", received_at=at[n]) for n in range(3)])
+    elsewhere: dict[str, Any] = {"source": "app:/other"}
+    other = await accept(store, kept("other", received_at=at[3], thread="t", **elsewhere))
+    refused = await accept(
+        store, rejected(received_at=at[4]), rejected(received_at=at[5], **elsewhere)
+    )
 
     assert await listed(store) == [*refused[::-1], *other, *mine[::-1]]
     assert await listed(store, source=SOURCE) == [refused[0], *mine[::-1]]
