@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from redis.crc import key_slot
 
 from relevo import testing
@@ -65,6 +59,7 @@ from tests.servers.redis import (
     restricted_user,
     until,
 )
+from tests.servers.tls import certificate, vouching
 
 WORK = "app:module:work"
 ANN = By("ann", "because")
@@ -581,31 +576,10 @@ async def test_sentinels_that_know_no_such_master_say_so() -> None:
 # TLS
 
 
-def certificate(folder: Path) -> Path:
-    """A key and a certificate that signs itself, for localhost, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    today = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(today - timedelta(days=1))
-        .not_valid_after(today + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    secret = key.private_bytes(*form, serialization.NoEncryption())
-    file = folder / "localhost.pem"
-    file.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
-    return file
-
-
 @asynccontextmanager
 async def behind_tls(server: RedisServer, certificate: Path) -> AsyncIterator[int]:
     """The port on which the same server is reached by TLS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+    context = vouching(certificate)
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65_536):

@@ -7,22 +7,18 @@ import asyncio
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from relevo.apps.outside import Outside
 from relevo.errors import ProviderUnavailable
 from relevo.simulators import World, running
+from tests.servers.tls import certificate, vouching
 
 HOME = Path(__file__).parents[2]
 SOURCE = HOME / "src" / "relevo"
@@ -89,27 +85,6 @@ def test_c33_no_call_leaves_without_a_limit_or_trusts_anybody() -> None:
     assert ours == {"apps/outside.py", "apps/qstash/client/__init__.py"}
 
 
-def certificate(folder: Path) -> ssl.SSLContext:
-    """A server for 127.0.0.1 that vouches for itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "server.pem"
-    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    private = key.private_bytes(serialization.Encoding.PEM, form, plain)
-    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    return context
-
-
 async def test_c33_who_vouches_for_himself_is_not_believed(tmp_path: Path) -> None:
     """C33: no byte of the request reaches him, and a call that acts has not happened."""
     heard: list[bytes] = []
@@ -118,7 +93,7 @@ async def test_c33_who_vouches_for_himself_is_not_believed(tmp_path: Path) -> No
         heard.append(await reader.read())
         writer.close()
 
-    server = await asyncio.start_server(hear, "127.0.0.1", 0, ssl=certificate(tmp_path))
+    server = await asyncio.start_server(hear, "127.0.0.1", 0, ssl=vouching(certificate(tmp_path)))
     async with server, Outside("Someone", seconds=5) as someone:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ProviderUnavailable, match="cannot be reached"):
