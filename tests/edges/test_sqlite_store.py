@@ -526,6 +526,34 @@ async def test_a_refused_bundle_takes_no_key_from_its_neighbours(store: SqliteSt
     assert await store.count(Filter()) == 1
 
 
+async def test_a_commit_that_fails_is_told_and_leaves_nothing(store: SqliteStore) -> None:
+    [shared] = [one for one in writer.running() if one.path == store.path]
+    connection = shared._connection  # pyright: ignore[reportPrivateUsage]
+    assert connection is not None
+
+    def guard(action: int, word: str | None, *_: object) -> int:
+        is_commit = action == sqlite3.SQLITE_TRANSACTION and word == "COMMIT"
+        return sqlite3.SQLITE_DENY if is_commit else sqlite3.SQLITE_OK
+
+    connection.set_authorizer(guard)
+    with pytest.raises(StoreError, match="not authorized"):
+        await put(store, job("lost"))
+    connection.set_authorizer(None)
+    [kept] = await put(store, job("kept"))
+    assert [one.id for one in (await store.page(Filter())).jobs] == [kept]
+
+
+async def test_a_caller_never_blocks_its_loop_for_the_lock(store: SqliteStore, path: Path) -> None:
+    with connected(path) as other:
+        other.execute("begin immediate")
+        writing = asyncio.create_task(put(store, job()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not writing.done()
+        other.execute("commit")
+        await writing
+
+
 async def test_a_caller_that_is_gone_costs_the_others_nothing(store: SqliteStore) -> None:
     calls = [asyncio.ensure_future(store.insert([job()])) for _ in range(10)]
     await asyncio.sleep(0)

@@ -24,6 +24,14 @@ class Turns:
         self._is_taken = False
         self._line: deque[Ticket] = deque()
 
+    def take_now(self) -> bool:
+        """Take it if it is free."""
+        with self._lock:
+            if self._is_taken:
+                return False
+            self._is_taken = True
+            return True
+
     def take(self, timeout: float) -> bool:
         """Wait in a thread; False if it took too long."""
         ticket = threading.Event()

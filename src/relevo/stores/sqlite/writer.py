@@ -3,6 +3,10 @@
 It takes all commands that have piled up, runs them in one transaction and resolves their futures
 with one call into each event loop. A lone command goes at once; while a commit is on its way to the
 disk the next ones gather by themselves.
+
+Short commands that nobody is in the way of do not wait for the thread: they run where they are, in
+the event loop, and the thread has only the commit to make. Two threads that both run Python wait
+for each other more than they work.
 """
 
 from __future__ import annotations
@@ -17,10 +21,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from relevo.clock import Clock
 from relevo.errors import StoreDamaged, StoreUnavailable
+from relevo.store import BATCH
 from relevo.stores.sqlite import file, schema
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
 from relevo.stores.sqlite.log import Log
@@ -76,6 +81,14 @@ class Command:
         return len(self.args) if self.merged else 1
 
 
+class Begun(NamedTuple):
+    """A transaction that has come to its commit."""
+
+    tx: Tx
+    batch: list[Command]
+    outcomes: list[Outcome]
+
+
 class Writer:
     """Everything a process has open on one file, shared by all its handles."""
 
@@ -89,7 +102,7 @@ class Writer:
         self.listeners: set[Listener] = set()
         self.users = 0
         self._log = Log(self.path)
-        self._commands: SimpleQueue[list[Command] | None] = SimpleQueue()
+        self._commands: SimpleQueue[list[Command] | Begun | None] = SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -111,7 +124,7 @@ class Writer:
 
     def submit(self, commands: list[Command]) -> None:
         """Have commands run in the next transaction."""
-        self._commands.put(commands)
+        self._commands.put(self._begun(commands) or commands)
 
     def now(self, clock: Clock) -> int:
         """The common time, moved by what a test has added to its clock."""
@@ -181,6 +194,28 @@ class Writer:
                 if time.monotonic() > deadline or not _is_busy(error):
                     raise file.translate(error, self.path) from error
 
+    # whoever calls
+
+    def _begun(self, batch: list[Command]) -> Begun | None:
+        """Short commands, run at once; None if the thread has to do it, whatever the reason."""
+        is_short = all(command.merged for command in batch) and _weight(batch) <= BATCH
+        if not is_short or not self._commands.empty() or not self.turns.take_now():
+            return None
+        begun = None
+        try:
+            self.identity.check()
+            if self._connection is not None:
+                self._connection.execute("begin immediate")
+                tx = Tx(self._connection, self.known, 0)
+                begun = Begun(tx, batch, self._run(tx, batch))
+        except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
+            pass
+        finally:
+            if begun is None:
+                self._rollback()
+                self.turns.give()
+        return begun
+
     # the thread
 
     def _work(self) -> None:
@@ -203,19 +238,22 @@ class Writer:
 
     def _gather(self, batch: list[Command], *, wait: bool = True) -> bool:
         """Add what is waiting; False when it is time to stop."""
-        weight = sum(command.weight for command in batch)
+        weight = _weight(batch)
         try:
             while weight < WEIGHT:
                 commands = self._next(block=wait and not batch)
                 if commands is None:
                     return False
-                batch += commands
-                weight += sum(command.weight for command in commands)
+                if isinstance(commands, Begun):
+                    self._finish(commands)
+                else:
+                    batch += commands
+                    weight += _weight(commands)
         except Empty:
             pass
         return True
 
-    def _next(self, *, block: bool) -> list[Command] | None:
+    def _next(self, *, block: bool) -> list[Command] | Begun | None:
         if not block:
             return self._commands.get_nowait()
         while self.identity.wal_size > file.WAL_LIMIT:
@@ -226,10 +264,14 @@ class Writer:
         return self._commands.get()
 
     def _tend_log(self) -> None:
-        if self._connection is not None:
+        if self._connection is None or not self.turns.take_now():
+            return
+        try:
             with contextlib.suppress(sqlite3.Error, StoreDamaged, StoreUnavailable):
                 self.identity.check()
                 self._log.tend(self._connection, self.identity.wal_size)
+        finally:
+            self.turns.give()
 
     def _transact(self, batch: list[Command]) -> list[Command]:
         """Run a batch in one transaction; answers those who may still wait for their turn."""
@@ -254,12 +296,30 @@ class Writer:
             return []
         finally:
             self.turns.give()
+        self._tell(tx, batch, outcomes)
+        return []
+
+    def _finish(self, begun: Begun) -> None:
+        """Commit what was begun elsewhere."""
+        try:
+            begun.tx.connection.execute("commit")
+        except Exception as error:  # noqa: BLE001 - told to every caller
+            self._rollback()
+            if file.is_fatal(error):
+                self._disconnect()
+            self._fail(begun.batch, error)
+            return
+        finally:
+            self.turns.give()
+        self._tell(*begun)
+
+    def _tell(self, tx: Tx, batch: list[Command], outcomes: list[Outcome]) -> None:
+        """It is on the disk: tell who asked for it, and who waits for work."""
         self._resolve(list(zip(batch, outcomes, strict=True)))
         if tx.woken:
             self.wake(tx.woken)
         if self.identity.wal_size > file.WAL_LIMIT:
             self._tend_log()
-        return []
 
     def _commit(
         self, connection: sqlite3.Connection, batch: list[Command]
@@ -384,6 +444,10 @@ def _begin(connection: sqlite3.Connection) -> None:
             pause = min(pause * 1.2, 0.0015)
         else:
             return
+
+
+def _weight(batch: list[Command]) -> int:
+    return sum(command.weight for command in batch)
 
 
 def _rank(command: Command) -> int:
