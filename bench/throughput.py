@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from bench.measure import Aim, Pipe, Row, Speed, Stopwatch, apart, in_turns
-from bench.work import Gone, Kept, app, drain, fill, payload
+from bench.work import Gone, Kept, Paid, app, drain, fill, payload
 from relevo import Relevo
 from relevo.store import BATCH
 
@@ -77,12 +77,14 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
         with place.empty() as url:
             return apart(place.raw.drain, url, body, jobs)
 
-    def ours_out(kind: type[Kept] | type[Gone], processes: int) -> Callable[[], Speed]:
+    def ours_out(
+        kind: type[Kept] | type[Gone] | type[Paid], processes: int, count: int = jobs
+    ) -> Callable[[], Speed]:
         def sample() -> Speed:
             say(f"drain {kind.__name__.lower()}, {processes} process(es)")
             with place.fresh() as url:
-                apart(fill, url, kind, jobs)
-                drained = drain(url, jobs, processes=processes)
+                apart(fill, url, kind, count)
+                drained = drain(url, count, processes=processes)
                 peaks.append(drained.memory)
                 return drained.speed
 
@@ -114,12 +116,18 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
     yield row(f"enqueue, {CALLERS} callers", ours, alike, None, f"raw, {CALLERS} rows a commit")
     yield row(f"enqueue_many of {BATCH}", bulk, raw, None, f"raw, {BATCH} rows a commit")
 
-    raw, kept, gone, two = in_turns(
-        rounds, raw_out, ours_out(Kept, 1), ours_out(Gone, 1), ours_out(Kept, 2)
+    raw, kept, gone, two, paid = in_turns(
+        rounds,
+        raw_out,
+        ours_out(Kept, 1),
+        ours_out(Gone, 1),
+        ours_out(Kept, 2),
+        ours_out(Paid, 1, jobs // 2),
     )
     yield row("drain, history on", kept, raw, HALF, "raw, claim 500 + delete")
     yield row("drain, history off", gone, raw, None, "raw, claim 500 + delete")
     yield row("drain, history on, 2 processes", two, kept, None, "with 1 process")
+    yield row("drain, history on, an effect each", paid, kept, None, "without effects")
     yield Row(
         section=SECTION,
         name="worker's memory at its highest",

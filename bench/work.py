@@ -11,7 +11,7 @@ from types import new_class
 from typing import Any, NamedTuple
 
 from bench.measure import Child, Pipe, Speed, Stopwatch, TooSlow, memory
-from relevo import App, Command, Relevo
+from relevo import App, Command, Context, Relevo
 from relevo.ids import new_id
 from relevo.job import NewJob
 from relevo.message import codec
@@ -36,6 +36,13 @@ class Gone(Command, queue="bench:work:gone", keep=timedelta()):
     text: str = TEXT
 
 
+class Paid(Command, queue="bench:work:paid"):
+    """The same with an effect outside: what was meant and what came of it are kept as well."""
+
+    number: int
+    text: str = TEXT
+
+
 class Ping(Command, queue="bench:work:ping"):
     """Tells when it was sent, on the clock that all processes of a machine share."""
 
@@ -51,6 +58,13 @@ def app() -> App:
 
     @made.worker
     async def gone(order: Gone) -> None: ...
+
+    async def pay(key: str) -> str:
+        return "paid"
+
+    @made.worker
+    async def paid(order: Paid, ctx: Context) -> None:
+        await ctx.once("pay", pay, repeatable=True)
 
     return made
 

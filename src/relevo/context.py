@@ -124,6 +124,7 @@ class Context:
         *,
         find: Callable[[str], Awaitable[T | None]] | None = None,
         repeatable: bool = False,
+        late: Duration | None = None,
         type: type[T] | None = None,
         of: str | None = None,
     ) -> T:
@@ -131,7 +132,8 @@ class Context:
 
         `call` gets an idempotency key that stays the same for this job and name. When an earlier
         run may have made the call, `find` is asked first; without it a `repeatable` call (the
-        provider honours the key) is made again, and any other is held for a person. A confirmed
+        provider honours the key) is made again, and any other is held for a person. For so long as
+        a call that broke off may still arrive `late`, nothing found is asked for again. A confirmed
         effect answers with its stored result, as `type` if one is given. `of` is the id of what the
         effect belongs to, when not this job: several jobs with the same one make it once.
         """
@@ -153,7 +155,7 @@ class Context:
         self._calling = self._calling | {(lease.id, name)}
         try:
             return await once(
-                self._engine.store,
+                self._engine.ledger,
                 lease,
                 self._run,
                 name,
@@ -162,6 +164,7 @@ class Context:
                 repeatable,
                 type,
                 self._check_lease,
+                late=late,
                 is_shared=of is not None,
             )
         finally:

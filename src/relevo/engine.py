@@ -34,7 +34,7 @@ from relevo.message import (
     Priority,
     Spec,
 )
-from relevo.once import once
+from relevo.once import Ledger, once
 from relevo.orders import (
     Receipt,
     Started,
@@ -49,7 +49,7 @@ from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
 from relevo.runner import unknown
-from relevo.store import BATCH, Note, SqlStore, Store, Want
+from relevo.store import BATCH, Effect, Note, SqlStore, Store, Want
 from relevo.stores import open_store
 from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry
@@ -98,6 +98,9 @@ class Relevo:
         self._paths: dict[str, str] = {}
         self._database = Database(self.store, database or self.store.dsn)
         self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
+        self._intents: Coalescer[Effect, Effect] = Coalescer(self.store.intend)
+        self._endings: Coalescer[Effect, bool] = Coalescer(self.store.conclude)
+        self.ledger = Ledger(self.store.now, self._intents.add, self._endings.add)
         self.receiver = Receiver(self)
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
         self._front: Any = None
@@ -194,7 +197,8 @@ class Relevo:
         await self.receiver.close()
         await self._opened.aclose()
         self._resources.clear()
-        await self._inserts.close()
+        for writes in (self._inserts, self._intents, self._endings):
+            await writes.close()
         await self._database.close()
         if self._relaying is not None:
             self._relaying.cancel()
@@ -377,7 +381,7 @@ class Relevo:
             id=of, queue=queue, kind=name, payload=b"", attempt=attempt, attempts=attempt, token=0
         )
         return await once(
-            self.store,
+            self.ledger,
             lease,
             new_id(),
             name,

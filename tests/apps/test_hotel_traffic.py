@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -74,8 +73,6 @@ async def drive(relevo: Relevo, world: World, count: int, seed: int, timeout: st
         sent = await run(world, address, count, seed, push)
 
         async def is_done() -> bool:
-            if count > 100:
-                await asyncio.sleep(0.25)  # to count so many effects takes time from the work
             if answers(world) < sent.expected or channel(world).left():
                 return False
             if await hotel.records.count("messages") < 2 * sent.expected:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from relevo import (
     constant,
 )
 from relevo.desk import Desk
-from relevo.store import By, EffectState, Store
+from relevo.store import By, Effect, EffectState, Store
 from relevo.testing import drain, until
 
 Start = Callable[..., Relevo]
@@ -90,6 +91,35 @@ async def test_a_confirmed_effect_answers_from_the_ledger(start: Start) -> None:
     assert len(supplier.calls) == 1
 
 
+async def test_effects_of_one_moment_share_their_trips(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips: dict[str, list[int]] = {"intend": [], "conclude": []}
+    for verb, sizes in trips.items():
+        write = getattr(store, verb)
+
+        async def counted(
+            effects: Sequence[Effect], write: Any = write, sizes: list[int] = sizes
+        ) -> Any:
+            sizes.append(len(effects))
+            return await write(effects)
+
+        monkeypatch.setattr(store, verb, counted)
+    supplier = Supplier()
+
+    async def book(order: Book, ctx: Context) -> None:
+        await ctx.once("book", supplier.book)
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue_many(Book(f"RES-{number}") for number in range(200))
+    await drain(relevo, concurrency=100)
+
+    assert len(supplier.calls) == len(set(supplier.calls)) == 200
+    for sizes in trips.values():
+        assert sum(sizes) == 200
+        assert len(sizes) < 50
+
+
 async def test_a_provider_that_is_away_is_asked_again_with_the_same_key(start: Start) -> None:
     supplier = Supplier([ProviderUnavailable("503"), ProviderUnavailable("503")])
 
@@ -121,6 +151,31 @@ async def test_what_the_look_up_does_not_find_is_asked_for_again(start: Start) -
 
     assert codes != []
     assert len(supplier.calls) == 2
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_what_may_still_arrive_is_waited_for(start: Start, arrives: bool) -> None:
+    """A call that broke off lands after the first look for it, or never."""
+    supplier = Supplier([TimeoutError("no answer")])
+    looks: list[datetime] = []
+
+    async def find(key: str) -> str | None:
+        looks.append(datetime.now(UTC) + relevo.clock.offset)
+        return supplier.bookings[key] if arrives and len(looks) > 1 else None
+
+    async def book(order: Book, ctx: Context) -> str:
+        return await ctx.once("book", supplier.book, find=find, late="30s")
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert job.state is State.DONE
+    assert len(supplier.calls) == (1 if arrives else 2)
+    assert timedelta(seconds=28) < looks[1] - looks[0] < timedelta(seconds=32)
+    assert job.attempt == 2  # to wait costs none
 
 
 async def test_a_repeatable_call_is_made_again_with_the_same_key(start: Start) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from relevo.batch import Coalescer
 from relevo.clock import moment, stamp
 from relevo.errors import QueueClosed, StoreError
 from relevo.ingress.body import Gone, check_head, read_body, unpacked
@@ -73,6 +74,7 @@ class Gate:
         self._due: deque[Flight] = deque()  # whose function has yet to run
         self._runners: set[asyncio.Task[None]] = set()
         self._looking: asyncio.TimerHandle | None = None
+        self._nonces: Coalescer[Note, bool] = Coalescer(engine.store.remember)
         self._held = 0
         self._away_until = 0.0
         self.spool = spool
@@ -364,7 +366,7 @@ class Gate:
         store = self._engine.store
         name = hashlib.blake2b(f"{door.source}\n{nonce.value}".encode(), digest_size=16).hexdigest()
         ttl = max(1, stamp(nonce.until) - stamp(delivery.received_at))
-        [is_new] = await store.remember([Note(kind="nonce", name=name, value=b"1", ttl=ttl)])
+        [is_new] = await self._nonces.add([Note(kind="nonce", name=name, value=b"1", ttl=ttl)])
         if is_new:
             return True
         [kept] = await store.delivered(door.source, [door.key(delivery)])

@@ -39,6 +39,7 @@ from relevo.outcome import scrub
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)  # with a payment that waits for the customer's bank
+LATE = "15s"  # after which a booking that broke off, and is not on the supplier's list, is no more
 
 _WORDS: dict[type[ProviderError], str] = {
     ProviderRefused: "refused",
@@ -74,7 +75,7 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
             found = await calls.made("find", lambda: gateway.find(booking))
             return None if found is None else found.supplier_reservation_code
 
-        code = await ctx.once("book", book, find=find if can_find else None)
+        code = await ctx.once("book", book, find=find if can_find else None, late=LATE)
     except ProviderError as error:
         await calls.save(error)
         if isinstance(error, ProviderUncertain) and can_find and not ctx.is_last_attempt:

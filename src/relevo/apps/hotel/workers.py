@@ -11,6 +11,8 @@ from relevo.apps.hotel.records import Message, message_of
 from relevo.errors import StoreUnavailable
 from relevo.telemetry import log
 
+LATE = "15s"  # after which a reply that broke off, and is not in the conversation, is no more
+
 
 async def save_booking(order: SaveBooking, ctx: Context) -> None:
     """Keep an event, and let its reservation follow."""
@@ -73,6 +75,7 @@ async def reply_to_guest(order: ReplyToGuest, ctx: Context) -> Dead | Retry | No
                 "reply",
                 lambda _: hotel.beds24.reply(order),
                 find=lambda _: hotel.beds24.find(order),
+                late=LATE,
             )
         except ProviderUncertain as error:
             return Retry(str(error))  # the next attempt looks before it repeats

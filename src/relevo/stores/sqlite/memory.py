@@ -10,6 +10,8 @@ import msgspec
 from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
 from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, plain, text
 
+_replace = msgspec.structs.replace
+
 # effects
 
 
@@ -34,54 +36,98 @@ def effect_of(row: Sequence[Any]) -> Effect:
 
 def intend(tx: Tx, effects: Sequence[Effect]) -> list[Effect]:
     """Write intentions down; where there is one already, that one comes."""
-    return [_intend(tx, effect) for effect in effects]
+    written = 0
+    for some in chunks(effects):
+        values: list[object] = []
+        for effect in some:
+            values += (
+                text(effect.job),
+                effect.queue,
+                text(effect.name),
+                text(effect.key),
+                effect.state.value,
+                effect.result,
+                text(effect.error),
+                effect.attempt,
+                text(effect.run),
+                text(effect.thread),
+                tx.now,
+                tx.now,
+                text(effect.decided_by),
+            )
+        written += tx.run(fill(_INTEND, len(some)), values)
+    if written < len(effects):
+        return [_intended(tx, effect) for effect in effects]
+    return [_replace(effect, created_at=tx.now, updated_at=tx.now) for effect in effects]
 
 
-def _intend(tx: Tx, effect: Effect) -> Effect:
-    tx.run(
+_INTEND = """
+    insert into relevo_effects
+        (job, queue, name, key, state, result, error, attempt, run, thread, created_at,
+         updated_at, decided_by)
+    values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+    on conflict (job, name) do nothing
+"""
+
+
+def _intended(tx: Tx, effect: Effect) -> Effect:
+    row = tx.one(
         """
-        insert into relevo_effects
-            (job, queue, name, key, state, result, error, attempt, run, thread, created_at,
-             updated_at, decided_by)
-        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        on conflict (job, name) do nothing
+        select job, queue, name, key, state, result, error, attempt, run, thread, created_at,
+               updated_at, decided_by
+        from relevo_effects
+        where job = ?
+          and name = ?
         """,
-        (
-            text(effect.job),
-            effect.queue,
-            text(effect.name),
-            text(effect.key),
-            effect.state.value,
-            effect.result,
-            text(effect.error),
-            effect.attempt,
-            text(effect.run),
-            text(effect.thread),
-            tx.now,
-            tx.now,
-            text(effect.decided_by),
-        ),
+        (text(effect.job), text(effect.name)),
     )
-    return effect_of(
-        tx.one(
-            """
-            select job, queue, name, key, state, result, error, attempt, run, thread, created_at,
-                   updated_at, decided_by
-            from relevo_effects
-            where job = ?
-              and name = ?
-            """,
-            (text(effect.job), text(effect.name)),
-        )
-    )
+    return effect_of(row)
 
 
-def conclude(tx: Tx, effects: Sequence[Effect], by: By | None) -> list[bool]:
+def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
     """Write how effects ended; a confirmed one stays as it is."""
+    if len({(effect.job, effect.name) for effect in effects}) < len(effects):
+        return [_conclude(tx, effect) for effect in effects]
+    changed = 0
+    for some in chunks(effects):
+        values: list[object] = []
+        for effect in some:
+            values += (
+                text(effect.job),
+                text(effect.name),
+                effect.state.value,
+                effect.result,
+                text(effect.error),
+                effect.attempt,
+                text(effect.run),
+                tx.now,
+            )
+        changed += tx.run(fill(_CONCLUDE, len(some)), values)
+    if changed < len(effects):
+        return [_conclude(tx, effect) for effect in effects]
+    return [True] * changed
+
+
+_CONCLUDE = """
+    with ended (job, name, state, result, error, attempt, run, at) as (
+        values [?, ?, ?, ?, ?, ?, ?, ?]
+    )
+    update relevo_effects as effect
+    set state = ended.state, result = ended.result, error = ended.error, attempt = ended.attempt,
+        run = ended.run, updated_at = ended.at
+    from ended
+    where effect.job = ended.job
+      and effect.name = ended.name
+      and effect.state <> 'confirmed'
+"""
+
+
+def decide(tx: Tx, effects: Sequence[Effect], by: By) -> list[bool]:
+    """The same, as a person says they did."""
     return [_conclude(tx, effect, by) for effect in effects]
 
 
-def _conclude(tx: Tx, effect: Effect, by: By | None) -> bool:
+def _conclude(tx: Tx, effect: Effect, by: By | None = None) -> bool:
     row = tx.one(
         "select state, result from relevo_effects where job = ? and name = ?",
         (text(effect.job), text(effect.name)),

@@ -61,8 +61,8 @@ from relevo.stores.sqlite.writer import Command, Verb, Writer
 LATE, WATCH = 4.4, 0.4  # seconds after which a caller is told so, and between looks at them
 FIRST_LOOK, LONG_LOOK, LONGEST_LOOK = 0.02, 0.25, 1.0  # seconds between looks of one who waits
 IDLE_LOOKS = 120  # looks in vain after which they come at the longest distance
-SETTLE, EXTEND, INSERT, RECEIVE, INTEND, REMEMBER, OTHERS, CLAIM = range(
-    8
+SETTLE, EXTEND, INSERT, RECEIVE, INTEND, CONCLUDE, REMEMBER, OTHERS, CLAIM = range(
+    9
 )  # the order in a transaction
 
 T = TypeVar("T")
@@ -473,7 +473,9 @@ class SqliteStore:
         return await self._write_all(memory.intend, effects, INTEND) if effects else []
 
     async def conclude(self, effects: Sequence[Effect], by: By | None = None) -> list[bool]:
-        return await self._write(memory.conclude, effects, by)
+        if by is not None:
+            return await self._write(memory.decide, effects, by)
+        return await self._write_all(memory.conclude, effects, CONCLUDE) if effects else []
 
     async def effects(
         self,
