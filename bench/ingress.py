@@ -1,7 +1,8 @@
 """How many webhooks a second are verified, kept with their job and answered, over a real socket.
 
 Beside (a) the same server with the same check and nothing kept, and (b) a FastAPI function that
-inserts one row a request. The caller is a process of its own with connections kept alive.
+inserts one row a request; and our own door before a store that keeps nothing, beside (a). Who calls
+is a process of its own with connections kept alive.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hmac
 import json
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +29,9 @@ from bench.measure import (
 )
 from bench.work import TEXT, Kept
 from relevo import App, Delivery, Intake, Relevo, github
+from relevo.job import Verdict
+from relevo.store import Arrival, Reception, Store
+from relevo.stores import open_store
 
 if TYPE_CHECKING:
     from bench.places import Place
@@ -54,9 +58,25 @@ def _app() -> App:
 
 
 async def _relevo(pipe: Pipe, url: str) -> float:
+    return await _served(pipe, open_store(url))
+
+
+async def _door(pipe: Pipe, url: str) -> float:
+    """The same with a store that keeps nothing: the price of the door itself."""
+    store: Any = open_store(url)
+
+    async def forget(arrivals: Sequence[Arrival]) -> list[Reception]:
+        await asyncio.sleep(0)
+        return [Reception(arrival.kept, Verdict.NEW) for arrival in arrivals]
+
+    store.receive = forget
+    return await _served(pipe, store)
+
+
+async def _served(pipe: Pipe, store: Store) -> float:
     from relevo.ingress.server import listen, serving
 
-    async with Relevo(url, apps=[_app()]) as relevo:
+    async with Relevo(store, apps=[_app()]) as relevo:
         with listen("127.0.0.1", 0) as listener:
             async with serving(relevo.asgi(), listener):
                 return await _until_told(pipe, listener)
@@ -296,17 +316,23 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
     ) -> Callable[[], Sample]:
         def taken() -> Sample:
             say(what)
-            with place.fresh() if server is _relevo else place.bare() as url:
+            with place.fresh() if server in (_relevo, _door) else place.bare() as url:
                 return _sample(server, caller, url, count)
 
         return taken
 
-    kinds = [sample(_relevo, many, "webhooks"), sample(_bare, many, "the same, nothing kept")]
+    kinds = [
+        sample(_relevo, many, "webhooks"),
+        sample(_bare, many, "the same, nothing kept"),
+        sample(_door, many, "our door, nothing kept"),
+    ]
     if place.name in ("sqlite", "postgres"):
         kinds.append(sample(_fastapi, few, "FastAPI, one row a request"))
-    ours, bare, *others = in_turns(rounds, *kinds)
+    ours, bare, door, *others = in_turns(rounds, *kinds)
     name = f"webhooks kept with their job, {CONNECTIONS} connections"
-    yield _row(name, ours, bare, "same server and check, nothing kept", Aim("ratio", ">=", 0.6))
+    nothing = "same server and check, nothing kept"
+    yield _row(name, ours, bare, nothing, Aim("ratio", ">=", 0.6))
+    yield _row("the same door with a store that keeps nothing", door, bare, nothing, None)
     for other in others:
         yield _row(name, ours, other, "FastAPI, one row a request", Aim("ratio", ">=", 3))
     yield Row(
@@ -315,7 +341,7 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
         unit="ms",
         ours=[each.p99 for each in ours],
         other=[each.p99 for each in bare],
-        against="same server and check, nothing kept",
+        against=nothing,
     )
     [paced] = in_turns(rounds, sample(_relevo, PACE * 4, f"{PACE} webhooks a second", _pace))
     yield Row(
@@ -350,7 +376,7 @@ def _sample(
             calling.kill()
 
 
-def _row(name: str, ours: list[Sample], other: list[Sample], against: str, aim: Aim) -> Row:
+def _row(name: str, ours: list[Sample], other: list[Sample], against: str, aim: Aim | None) -> Row:
     return Row(
         section=SECTION,
         name=name,
