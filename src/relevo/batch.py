@@ -96,9 +96,12 @@ class Coalescer(Generic[T, R]):
         batch: list[T] = []
         while self._waiting and (not batch or len(batch) + len(self._waiting[0][0]) <= BATCH):
             items, waiting = self._waiting.popleft()
-            taken.append((items, waiting))
-            batch.extend(items)
-        self._size -= len(batch)
+            self._size -= len(items)
+            if not waiting.done():  # who has gone before it left wants it no longer
+                taken.append((items, waiting))
+                batch.extend(items)
+        if not batch:
+            return
         try:
             results = await self._flush(batch)
         except asyncio.CancelledError:

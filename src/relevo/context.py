@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from relevo.clock import Duration, milliseconds, moment
+from relevo.clock import Duration, duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
@@ -155,7 +155,7 @@ class Context:
         self._calling = self._calling | {(lease.id, name)}
         try:
             return await once(
-                self._engine.ledger,
+                self._engine.ledger(lease.queue),
                 lease,
                 self._run,
                 name,
@@ -164,7 +164,7 @@ class Context:
                 repeatable,
                 type,
                 self._check_lease,
-                late=late,
+                late=None if late is None else duration(late),
                 is_shared=of is not None,
             )
         finally:

@@ -98,9 +98,7 @@ class Relevo:
         self._paths: dict[str, str] = {}
         self._database = Database(self.store, database or self.store.dsn)
         self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
-        self._intents: Coalescer[Effect, Effect] = Coalescer(self.store.intend)
-        self._endings: Coalescer[Effect, bool] = Coalescer(self.store.conclude)
-        self.ledger = Ledger(self.store.now, self._intents.add, self._endings.add)
+        self._effects: dict[str, tuple[Coalescer[Effect, Effect], Coalescer[Effect, bool]]] = {}
         self.receiver = Receiver(self)
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
         self._front: Any = None
@@ -197,8 +195,10 @@ class Relevo:
         await self.receiver.close()
         await self._opened.aclose()
         self._resources.clear()
-        for writes in (self._inserts, self._intents, self._endings):
-            await writes.close()
+        await self._inserts.close()
+        for intents, endings in self._effects.values():
+            await intents.close()
+            await endings.close()
         await self._database.close()
         if self._relaying is not None:
             self._relaying.cancel()
@@ -381,7 +381,7 @@ class Relevo:
             id=of, queue=queue, kind=name, payload=b"", attempt=attempt, attempts=attempt, token=0
         )
         return await once(
-            self.ledger,
+            self.ledger(queue),
             lease,
             new_id(),
             name,
@@ -392,6 +392,17 @@ class Relevo:
             lambda: None,
             is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
         )
+
+    def ledger(self, queue: str) -> Ledger:
+        """Where the effects of a queue's jobs are written, many at a time.
+
+        Each queue has its own, so that one whose part of the store is away stands in nobody's way.
+        """
+        self._inserts.move_in()
+        if queue not in self._effects:
+            self._effects[queue] = (Coalescer(self.store.intend), Coalescer(self.store.conclude))
+        intents, endings = self._effects[queue]
+        return Ledger(self.store.now, intents.add, endings.add)
 
     # transactions
 

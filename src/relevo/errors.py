@@ -112,6 +112,13 @@ class CircuitOpen(ProviderUnavailable):
         self.breaker = breaker
 
 
+class TooEarly(ProviderUnavailable):
+    """Nobody was called: a call that was made before may still arrive, or is under way."""
+
+    def __init__(self, message: str, retry_after: timedelta) -> None:
+        super().__init__(message, retry_after=retry_after, spends=False)
+
+
 class ProviderUncertain(ProviderError):
     """It may have happened: the job is looked up, or held for a person, before it is repeated."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -18,6 +19,8 @@ from relevo.errors import (
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
+    StoreError,
+    TooEarly,
 )
 from relevo.job import Lease
 from relevo.outcome import scrub
@@ -72,12 +75,17 @@ async def once(
         run=run,
         thread=lease.thread or lease.id,
     )
-    [known] = await ledger.intend([mine])
+    try:
+        [known] = await ledger.intend([mine])
+    except asyncio.CancelledError:
+        # It may be written all the same: the next run shall know that nothing was called.
+        await asyncio.shield(asyncio.ensure_future(_take_back(ledger, mine)))
+        raise
     match known.state:
         case EffectState.CONFIRMED:
             return _stored(known, type)
-        case EffectState.INTENDED if known.run == run and known.created_at == known.updated_at:
-            pass  # ours, written just now
+        case EffectState.INTENDED if _is_just_written(known, mine):
+            pass
         case EffectState.FAILED:
             await _write(ledger, mine, EffectState.INTENDED, key=known.key)
         case EffectState.REFUSED:
@@ -88,9 +96,7 @@ async def once(
         case EffectState.INTENDED if is_shared and (left := await _left(ledger, known, UNDER_WAY)):
             # It is being made this very moment, by whoever else has it: to look for it would be
             # too early, and to repeat it too.
-            raise ProviderUnavailable(
-                f"'{name}' is under way elsewhere", retry_after=left, spends=False
-            )
+            raise TooEarly(f"'{name}' is under way elsewhere", left)
         case EffectState.INTENDED | EffectState.UNKNOWN:
             mine = msgspec.structs.replace(mine, key=known.key)
             if find is not None:
@@ -98,11 +104,7 @@ async def once(
                 if found is not None:
                     return await _confirm(ledger, mine, found)
                 if late is not None and (left := await _left(ledger, known, late)):
-                    raise ProviderUnavailable(
-                        f"'{name}' is not there and may still arrive",
-                        retry_after=left,
-                        spends=False,
-                    )
+                    raise TooEarly(f"'{name}' is not there and may still arrive", left)
             elif not repeatable:
                 await _write(ledger, mine, EffectState.UNKNOWN, error=known.error)
                 raise ProviderUncertain(
@@ -134,6 +136,17 @@ async def once(
             raise ProviderUnavailable(f"'{name}' may have happened: {_text(error)}") from error
         raise
     return await _confirm(ledger, mine, result)
+
+
+def _is_just_written(known: Effect, mine: Effect) -> bool:
+    return known.run == mine.run and known.created_at == known.updated_at
+
+
+async def _take_back(ledger: Ledger, mine: Effect) -> None:
+    with contextlib.suppress(StoreError, LeaseLost):
+        [known] = await ledger.intend([mine])
+        if known.state is EffectState.INTENDED and _is_just_written(known, mine):
+            await _write(ledger, mine, EffectState.FAILED, error="stopped before the call")
 
 
 async def _left(ledger: Ledger, effect: Effect, span: Duration) -> timedelta | None:

@@ -24,6 +24,7 @@ from relevo.errors import (
     PayloadError,
     ProviderUnavailable,
     ProviderUncertain,
+    TooEarly,
 )
 from relevo.job import Ending, Lease, State
 from relevo.message import codec
@@ -173,7 +174,7 @@ class Runner:
         await breakers.admit(name, ctx.id)
         try:
             value = await self._call(binding, message, ctx, meta)
-        except CircuitOpen:
+        except (CircuitOpen, TooEarly):
             raise
         except (ProviderUnavailable, ProviderUncertain, TimeoutError) as error:
             is_open = await breakers.failed(name, rule, ctx.id, describe(error).message)

@@ -83,9 +83,8 @@ class Bots:
             except sqlite3.OperationalError:
                 return []  # not made yet
 
-    async def goes_on(self, patience: str) -> None:
+    async def goes_on(self, before: int, patience: str) -> None:
         """Wait for one message more."""
-        before = self.count()
         await until(lambda: self.count() > before, timeout=patience, what="a message is kept")
 
 
@@ -99,15 +98,16 @@ async def story(folder: Path, count: int, kills: int, patience: str, matrix: Rec
             while pushed < count:
                 batch = [entry(n) for n in range(pushed, min(pushed + 20, count))]
                 batch += [entry(pushed)] if chance.random() < 0.3 else []
+                before = bots.count()
                 server.command("LPUSH", "cm_events:hotel999", *batch)
                 pushed += 20
                 while marks and pushed > marks[0]:
-                    await bots.goes_on(patience)  # it is at work while we kill it
+                    await bots.goes_on(before, patience)  # it is at work while we kill it
                     bots.kill()
                     marks.pop(0)
             server.command("LPUSH", "cm_events:hotel999", *BAD)
-            while bots.count() < count:
-                await bots.goes_on(patience)
+            while (before := bots.count()) < count:
+                await bots.goes_on(before, patience)
             lists = ("cm_events:hotel999", "cm_events:processing:hotel999")
             await until(
                 lambda: not any(server.command("LLEN", name) for name in lists), timeout=patience

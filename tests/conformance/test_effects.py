@@ -235,3 +235,10 @@ async def test_the_ledger_outlives_what_is_pruned(store: Store, clock: ManualClo
 
     left = {one.job for one in (await store.effects())[0]}
     assert left == {old_open.job, young.job}
+
+
+async def test_those_written_together_are_all_of_one_moment(store: Store) -> None:
+    """Who wrote one just now tells it by this from one that was there."""
+    for _ in range(3):
+        stored = await store.intend([effect(job=new_id()) for _ in range(300)])
+        assert all(one.created_at == one.updated_at for one in stored)

@@ -565,6 +565,37 @@ async def test_a_caller_that_is_gone_costs_the_others_nothing(store: SqliteStore
     assert [isinstance(answer, list) for answer in answers] == [False, True] * 5
 
 
+async def test_short_commands_and_long_ones_of_two_loops_never_wait_for_each_other(
+    store: SqliteStore,
+) -> None:
+    spawned = store.spawn()
+
+    def claim_there() -> None:
+        async def claim() -> None:
+            await spawned.open()
+            for _ in range(300):
+                await take(spawned)
+            await spawned.close()
+
+        asyncio.run(claim())
+
+    claiming = asyncio.create_task(asyncio.to_thread(claim_there))
+    while not claiming.done():
+        await put(store, *[job("app:module:other") for _ in range(20)])
+    await claiming
+
+
+async def test_a_mistake_after_the_commit_leaves_the_writer_alive(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [shared] = [one for one in writer.running() if one.path == store.path]
+    with monkeypatch.context() as patched:
+        patched.setattr(shared, "wake", lambda queues: 1 / 0)
+        await add(store)
+        await until(lambda: not shared.turns._is_taken)  # pyright: ignore[reportPrivateUsage]
+    assert await add(store)
+
+
 async def test_handles_of_one_process_share_a_writer_across_event_loops(
     store: SqliteStore,
 ) -> None:
@@ -792,15 +823,23 @@ async def test_a_forked_child_opens_a_writer_of_its_own(store: SqliteStore, path
     child = os.fork()
     if not child:
         from relevo.stores.sqlite import writer
-        os._exit(0 if not writer.running() else 1)
+        async def use():
+            async with asyncio.timeout(0.3):
+                await store.insert([job("app:module:work")])
+        try:
+            asyncio.run(use())  # with its parent's handle, which commits nothing here
+        except TimeoutError:
+            os._exit(0 if not writer.running() else 1)
+        os._exit(2)
     print(os.waitpid(child, 0)[1])
+    await store.insert([job("app:module:work")])
     await store.close()
 """
     other = elsewhere(body.strip(), f"sqlite:///{path}")
 
     assert await line_of(other) == "0"
     other.communicate()
-    assert await store.count(Filter()) == 2
+    assert await store.count(Filter()) == 3
 
 
 # small parts

@@ -239,3 +239,26 @@ async def test_another_probes_when_the_prober_is_gone(start: Start, clock: Manua
     clock.advance("70s")
     await drain(relevo, until=lambda: suppliers.booked[1] == 1)
     assert (await circuit(relevo)).state == "closed"
+
+
+async def test_what_may_still_arrive_is_no_failure_of_who_answered(start: Start) -> None:
+    calls: Counter[int] = Counter()
+
+    async def book(order: Book, ctx: Context) -> None:
+        async def call(key: str) -> str:
+            calls[order.number] += 1
+            if calls[order.number] == 1:
+                raise RuntimeError("it broke off")
+            return "CONF-1"
+
+        async def find(key: str) -> str | None:
+            return None
+
+        await ctx.once("book", call, find=find, late="10s")
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue_many(Book(28, n) for n in range(8))
+    await drain(relevo, skip_waits=True)
+
+    assert set(calls.values()) == {2}
+    assert await relevo.breakers.all() == []

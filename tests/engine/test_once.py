@@ -15,6 +15,7 @@ from relevo import (
     Command,
     Context,
     DefinitionError,
+    MisuseError,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
@@ -176,6 +177,47 @@ async def test_what_may_still_arrive_is_waited_for(start: Start, arrives: bool) 
     assert len(supplier.calls) == (1 if arrives else 2)
     assert timedelta(seconds=28) < looks[1] - looks[0] < timedelta(seconds=32)
     assert job.attempt == 2  # to wait costs none
+
+
+async def test_what_is_stopped_before_its_call_is_held_for_nobody(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The intent is written all the same; nothing was called, and the next run knows."""
+    intend, is_slow = store.intend, True
+
+    async def slow(effects: Sequence[Effect]) -> list[Effect]:
+        written = await intend(effects)
+        if is_slow:
+            await asyncio.sleep(0.5)
+        return written
+
+    monkeypatch.setattr(store, "intend", slow)
+    supplier = Supplier()
+
+    async def book(order: Book, ctx: Context) -> None:
+        nonlocal is_slow
+        is_slow = ctx.attempt == 1
+        async with asyncio.timeout(0.2):
+            await ctx.once("book", supplier.book)
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert await state_of(relevo, receipt.id) is State.DONE
+    assert len(supplier.calls) == 1
+
+
+async def test_another_event_loop_is_told_to_come_to_this_one(start: Start) -> None:
+    relevo = start(App("test"))
+    await relevo.once("here", "call", Supplier().book, queue="test:cars:book")
+
+    def there() -> None:
+        asyncio.run(relevo.once("there", "call", Supplier().book, queue="test:cars:book"))
+
+    with pytest.raises(MisuseError, match="another event loop"):
+        await asyncio.to_thread(there)
+    await relevo.once("again", "call", Supplier().book, queue="test:cars:book")
 
 
 async def test_a_repeatable_call_is_made_again_with_the_same_key(start: Start) -> None:

@@ -94,6 +94,7 @@ class Gate:
     async def stop(self) -> None:
         """Finish what was refused and is not yet kept; the spool waits for the next start."""
         await self.refusals.close()
+        await self._nonces.close()
         if self.spool is not None:
             await self.spool.close()
 

@@ -4,9 +4,9 @@ It takes all commands that have piled up, runs them in one transaction and resol
 with one call into each event loop. A lone command goes at once; while a commit is on its way to the
 disk the next ones gather by themselves.
 
-Short commands that nobody is in the way of do not wait for the thread: they run where they are, in
-the event loop, and the thread has only the commit to make. Two threads that both run Python wait
-for each other more than they work.
+Short commands that nobody is in the way of do not wait for that thread: they run where they are, in
+the event loop, and a second thread has only the commit to make. Two threads that both run Python
+wait for each other more than they work.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Writer:
         self.listeners: set[Listener] = set()
         self.users = 0
         self._log = Log(self.path)
-        self._commands: SimpleQueue[list[Command] | Begun | None] = SimpleQueue()
+        self._commands: SimpleQueue[list[Command] | None] = SimpleQueue()
+        self._begun: SimpleQueue[Begun | None] = SimpleQueue()
+        self._is_inherited = False
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -117,14 +119,19 @@ class Writer:
             if isinstance(error, sqlite3.Error):
                 raise file.translate(error, self.path) from error
             raise
-        self._thread = threading.Thread(target=self._work, name="relevo-sqlite", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="relevo-sqlite", daemon=True),
+            threading.Thread(target=self._finish_all, name="relevo-sqlite-commit", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     # what its handles ask of it
 
     def submit(self, commands: list[Command]) -> None:
         """Have commands run in the next transaction."""
-        self._commands.put(self._begun(commands) or commands)
+        if not self._begin_here(commands):
+            self._commands.put(commands)
 
     def now(self, clock: Clock) -> int:
         """The common time, moved by what a test has added to its clock."""
@@ -138,9 +145,15 @@ class Writer:
 
     def stop(self) -> None:
         """Run what is waiting, then let go of the file."""
+        self._begun.put(None)
         self._commands.put(None)
         self._log.stop()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("pragma wal_checkpoint(truncate)")
+        self._disconnect()
         self.readers.close()
         self.bells.leave()
 
@@ -194,27 +207,40 @@ class Writer:
                 if time.monotonic() > deadline or not _is_busy(error):
                     raise file.translate(error, self.path) from error
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: nobody would commit what begins here."""
+        self._is_inherited = True
+
     # whoever calls
 
-    def _begun(self, batch: list[Command]) -> Begun | None:
-        """Short commands, run at once; None if the thread has to do it, whatever the reason."""
+    def _begin_here(self, batch: list[Command]) -> bool:
+        """Run short commands at once; False if the thread has to do it, whatever the reason."""
         is_short = all(command.merged for command in batch) and _weight(batch) <= BATCH
-        if not is_short or not self._commands.empty() or not self.turns.take_now():
-            return None
-        begun = None
+        is_free = self._commands.empty() and not self._is_inherited
+        if not (is_short and is_free and self.turns.take_now()):
+            return False
+        is_begun = False
         try:
             self.identity.check()
             if self._connection is not None:
                 self._connection.execute("begin immediate")
                 tx = Tx(self._connection, self.known, 0)
-                begun = Begun(tx, batch, self._run(tx, batch))
+                self._begun.put(Begun(tx, batch, self._run(tx, batch)))
+                is_begun = True
         except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
             pass
         finally:
-            if begun is None:
+            if not is_begun:
                 self._rollback()
                 self.turns.give()
-        return begun
+        return is_begun
+
+    def _finish_all(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            try:
+                self._finish(begun)
+            except Exception as error:  # noqa: BLE001 - the thread must outlive any mistake
+                self._fail(begun.batch, error)
 
     # the thread
 
@@ -231,10 +257,6 @@ class Writer:
                     batch = []
                 if batch:
                     going = self._gather(batch, wait=False) and going
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("pragma wal_checkpoint(truncate)")
-        self._disconnect()
 
     def _gather(self, batch: list[Command], *, wait: bool = True) -> bool:
         """Add what is waiting; False when it is time to stop."""
@@ -244,16 +266,13 @@ class Writer:
                 commands = self._next(block=wait and not batch)
                 if commands is None:
                     return False
-                if isinstance(commands, Begun):
-                    self._finish(commands)
-                else:
-                    batch += commands
-                    weight += _weight(commands)
+                batch += commands
+                weight += _weight(commands)
         except Empty:
             pass
         return True
 
-    def _next(self, *, block: bool) -> list[Command] | Begun | None:
+    def _next(self, *, block: bool) -> list[Command] | None:
         if not block:
             return self._commands.get_nowait()
         while self.identity.wal_size > file.WAL_LIMIT:
@@ -537,6 +556,8 @@ def _forget_all() -> None:
     # A forked child has its parent's writers without their threads: it opens its own.
     global _lock
     _lock = threading.Lock()
+    for writer in _writers.values():
+        writer.leave_to_parent()
     _writers.clear()
 
 

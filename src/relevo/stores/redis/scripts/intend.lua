@@ -10,7 +10,7 @@ for n = 4, #ARGV, 7 do
   local key = root .. ':effects:' .. redis.sha1hex(job)
   local kept = call('HGET', key, name)
   if not kept then
-    local moment = string.format('%.4f', at + n / 16384)
+    local moment = string.format('%.4f', math.min(at + n / 16384, now + 0.999))
     kept = table.concat({ ARGV[n + 3], moment, now, ARGV[n + 4], #ARGV[n + 5],
       ARGV[n + 5] .. ARGV[n + 6] }, '|')
     call('HSET', key, name, kept)
