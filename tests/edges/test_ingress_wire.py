@@ -192,6 +192,33 @@ async def test_b09_a_chunked_body_is_measured_however_it_comes(port: int) -> Non
     assert heard.statuses == [401]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [b"\r\nxx", b"garbage\r\n\r\n", HEAD + b"Content-Length: -1\r\n\r\n", b"G\0T / HTTP/1.1\r\n"],
+)
+async def test_what_follows_a_good_call_does_not_answer_for_it(
+    port: int, relevo: Relevo, rest: bytes
+) -> None:
+    body = b'{"id":"good"}'
+    head = HEAD + f"X-Signature: {seal(body)}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head + body + rest)
+    heard = await asyncio.wait_for(reader.read(), 5)  # until it hangs up
+    writer.close()
+
+    assert heard.startswith(b"HTTP/1.1 200 ")
+    assert heard.endswith(b'{"ok":true}')
+    assert len(await jobs(relevo)) == 1
+
+
+async def test_a_body_of_no_length_is_asked_for_one(steady: tuple[int, Relevo]) -> None:
+    heard = await say(steady[0], HEAD + b'\r\n{"id":"long"}')
+
+    assert heard.statuses == [411]
+    assert heard.is_closed
+
+
 async def test_b12_only_so_many_requests_wait_on_one_connection(
     steady: tuple[int, Relevo], monkeypatch: pytest.MonkeyPatch
 ) -> None:

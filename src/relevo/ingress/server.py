@@ -97,6 +97,7 @@ class Guarded(HttpToolsProtocol):
     _unheard = 0  # bytes of which the parser has told us nothing yet, but for lines of a head
     _head = 0
     _data = b""
+    _is_understood = False  # a method was, in what was read last
     _refusal = BAD
     _door: Door | None = None  # of a call whose body may be here at once
     _body = b""
@@ -111,7 +112,7 @@ class Guarded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unheard += len(data)
-        self._data = data
+        self._data, self._is_understood = data, False
         super().data_received(data)
         if self._door is not None:
             self._go_the_long_way()
@@ -133,6 +134,7 @@ class Guarded(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
+        self._is_understood = True
         if len(self.url) > URL_BYTES:
             self._refusal = LONG_URL
             raise _Excess
@@ -227,8 +229,15 @@ class Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Whatever the parser does not understand, or we will not hear to its end."""
+        cycle: Any = self.cycle
+        is_owed = cycle is not None and not (cycle.response_complete or cycle.more_body)
+        if is_owed and self._refusal is not BUSY:
+            # What came before is good, and its answer goes first; then we hang up.
+            cycle.keep_alive = False
+            self.transport.pause_reading()
+            return
         is_method = self._refusal is BAD and _UNKNOWN.match(self._data)
-        self.refuse(NO_METHOD if is_method and not self.url else self._refusal)
+        self.refuse(NO_METHOD if is_method and not self._is_understood else self._refusal)
 
     def refuse(self, reply: Reply) -> None:
         self._write(reply)
