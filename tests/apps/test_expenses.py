@@ -16,6 +16,7 @@ from relevo import Relevo, State
 from relevo.apps.expenses import app, records, webhooks
 from relevo.apps.expenses.queues import ProcessMessage, SendReply
 from relevo.simulators import World, gemini, whatsapp
+from relevo.store import Letterbox
 from relevo.testing import ManualClock, assert_enqueued, deliver, drain, enqueued
 
 HOOK = "/api/webhook"
@@ -131,6 +132,38 @@ async def test_whatever_meta_signs_is_answered_with_200(engine: Relevo) -> None:
         answer = await deliver(engine, HOOK, body=data)
         assert answer.status == 200, body
     await assert_enqueued(engine, ProcessMessage, times=0)
+
+
+BROKEN = [
+    (rb"\ud83d", "\ufffd"),
+    (rb"\uDE00 Ana", "\ufffd Ana"),
+    (rb"A\u0000na", "A\ufffdna"),
+    (b"A\xed\xa0\x80", "A\ufffd\ufffd\ufffd"),
+    (rb"\\ud83d\ud83d\ude00", "\\ud83d😀"),  # nothing is wrong with this one
+]
+
+
+async def test_half_an_emoji_in_a_name_costs_no_message(engine: Relevo, world: World) -> None:
+    for name, _ in BROKEN:
+        value = whatsapp.message(world, whatsapp.text("pan 500"), name="NAME")
+        body = whatsapp.envelope(value).replace(b"NAME", name)
+        assert (await deliver(engine, HOOK, body=body)).status == 200
+    orders = await enqueued(engine, ProcessMessage)
+    assert [order.message.name for order in orders] == [shown for _, shown in BROKEN]
+    await drain(engine)
+    assert len(await expenses(engine)) == len(BROKEN)
+
+
+async def test_a_delivery_that_cannot_be_read_is_shown_to_people(engine: Relevo) -> None:
+    assert (await deliver(engine, HOOK, body=b'{"object": NaN}')).status == 200
+    await drain(engine)
+    [kept], _ = await engine.desk.deliveries(Letterbox())
+    [dead] = await engine.store.find(kept.jobs)
+    assert dead is not None
+    assert dead.state is State.DEAD
+    assert dead.failure is not None
+    assert "NaN or infinity" in dead.failure.message
+    assert f"relevo deliveries replay {kept.id}" in dead.failure.message
 
 
 async def test_a_thousand_messages_and_more_are_each_ordered_once(

@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from relevo import Relevo, State
 from relevo.apps.qstash import app
+from relevo.apps.qstash.records import Schedule
 from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.workers import Post
 from relevo.ingress.server import listen, serving
@@ -90,6 +91,10 @@ class House:
 
     def to(self, path: str = "/hook") -> str:
         return self.there.base + path
+
+    def client(self) -> httpx2.AsyncClient:
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        return httpx2.AsyncClient(base_url=self.base, headers=bearer)
 
     async def drain(self, *, skip: bool = False) -> None:
         await drain(self.relevo, skip_waits=skip)
@@ -253,9 +258,7 @@ async def test_dead_letters_are_listed_in_pages_retried_and_deleted(house: House
     assert one.url == house.to("/3")
     house.there.answer = lambda call: Response("fine")
     house.there.calls.clear()
-    async with httpx2.AsyncClient(
-        base_url=house.base, headers={"authorization": f"Bearer {TOKEN}"}
-    ) as client:
+    async with house.client() as client:
         assert (await client.post(f"/v2/dlq/retry/{one.dlq_id}")).json()["messageId"]
         two = rest.messages[0].dlq_id
         answer = await client.post(f"/v2/dlq/retry?dlqIds={two}")
@@ -401,6 +404,67 @@ async def test_messages_are_cancelled(house: House) -> None:
     assert found.cursor
 
 
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("messageIds=msg_doesnotexist", 0),
+        ("messageIds={0}&messageIds={1}", 2),
+        ("messageIds={0},{1}", 2),
+        ("flowControlKey=nosuch", 0),
+        ("flowControlKey=k", 1),
+        ("label=a", 1),
+        ("callerIP=9.9.9.9", 0),
+        ("count=0", 0),
+        ("count=1", 1),
+        ("count=99&qstash_token=" + TOKEN, 3),
+        ("label=", None),
+        ("label", None),
+        ("messageIds=", None),
+        ("fromDate=", None),
+        ("labl=zzz", None),
+        ("dlqIds=1", None),
+        ("count=many", None),
+    ],
+)
+async def test_only_what_the_query_describes_is_cancelled(
+    house: House, query: str, count: int | None
+) -> None:
+    flow: Any = {"key": "k", "parallelism": 1}
+    ids = [
+        (await house.sdk.message.publish(url=house.to(), body="x", delay="1h", **more)).message_id
+        for more in ({"label": "a"}, {"flow_control": flow}, {})
+    ]
+    async with house.client() as client:
+        answer = await client.delete("/v2/messages?" + query.format(*ids))
+    if count is None:
+        assert (answer.status_code, list(answer.json())) == (400, ["error"])
+    else:
+        assert (answer.status_code, answer.json()) == (200, {"cancelled": count})
+    assert await house.sdk.message.cancel_all() == 3 - (count or 0)
+
+
+async def test_only_the_dead_letters_that_are_described_are_deleted_or_retried(
+    house: House,
+) -> None:
+    house.there.answer = lambda call: Response(status_code=400)
+    for n in range(3):
+        await house.sdk.message.publish(url=house.to(), body="x", retries=0, label=f"l{n}")
+    await house.drain()
+    async with house.client() as client:
+        for query in ("label=", "labl=l1", "dlqIds=", "messageIds=x", "cursor=1"):
+            for method, path in (("DELETE", "/v2/dlq"), ("POST", "/v2/dlq/retry")):
+                answer = await client.request(method, f"{path}?{query}")
+                assert (answer.status_code, list(answer.json())) == (400, ["error"])
+        none = {"dlqIds": list[str]()}
+        assert (await client.request("DELETE", "/v2/dlq", json=none)).json() == {"deleted": 0}
+        assert (await client.post("/v2/dlq/retry", json=none)).json() == {"responses": []}
+        assert (await client.delete("/v2/dlq?dlqIds=nosuch")).json() == {"deleted": 0}
+        assert len((await house.sdk.dlq.list()).messages) == 3
+        assert (await client.delete("/v2/dlq?label=l1")).json() == {"deleted": 1}
+        assert (await client.delete("/v2/dlq?count=1")).json() == {"deleted": 1}
+    assert [each.label for each in (await house.sdk.dlq.list()).messages] == ["l2"]
+
+
 async def test_a_schedule_publishes_at_each_tick_once(house: House, clock: ManualClock) -> None:
     id = await house.sdk.schedule.create_json(
         destination=house.to("/tick"), cron="*/5 * * * *", body={"a": 1}, schedule_id="mine"
@@ -435,6 +499,68 @@ async def test_a_schedule_publishes_at_each_tick_once(house: House, clock: Manua
     for cron in ("x", "99 * * * *", "CRON_TZ=Nowhere/At 0 0 * * *"):
         with pytest.raises(QStashError, match="400"):
             await house.sdk.schedule.create(destination=house.to(), cron=cron)
+
+
+async def test_a_schedule_that_could_never_fire_is_refused(house: House) -> None:
+    cron = {"upstash-cron": "*/5 * * * *"}
+    async with house.client() as client:
+        for path in ("/v2/schedules/", "/v2/publish/"):
+            for headers, body, status in (
+                ({"upstash-callback": "ftp://x"}, b"", 400),
+                ({"upstash-failure-callback": "ftp://x"}, b"", 400),
+                ({}, b"x" * 2_000_000, 413),
+            ):
+                answer = await client.post(path + house.to(), headers=cron | headers, content=body)
+                assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert await house.sdk.schedule.list() == []
+
+
+async def test_a_schedule_that_cannot_publish_says_so_and_goes_on(
+    house: House, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.sdk.schedule.create(destination=house.to(), cron="*/5 * * * *", schedule_id="s")
+    async with house.relevo.transaction() as tx:
+        row = await tx.get(Schedule, "s")
+        assert row is not None
+        row.wish = b'{"callback": "ftp://x"}'
+    clock.advance("5m")
+    await house.drain()
+    [said] = [each for each in caplog.records if each.name == "relevo.qstash"]
+    assert (vars(said)["schedule"], "callback" in vars(said)["error"]) == ("s", True)
+    async with house.relevo.transaction() as tx:
+        row = await tx.get(Schedule, "s")
+        assert row is not None
+        row.wish = b"{}"
+    clock.advance("5m")
+    await house.drain()
+    assert len(house.there.calls) == 1
+
+
+async def test_a_schedule_waits_in_silence_for_a_group_that_is_gone(
+    house: House, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.sdk.url_group.upsert_endpoints("g", [{"url": house.to()}])
+    await house.sdk.schedule.create(destination="g", cron="*/5 * * * *")
+    await house.sdk.url_group.delete("g")
+    clock.advance("5m")
+    await house.drain()
+    assert [each for each in caplog.records if each.name == "relevo.qstash"] == []
+    await house.sdk.url_group.upsert_endpoints("g", [{"url": house.to()}])
+    clock.advance("5m")
+    await house.drain()
+    assert len(house.there.calls) == 1
+
+
+async def test_a_cron_where_nothing_is_scheduled_is_refused(house: House) -> None:
+    cron = {"Upstash-Cron": "*/5 * * * *"}
+    async with house.client() as client:
+        answer = await client.post("/v2/enqueue/q/" + house.to(), headers=cron)
+        assert answer.status_code == 400
+        for queue in (None, "q"):
+            item = {"destination": house.to(), "headers": cron, "body": "x", "queue": queue}
+            assert (await client.post("/v2/batch", json=[item])).status_code == 400
+    await house.drain()
+    assert house.there.calls == []
 
 
 async def test_keys_are_rotated_without_anybody_noticing(house: House) -> None:
@@ -482,6 +608,68 @@ async def test_flow_control_holds_back(house: House, clock: ManualClock) -> None
     await house.drain()
     assert len(house.there.calls) == 5
     assert (await house.sdk.flow_control.get_global_parallelism()).parallelism_count == 0
+
+
+async def test_what_is_pinned_keeps_the_bounds_of_what_messages_say(house: House) -> None:
+    wrong = ("rate=1&period=999999999999999999", "rate=1&period=8d", "rate=1000001", "parallelism=")
+    async with house.client() as client:
+        for query in wrong:
+            assert (await client.post(f"/v2/flowControl/k/pin?{query}")).status_code == 400
+        assert (await client.get("/v2/flowControl/k")).status_code == 404
+        assert (await client.post("/v2/flowControl/k/pin?rate=1&period=7d")).status_code == 200
+    await house.sdk.message.publish(
+        url=house.to(), body="x", flow_control={"key": "k", "parallelism": 1}
+    )
+    await house.drain()
+    assert len(house.there.calls) == 1
+
+
+async def test_a_queue_is_paused_by_true_and_nothing_else(house: House) -> None:
+    async with house.client() as client:
+        for paused in ("false", "true", 0, 1, None):
+            told = {"queueName": "q", "paused": paused}
+            assert (await client.post("/v2/queues", json=told)).status_code == 400
+        assert (await client.get("/v2/queues")).json() == []
+        await client.post("/v2/queues", json={"queueName": "q", "paused": True})
+        await client.post("/v2/queues", json={"queueName": "q"})
+        assert (await client.get("/v2/queues/q")).json()["paused"] is True
+        await client.post("/v2/queues", json={"queueName": "q", "paused": False})
+        assert (await client.get("/v2/queues/q")).json()["paused"] is False
+
+
+async def test_a_body_too_deep_to_read_is_refused(house: House) -> None:
+    async with house.client() as client:
+        for path in ("/v2/batch", "/v2/queues"):
+            answer = await client.post(path, content=b"[" * 100_000)
+            assert (answer.status_code, list(answer.json())) == (400, ["error"])
+
+
+async def test_a_look_at_the_head_publishes_nothing(house: House) -> None:
+    async with house.client() as client:
+        for path in ("/v2/publish/", "/v2/enqueue/q/"):
+            assert (await client.head(path + house.to())).status_code == 405
+        assert (await client.head("/v2/keys")).status_code == 200
+    await house.drain()
+    assert house.there.calls == []
+
+
+async def test_a_queue_s_name_may_be_escaped(house: House) -> None:
+    url = house.to("/a%2Fb?x=1")
+    async with house.client() as client:
+        assert (await client.post(f"/v2/enqueue/my%2Dq/{url}")).status_code == 201
+        assert (await client.post(f"/v2/enqueue/my%2Fq/{url}")).status_code == 400
+    await house.drain()
+    assert [call.url for call in house.there.calls] == [url]
+    assert [each.name for each in await house.sdk.queue.list()] == ["my-q"]
+
+
+async def test_a_destination_with_a_line_break_is_refused(house: House) -> None:
+    async with house.client() as client:
+        for path in ("/v2/publish/", "/v2/enqueue/q/", "/v2/schedules/"):
+            answer = await client.post(
+                f"{path}{house.to()}%0d%0aX:1", headers={"upstash-cron": "* * * * *"}
+            )
+            assert (answer.status_code, list(answer.json())) == (400, ["error"])
 
 
 async def test_what_is_redacted_is_not_shown(house: House) -> None:

@@ -290,8 +290,11 @@ def test_what_a_destination_asks_for(headers: dict[str, list[str]], ms: int | No
         {"Upstash-Deduplication-Id": ""},
         {"Upstash-Callback-Retries": "x"},
         {"Upstash-Forward-X": "a\r\nb"},
+        {"Content-Type": "text/plain\r\nX-Evil: 1"},
+        {"Upstash-Delay": "367d"},
+        {"Upstash-Delay": "999999999"},
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_a_wrong_wish_is_told(headers: dict[str, str]) -> None:
     with pytest.raises(Wrong):

@@ -36,6 +36,7 @@ app = App(
     workers=[
         workers.publish_message,
         workers.spread_messages,
+        workers.set_aside,
         workers.process_message,
         workers.send_reply,
         workers.record_statuses,

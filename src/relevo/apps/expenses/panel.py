@@ -7,7 +7,7 @@ that "exportar" brings them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from relevo import NotFoundError, Relevo
+from relevo import DefinitionError, NotFoundError, Relevo
 from relevo.apps.expenses import export, links, texts
 from relevo.apps.expenses.records import Records, Row, User
-from relevo.apps.expenses.rules import HOME, REGIONS, after
+from relevo.apps.expenses.rules import HOME, REGIONS, after, month_of
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.expenses.words import SPANISH
 from relevo.settings import Settings
@@ -56,7 +56,11 @@ def build(relevo: Relevo) -> ASGIApp:
 
     async def month(request: Request) -> Response:
         user = await _user(relevo, request.path_params["user"])
-        first = _month(request.query_params.get("month", ""), relevo.clock.now())
+        asked = request.query_params.get("month", "")
+        first = month_of(asked) if asked else relevo.clock.now().date().replace(day=1)
+        if first is None:
+            _ = room.words(request)
+            raise DefinitionError(_("Write a month like 2026-03, of the years 2000 to 2100."))
         rows = await relevo.use(Records).rows(user.id, first, after(first))
         path = f"/expenses/{user.id}"
         return _answer(request, user, rows, first, after(first), path, {"month": f"{first:%Y-%m}"})
@@ -152,13 +156,6 @@ def _parts(rows: Sequence[Row], language: str, decimal: str) -> list[Part]:
         ]
         parts.append(Part(currency, texts.money(sum(of.values()), currency, decimal), bars))
     return parts
-
-
-def _month(text: str, now: datetime) -> date:
-    try:
-        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
-    except ValueError:
-        return now.date().replace(day=1)
 
 
 def _file(data: bytes, content_type: str, name: str) -> Response:

@@ -84,6 +84,13 @@ class SpreadMessages(
     messages: list[Incoming]
 
 
+class SetAside(Command, queue="expenses:deliveries:aside", attempts=1, allow=("why",)):
+    """Show people a delivery of Meta's that cannot be read: it ends among the dead letters."""
+
+    delivery: str
+    why: str
+
+
 class SendReply(
     Command,
     queue="expenses:replies:send",

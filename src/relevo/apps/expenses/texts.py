@@ -72,6 +72,10 @@ _ASK = {
         "No me queda claro si lo gastaste. Si fue así, escribilo como «pan 500».",
         "I am not sure that you spent it. If you did, write it like “bread 5”.",
     ),
+    "undo": (
+        "Puedo borrar el último gasto: escribí solo «borrar último».",
+        "I can delete the last expense: write just “delete last”.",
+    ),
     "days": (
         "¿Qué día fue? Escribí una sola fecha, por ejemplo «ayer» o «12/03».",
         "Which day was it? Write one date, such as “yesterday” or “March 12”.",

@@ -17,6 +17,7 @@ from relevo.apps.expenses.queues import (
     ProcessMessage,
     PublishMessage,
     RecordStatuses,
+    SetAside,
     SpreadMessages,
     Status,
 )
@@ -31,6 +32,10 @@ DIRECT = 500
 """Messages of one delivery that are ordered one by one; more travel in parcels."""
 PARCEL = 32_768  # bytes; half of what a command may carry
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<bad>u[dD][89a-fA-F][0-9a-fA-F]{2}|u0000)|.)"
+)
 _CHALLENGE = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9._=+/:-]{1,255}", re.ASCII)
 _DIGITS = re.compile(r"\d{1,20}", re.ASCII)
@@ -88,8 +93,9 @@ def key_of_meta(delivery: Delivery) -> str:
 async def whatsapp(delivery: Delivery, ctx: Intake) -> Answer | None:
     """Order what messages there are. Whatever else comes was signed by Meta: 200, and kept."""
     try:
-        values = list(_values(delivery.json))
-    except BodyError:
+        values = list(_values(_read(delivery)))
+    except BodyError as error:
+        await ctx.enqueue(SetAside(delivery.id, str(error)))
         return None
     settings = ctx.use(ExpensesSettings)
     messages = list({each.id: each for value in values for each in _messages(value)}.values())
@@ -141,6 +147,17 @@ async def process(delivery: Delivery, ctx: Intake) -> Answer | None:
 
 
 # Meta's envelope. Everything in it may be missing, or something else: what cannot be read is left.
+
+
+def _read(delivery: Delivery) -> dict[str, Any]:
+    """The body. What is no text in it, such as half an emoji in a name, becomes U+FFFD: one name
+    must not cost the messages of everybody in the same delivery."""
+    try:
+        return delivery.json
+    except BodyError:
+        text = delivery.body.decode(errors="replace").encode()
+        mended = _ESCAPE.sub(lambda found: rb"\ufffd" if found["bad"] else found[0], text)
+        return msgspec.structs.replace(delivery, body=mended).json
 
 
 def _values(body: dict[str, Any]) -> Iterator[dict[str, Any]]:

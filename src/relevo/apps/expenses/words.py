@@ -27,5 +27,8 @@ SPANISH = {
     "This link is over, or was never ours: ask for a new one.": (
         "Este enlace venció o no es nuestro: pedí uno nuevo."
     ),
+    "Write a month like 2026-03, of the years 2000 to 2100.": (
+        "Escribí un mes como 2026-03, de los años 2000 a 2100."
+    ),
     "There is no such person.": "No existe esa persona.",
 }

@@ -22,6 +22,7 @@ from relevo.apps.expenses.queues import (
     PublishMessage,
     RecordStatuses,
     SendReply,
+    SetAside,
     SpreadMessages,
 )
 from relevo.apps.expenses.records import Records, Times
@@ -79,6 +80,11 @@ async def spread_messages(order: SpreadMessages, ctx: Context) -> None:
             await ctx.enqueue(order_for(message, ctx.use(ExpensesSettings)))
 
 
+async def set_aside(order: SetAside, ctx: Context) -> Dead:
+    id = order.delivery
+    return Dead(f"cannot be read: {order.why}; once it can: `relevo deliveries replay {id}`")
+
+
 async def process_message(order: ProcessMessage, ctx: Context) -> None:
     """Understand, then write everything down at once: person, expense, reply, processed."""
     message = order.message
@@ -126,7 +132,8 @@ async def understand(message: Incoming, times: Times, ctx: Context) -> Understoo
         return replace(by_rules, reading=found)
     is_attached = message.kind in _ATTACHED and bool(message.media_id)
     is_choice = isinstance(found, Question) and found.why == "several"
-    if not is_attached and not is_choice:
+    is_undo = isinstance(found, Question) and found.why == "undo"
+    if is_undo or not (is_attached or is_choice):
         return replace(by_rules, reading=found if found is not None else "unclear")
     choice = found if isinstance(found, Question) else None
     return await _second(message, choice, by_rules, today, ctx)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
+from urllib.parse import unquote
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -45,9 +47,8 @@ async def publish(request: Request, tx: AsyncSession, post: Post) -> Any:
 
 
 async def enqueue(request: Request, tx: AsyncSession, post: Post) -> Any:
-    queue = request.path_params["queue"]
-    destination = raw_destination(request, f"/v2/enqueue/{queue}/")
-    wish = _queued(read_wish(request.headers), queue)
+    queue, _, destination = raw_destination(request, "/v2/enqueue/").partition("/")
+    wish = _queued(_unscheduled(read_wish(request.headers)), unquote(queue))
     taken = await post.office.take(tx, destination, wish, request.state.body, _origin(request))
     return _answer(destination, taken)
 
@@ -68,7 +69,7 @@ async def batch(request: Request, tx: AsyncSession, post: Post) -> Any:
         if not isinstance(destination, str) or not isinstance(headers, dict):
             raise Wrong("each message of a batch has a destination and headers")
         given = {str(name): str(value) for name, value in cast("dict[str, Any]", headers).items()}
-        wish = read_wish(given)
+        wish = _unscheduled(read_wish(given))
         if queue is not None:
             wish = _queued(wish, str(queue))
         data = body.encode() if isinstance(body, str) else b""
@@ -94,10 +95,7 @@ async def _schedule(
     now = office.now()
     cron = wish.cron or ""
     next_time(cron, now)
-    if destination.startswith(("http://", "https://")):
-        office.check_url(destination, "destination url")
-    else:
-        await office.group(tx, destination)
+    await office.check(tx, destination, wish, request.state.body)
     id = wish.schedule_id or f"scd_{new_id()}"
     row = await tx.get(Schedule, id, with_for_update=True)
     if row is None:
@@ -128,11 +126,19 @@ def raw_destination(request: Request, prefix: str) -> str:
     start = prefix.encode()
     if not raw.startswith(start):
         raise Wrong("invalid destination url")
+    if re.search(rb"%0[ad]", raw, re.IGNORECASE):
+        raise Wrong("invalid destination url: it has a line break")
     text = raw[len(start) :] + (b"?" + query if query else b"")
     try:
         return text.decode("ascii")
     except UnicodeDecodeError as error:
         raise Wrong("invalid destination url: escape what is not ASCII") from error
+
+
+def _unscheduled(wish: Wish) -> Wish:
+    if wish.cron is not None:
+        raise Wrong("Upstash-Cron belongs to /v2/publish and /v2/schedules")
+    return wish
 
 
 def _queued(wish: Wish, queue: str) -> Wish:

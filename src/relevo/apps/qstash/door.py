@@ -48,7 +48,12 @@ class Api:
                 return JSONResponse({"error": "the store does not answer, try again"}, 503)
             return answer if isinstance(answer, Response) else JSONResponse(answer)
 
-        self.routes.append(Route(path, endpoint, methods=list(methods)))
+        route = Route(path, endpoint, methods=list(methods))
+        # So that a path with a line break is refused in our words, not lost among the routes.
+        route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+        if methods != ("GET",) and route.methods is not None:
+            route.methods.discard("HEAD")  # Starlette adds it to GET, which here may publish
+        self.routes.append(route)
 
     async def _run(self, work: Work, request: Request, post: Post) -> Any:
         """Once more when two met at the same row: both made it, or each waited for the other."""
@@ -65,7 +70,7 @@ class Api:
 def json_of(request: Request) -> Any:
     try:
         return msgspec.json.decode(request.state.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Wrong("the body is not JSON") from error
 
 

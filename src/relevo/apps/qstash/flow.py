@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.requests import Request
 
 from relevo.apps.qstash import views
-from relevo.apps.qstash.door import EMPTY, Api, integer
+from relevo.apps.qstash.door import EMPTY, Api
 from relevo.apps.qstash.records import ACTIVE, UNFINISHED, FlowKey, Keys, Message, Slot
-from relevo.apps.qstash.wire import NAME, Wrong
+from relevo.apps.qstash.wire import NAME, Wrong, limits
 from relevo.apps.qstash.workers import Post
 
 PARALLEL_MAX = 200
@@ -77,11 +77,14 @@ async def change_flow(request: Request, tx: AsyncSession, post: Post) -> Any:
         case "resetRate":
             row.window_at, row.window_count = post.office.now(), 0
         case "pin":
-            if (value := q.get("parallelism")) is not None:
-                row.parallelism, row.is_parallelism_pinned = integer(value, "parallelism"), True
-            if (value := q.get("rate")) is not None:
-                row.rate, row.is_rate_pinned = integer(value, "rate"), True
-                row.period = max(1, integer(q.get("period", "1").removesuffix("s"), "period"))
+            told = limits(
+                {name: q[name] for name in ("parallelism", "rate", "period") if name in q}
+            )
+            if "parallelism" in told:
+                row.parallelism, row.is_parallelism_pinned = told["parallelism"], True
+            if "rate" in told:
+                row.rate, row.is_rate_pinned = told["rate"], True
+                row.period = told.get("period", 1)
         case "unpin":
             if q.get("parallelism") == "true":
                 row.is_parallelism_pinned = False

@@ -79,18 +79,9 @@ async def cancel(request: Request, tx: AsyncSession, post: Post) -> Any:
 
 
 async def cancel_many(request: Request, tx: AsyncSession, post: Post) -> Any:
-    """Those named in the body, those that the query describes, or, with neither, all."""
-    found = select(Message).where(Message.state.in_(UNFINISHED)).order_by(Message.id)
-    if request.state.body.strip():
-        told = object_of(request)
-        ids = told.get("messageIds")
-        if not isinstance(ids, list):
-            raise Wrong("messageIds is a list")
-        found = found.where(Message.id.in_([str(id) for id in cast("list[Any]", ids)[:1_000]]))
-    else:
-        found = _filtered(found, request)
+    found = _chosen(request, "messageIds", Message.id, 10_000)
     count = 0
-    for row in list(await tx.scalars(found.with_for_update().limit(10_000))):
+    for row in list(await tx.scalars(found.where(Message.state.in_(UNFINISHED)))):
         count += await post.office.cancel(tx, row)
     return {"cancelled": count}
 
@@ -157,18 +148,8 @@ async def _dead(tx: AsyncSession, dlq_id: str) -> Message:
 
 
 async def _some_dead(request: Request, tx: AsyncSession) -> list[Message]:
-    ids: list[Any] = request.query_params.getlist("dlqIds")
-    if request.state.body.strip():
-        told = object_of(request).get("dlqIds")
-        if not isinstance(told, list):
-            raise Wrong("dlqIds is a list")
-        ids = cast("list[Any]", told)
-    found = select(Message).where(Message.dlq_id.is_not(None))
-    if ids:
-        found = found.where(Message.dlq_id.in_([str(id) for id in ids[:1_000]]))
-    else:
-        found = _filtered(found, request)
-    return list(await tx.scalars(found.with_for_update().limit(1_000)))
+    found = _chosen(request, "dlqIds", Message.dlq_id, 1_000)
+    return list(await tx.scalars(found.where(Message.dlq_id.is_not(None))))
 
 
 # Events
@@ -212,8 +193,40 @@ _FILTERS: dict[str, Any] = {
     "queueName": Message.queue,
     "scheduleId": Message.schedule_id,
     "label": Message.label,
+    "flowControlKey": Message.flow_key,
     "callerIp": Message.caller_ip,
+    "callerIP": Message.caller_ip,
 }
+_ALSO = {"responseStatus", "fromDate", "toDate", "count", "qstash_token"}
+
+
+def _chosen(request: Request, name: str, column: Any, most: int) -> Select[Message]:
+    """Those named in the body or the query, those that filters describe, or, with neither, all.
+
+    A filter that is unknown or empty is refused: without it, more would be chosen than was meant.
+    """
+    q = request.query_params
+    for key, value in q.multi_items():
+        if key not in _FILTERS and key not in _ALSO and key != name:
+            raise Wrong(f"{key!r:.60} is not known here")
+        if not value:
+            raise Wrong(f"{key} is empty")
+    most = min(most, integer(q.get("count", str(most)), "count"))
+    found = select(Message).order_by(column).with_for_update().limit(most)
+    ids = _named(request, name)
+    if ids is None:
+        return _filtered(found, request)
+    return found.where(column.in_(ids[:1_000]))
+
+
+def _named(request: Request, name: str) -> list[str] | None:
+    if request.state.body.strip():
+        told = object_of(request).get(name)
+        if not isinstance(told, list):
+            raise Wrong(f"{name} is a list")
+        return [str(id) for id in cast("list[Any]", told)]
+    given = request.query_params.getlist(name)
+    return ",".join(given).split(",") if given else None
 
 
 def _filtered(found: Select[Message], request: Request) -> Select[Message]:
@@ -251,8 +264,10 @@ async def upsert_queue(request: Request, tx: AsyncSession, post: Post) -> Any:
     if type(parallelism) is not int or not 1 <= parallelism <= PARALLEL_MAX:
         raise Wrong(f"parallelism is 1 to {PARALLEL_MAX}")
     row = await post.office.queue(tx, name)
-    row.parallelism, row.updated_at = parallelism, post.office.now()
-    row.paused = bool(told.get("paused", row.paused))
+    paused = told.get("paused", row.paused)
+    if not isinstance(paused, bool):
+        raise Wrong("paused is true or false")
+    row.parallelism, row.paused, row.updated_at = parallelism, paused, post.office.now()
     await post.office.advance(tx, name)
     return EMPTY
 

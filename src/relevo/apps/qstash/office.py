@@ -81,6 +81,19 @@ class Office:
         self, tx: AsyncSession, destination: str, wish: Wish, body: bytes, origin: Origin
     ) -> list[Taken]:
         """Take a message for a URL, or for each member of a URL group."""
+        group = await self.check(tx, destination, wish, body)
+        if group is None:
+            return [await self._take_one(tx, destination, wish, body, origin)]
+        found: list[Taken] = []
+        for member in group.members:
+            here = Origin(origin.caller_ip, origin.schedule_id, group.name, member.name)
+            found.append(await self._take_one(tx, member.url, wish, body, here))
+        return found
+
+    async def check(
+        self, tx: AsyncSession, destination: str, wish: Wish, body: bytes
+    ) -> Group | None:
+        """The URL group it goes to, None for a URL; Wrong when it could not be taken."""
         if len(body) > BODY_MAX:
             raise Wrong(f"the body has more than {BODY_MAX:,} bytes", 413)
         for callback in (wish.callback, wish.failure_callback):
@@ -88,13 +101,8 @@ class Office:
                 self.check_url(callback, "callback")
         if destination.startswith(("http://", "https://")):
             self.check_url(destination, "destination url")
-            return [await self._take_one(tx, destination, wish, body, origin)]
-        group = await self.group(tx, destination)
-        found: list[Taken] = []
-        for member in group.members:
-            here = Origin(origin.caller_ip, origin.schedule_id, group.name, member.name)
-            found.append(await self._take_one(tx, member.url, wish, body, here))
-        return found
+            return None
+        return await self.group(tx, destination)
 
     def check_url(self, url: str, what: str) -> None:
         try:

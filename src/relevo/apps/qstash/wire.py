@@ -140,16 +140,16 @@ def _wait(text: str, now: datetime) -> int | None:
 
 
 def _forwarded(h: Mapping[str, str]) -> dict[str, list[str]]:
+    prefix = "upstash-forward-"
+    given = {"content-type": h["content-type"]} if "content-type" in h else {}
+    given |= {name.removeprefix(prefix): h[name] for name in h if name.startswith(prefix)}
     found: dict[str, list[str]] = {}
-    if "content-type" in h:
-        found["Content-Type"] = [h["content-type"]]
-    for name, value in h.items():
-        bare = name.removeprefix("upstash-forward-")
-        if bare == name or bare in _NOT_SENT or bare.startswith("upstash-"):
+    for name, value in given.items():
+        if name in _NOT_SENT or name.startswith("upstash-"):
             continue
-        if not _HEADER.fullmatch(bare) or re.search(r"[\r\n\0]", value):
-            raise Wrong(f"{bare!r:.60} cannot be a header")
-        found[bare.title()] = [value]
+        if not _HEADER.fullmatch(name) or re.search(r"[\r\n\0]", value):
+            raise Wrong(f"{name!r:.60} cannot be a header")
+        found[name.title()] = [value]
     return found
 
 
@@ -171,22 +171,31 @@ def _flow(h: Mapping[str, str]) -> Flow | None:
         return None
     if not NAME.fullmatch(key):
         raise Wrong("Upstash-Flow-Control-Key has letters, digits, '-', '_' and '.'")
-    values: dict[str, int] = {}
+    told: dict[str, str] = {}
     for part in h.get("upstash-flow-control-value", "").split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
-        if not name:
-            continue
-        if name not in ("parallelism", "rate", "period"):
-            raise Wrong(f"Upstash-Flow-Control-Value: {name!r:.40} is not known")
-        if name == "period":
-            values[name] = max(1, (_duration(value, "period") or 1000) // 1000)
-        else:
-            values[name] = _integer(value, name, 0, 10**6)
+        if name:
+            told[name] = value
+    values = limits(told)
     if not values.get("parallelism") and not values.get("rate"):
         raise Wrong("Upstash-Flow-Control-Value needs a parallelism or a rate")
+    return Flow(key, **values)
+
+
+def limits(told: Mapping[str, str]) -> dict[str, int]:
+    """The parallelism, rate and period (in seconds) that are told of a flow-control key."""
+    values: dict[str, int] = {}
+    for name, value in told.items():
+        match name:
+            case "parallelism" | "rate":
+                values[name] = _integer(value, name, 0, 10**6)
+            case "period":
+                values[name] = max(1, (_duration(value, name) or 0) // 1000)
+            case _:
+                raise Wrong(f"Upstash-Flow-Control-Value: {name!r:.40} is not known")
     if values.get("period", 1) > 604_800:
         raise Wrong("the period is a week at most")
-    return Flow(key, **values)
+    return values
 
 
 def _integer(text: str | None, name: str, default: int, most: int) -> int:
@@ -200,11 +209,11 @@ def _integer(text: str | None, name: str, default: int, most: int) -> int:
 def _duration(text: str | None, name: str) -> int | None:
     if text is None:
         return None
-    if re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII):
-        return int(text) * 1000
-    span = milliseconds(text)
+    plain = text.strip()
+    is_seconds = re.fullmatch(r"\d{1,9}", plain, re.ASCII)
+    span = int(plain) * 1000 if is_seconds else milliseconds(plain)
     if span is None or span > 366 * DAY:
-        raise Wrong(f"{name} is a duration such as 10s, 5m or 1d10h30m")
+        raise Wrong(f"{name} is a duration such as 10s, 5m or 1d10h30m, 366 days at most")
     return span
 
 

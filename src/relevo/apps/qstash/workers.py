@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,6 +34,8 @@ from relevo.apps.qstash.settings import QStashSettings
 from relevo.apps.qstash.wire import DAY, Wish, Wrong, asked_wait
 from relevo.signatures import qstash
 from relevo.webhook import Delivery, Headers
+
+log = logging.getLogger("relevo.qstash")
 
 LOOK_AGAIN = timedelta(seconds=1)
 NO_MORE = 489
@@ -202,8 +205,11 @@ async def tick(order: Tick, ctx: Context) -> None:
                 taken = await office.take(
                     tx, schedule.destination, schedule.wishes, schedule.body, origin
                 )
-            except Wrong:  # the group it goes to may be gone today and back tomorrow
+            except Wrong as error:
                 taken = []
+                if error.status != 404:  # a group may be gone today and back tomorrow
+                    facts = {"schedule": schedule.id, "error": str(error)}
+                    log.warning("a schedule cannot publish", extra=facts)
             schedule.last_at = order.at
             schedule.last_messages = msgspec.json.encode([each.id for each in taken])
         # From now on: what was missed while nobody worked is not made up for.

@@ -17,7 +17,7 @@ from relevo.apps.expenses.rules.amounts import Amount, find_amounts
 from relevo.apps.expenses.rules.categories import CATEGORIES, OTHER, category_of
 from relevo.apps.expenses.rules.dates import find_day
 from relevo.apps.expenses.rules.money import money_of
-from relevo.apps.expenses.rules.orders import Order, after, find_order
+from relevo.apps.expenses.rules.orders import Order, after, asks_to_undo, find_order, month_of
 from relevo.apps.expenses.rules.regions import HOME, REGIONS, Region, region_of
 from relevo.apps.expenses.rules.text import fold, is_readable, normal, words
 
@@ -34,6 +34,7 @@ __all__ = [
     "Spent",
     "after",
     "language_of",
+    "month_of",
     "read",
     "region_of",
 ]
@@ -50,6 +51,7 @@ Why: TypeAlias = Literal[
     "currency",
     "income",
     "not",  # did not, will, would
+    "undo",  # but which one
     "days",
     "future",
     "long",
@@ -121,6 +123,8 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
     order = find_order(folded, today)
     if order is not None:
         return order
+    if asks_to_undo(folded):
+        return Question("undo")
     if len(plain) > LONGEST:
         return Question("long")
     if _STRUCK.search(plain):

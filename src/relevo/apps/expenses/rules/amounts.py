@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
-from relevo.apps.expenses.rules.money import AFTER, BEFORE, NATIONS, PESO
+from relevo.apps.expenses.rules.money import AFTER, BEFORE, NATIONS, NEARBY, OTHERS, PESO
 from relevo.apps.expenses.rules.numbers import MOST, NUMBER_WORDS, read_digits, read_words
 from relevo.apps.expenses.rules.regions import Region
 from relevo.apps.expenses.rules.text import words
@@ -39,8 +40,10 @@ _JOINTS = words("x + * / con y o u a and or to point punto coma - – menos mas 
 _CENTS = words("centavo centavos cent cents ctvs centimo centimos gamba gambas")
 _NO_MONEY = words("sol real pe q peso pesos pound pounds francos")  # words of their own
 _OPENING, _CLOSING = "([{\"'¿¡«“‘*~=:>|", ")]}\"'?!.,;:»”’…*~|"
+_SIGNS = frozenset("".join(BEFORE))
 _SIGN = "|".join(sorted(map(re.escape, BEFORE), key=len, reverse=True))
 _CHUNK = re.compile(rf"(?P<pre>{_SIGN})?(?P<num>\d[\d.,]*\d|\d)(?P<post>[^\d.,].*)?", re.ASCII)
+_TIMES_SO_MANY = re.compile(r"x\d[\d.,]*(?:u|un|uds)?", re.ASCII)  # "pan 500 x2"
 _AFTER_WORD = words("en de por para al el la in on for at the con with y and ayer hoy - , .")
 
 
@@ -104,11 +107,19 @@ def find_amounts(folded: str, region: Region) -> Amounts:
             problem = problem or wrong
             found += [amount] if amount is not None else []
         at += taken
+    if found and not problem and any(map(_is_other_money, chunks)):
+        problem = "currency"
     if found and not problem:
         found, problem = _with_stray_money(chunks, found)
     if found and not problem and _SPREAD.search(folded):
         problem = "spread"
     return Amounts(tuple(found), problem)
+
+
+def _is_other_money(chunk: Chunk) -> bool:
+    """Whether it is money that we do not know: "500 btc", "₹ 500"."""
+    signs = [each for each in chunk.text if unicodedata.category(each) == "Sc"]
+    return chunk.text in OTHERS or not _SIGNS.issuperset(signs)
 
 
 def _with_stray_money(chunks: list[Chunk], found: list[Amount]) -> tuple[list[Amount], str]:
@@ -137,8 +148,8 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
     match = _CHUNK.fullmatch(chunk.text)
     if match is None:
         # A word with digits in it is a name (covid19), unless it begins like a number or a sign.
-        is_name = chunk.text[0].isalpha() and chunk.text[-1:] != "%"
-        return None, 1, "" if is_name and "-" not in chunk.text else "number"
+        is_name = chunk.text[0].isalpha() and chunk.text[-1:] != "%" and "-" not in chunk.text
+        return None, 1, "" if is_name and not _TIMES_SO_MANY.fullmatch(chunk.text) else "number"
     value = read_digits(match["num"], region.grouping)
     mark = BEFORE.get(match["pre"] or "")
     spans = [(chunk.start, chunk.end)]
@@ -147,6 +158,8 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
     if mark is None and before is not None and before.text in BEFORE:
         mark = BEFORE[before.text]
         spans.insert(0, (before.start, before.end))
+    elif before is not None and before.text in ("libra", "libras"):
+        return None, 1, "currency"
     elif before is not None and before.text in _NO_AMOUNT:
         return None, 1, "number"
     elif before is not None and before.text in _PRICE_OF_ONE:
@@ -159,6 +172,8 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
             mark = AFTER[post]
         elif post in _UNITS:
             return None, 1, ""
+        elif post in OTHERS or post in NEARBY:
+            return None, 1, "currency"
         elif post in _TIMES:
             value = _times(value, post)
         else:
@@ -192,7 +207,10 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
         return None, taken, "number"
     if not 0 < value <= MOST:
         return None, taken, "size"
-    is_count = mark is None and value < 100 and _is_counted(match["num"], rest)
+    is_near = bool(rest) and rest[0].text in NEARBY
+    is_count = mark is None and value < 100 and (is_near or _is_counted(match["num"], rest))
+    if is_near and not is_count:
+        return None, taken, "currency"
     return Amount(value, mark, tuple(spans), is_count), taken, ""
 
 
@@ -245,6 +263,8 @@ def _words(chunks: list[Chunk], at: int) -> tuple[Amount | None, int, str]:
         return None, end - at, "number"  # "veinte con cincuenta"
     if after and (after[0].text in _CENTS or _is_number(after)):
         return None, end - at, "number"
+    if after and mark is not None and after[0].text in NEARBY and not _nation(rest):
+        return None, end - at, "currency"  # "cien dolares neozelandeses"
     value = read_words(run)
     spans = tuple((chunk.start, chunk.end) for chunk in chunks[at:end])
     if mark is not None:

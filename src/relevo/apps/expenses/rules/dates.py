@@ -53,12 +53,11 @@ _COUNTS = {
 }
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _WHOLE = r"(?<![\d.,:/$-])"  # not the tail of another number: "12,5 march", "1.5 hs"
-_COUNT = rf"\d{{1,3}}|{'|'.join(sorted(_COUNTS, key=len, reverse=True))}"
-_UNIT = r"(?P<unit>dias?|days?|semanas?|weeks?)"
+_COUNT = rf"\d+|{'|'.join(sorted(_COUNTS, key=len, reverse=True))}"
+_UNIT = r"(?P<unit>dias?|semanas?|mes(?:es)?|anos?)"
+_UNIT_EN = r"(?P<unit2>days?|weeks?|months?|years?)"
 
-_AGO = re.compile(
-    rf"\b(?:hace (?P<a>{_COUNT}) {_UNIT}|{_WHOLE}(?P<b>{_COUNT}) (?P<unit2>days?|weeks?) ago)\b"
-)
+_AGO = re.compile(rf"\b(?:hace (?P<a>{_COUNT}) {_UNIT}|{_WHOLE}(?P<b>{_COUNT}) {_UNIT_EN} ago)\b")
 _NEAR = (
     (re.compile(r"\b(?:anteayer|antes de ayer|antier|the day before yesterday)\b"), 2),
     (
@@ -75,7 +74,14 @@ _NEAR = (
     ),
 )
 _FUTURE = re.compile(
-    r"\b(?:pasado manana|manana|tomorrow|la semana que viene|next (?:week|month))\b"
+    r"\b(?:pasado manana|manana|tomorrow|(?:semana|mes|ano) que viene|next (?:week|month|year)"
+    r"|proxim[oa] (?:semana|mes|ano)|(?:semana|mes|ano) proxim[oa])\b"
+)
+_VAGUE = re.compile(
+    r"\bhace (?:\S+ ){1,3}?(?:dias?|semanas?|mes(?:es)?|anos?)\b"
+    r"|\b(?:days?|weeks?|months?|years?) ago\b"
+    r"|\b(?:semana|mes|ano|finde) pasad[oa]\b|\blast (?:week|month|year|weekend)\b"
+    r"|\bel otro dia\b|\bthe other day\b"
 )
 _MORNING = re.compile(r"\b(?:a|por|en|de) la manana\b")
 _WEEKDAY = re.compile(
@@ -166,17 +172,21 @@ def find_day(folded: str, today: date, region: Region) -> Day:
     for match in _OF_MONTH.finditer(rest()):
         if (day := _in_month(int(match["d"]), today)) is not None:
             take(match, day)
+    for match in _VAGUE.finditer(rest()):
+        take(match, None)
     if len(set(days)) > 1:
         problem = problem or "days"
     return Day(days[0] if days else today, tuple(sorted(spans)), bool(days), problem)
 
 
 def _ago(match: re.Match[str], today: date) -> date | None:
+    """So many days ago; None where a month or a year ago may be any day, or it is too long ago."""
     word = match["a"] or match["b"]
     unit = match["unit"] or match["unit2"]
     count = _COUNTS.get(word) or int(word)
     days = count * (7 if unit.startswith(("s", "w")) else 1)
-    return today - timedelta(days=days) if days <= 400 else None
+    is_sure = unit.startswith(("d", "s", "w")) and days <= 400
+    return today - timedelta(days=days) if is_sure else None
 
 
 def _calendar(match: re.Match[str], today: date, region: Region) -> date | None:

@@ -59,6 +59,25 @@ _WORDS = {
     "yenes": "JPY",
     "francos": "CHF",
 }
+OTHERS = words(
+    "aed afn amd aoa azn bbd bdt bgn bhd bif bmd bnd bsd bwp byn bzd cdf cny cuc cve czk djf dkk "
+    "dzd egp etb fjd ghs gmd gnf gyd hkd hnl htg huf idr ils inr iqd irr isk jmd jod kes kgs khr "
+    "krw kwd kyd kzt lbp lkr lrd lyd mdl mga mkd mmk mnt mur mvr mwk myr mzn ngn nio nok npr nzd "
+    "omr pab pgk pkr pln qar rmb rsd rwf sek sgd srd syp thb tnd ttd twd tzs uah ugx uzs vnd xaf "
+    "xcd xof xpf yer zar zmw btc eth ltc usdc usdt xrp bitcoin bitcoins ethereum sats satoshis "
+    "bolivares rublo rublos ruble rubles rupia rupias rupee rupees yuan yuanes renminbi wones "
+    "dirham dirhams dinar dinares dinars lempira lempiras cordobas balboas gourdes forint forints "
+    "zloty zlotys shekel shekels baht bahts ringgit naira nairas peseta pesetas"
+)
+"""Money that we do not write down, wherever it stands."""
+NEARBY = words(
+    "libra libras esterlinas bolivar colon corona coronas crown crowns krone kroner lira liras "
+    "rand rands won lei dong leones sucre sucres franc francs franco guarani boliviano quetzal "
+    "dai dop mad php rub try "
+    "argentinos mexicanos chilenos colombianos uruguayos dominicanos cubanos filipinos "
+    "canadienses australianos neozelandeses jamaiquinos"
+)
+"""Words of their own, which after a number may be money: "500 libras"."""
 _CODES = {code.lower(): code for code in CODES}
 
 BEFORE: dict[str, str] = _SIGNS | _CODES
@@ -70,6 +89,8 @@ NATIONS = {
     re.compile(r"pesos? chilenos?"): "CLP",
     re.compile(r"pesos? colombianos?"): "COP",
     re.compile(r"pesos? uruguayos?"): "UYU",
+    re.compile(r"dolares canadienses"): "CAD",
+    re.compile(r"dolares australianos"): "AUD",
     re.compile(r"canadian dollars?"): "CAD",
     re.compile(r"australian dollars?"): "AUD",
 }

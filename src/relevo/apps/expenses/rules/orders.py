@@ -27,6 +27,10 @@ _UNDO = re.compile(
     r"(?: (?:el|lo|mi))?(?: gasto)?(?: ultimo)?(?: gasto)?"
     r"|(?:delete|remove|undo|cancel)(?: (?:the|my))?(?: last)?(?: (?:one|expense|entry))?"
 )
+_UNDOING = re.compile(  # "goma de borrar 500" is a rubber
+    r"(?<!de )\b(?:(?:borra|elimina|anula|cancela|quita|deshace)(?:r|me|lo|la)?|deshaz|"
+    r"delete|remove|erase|undo|cancel)\b"
+)
 _EXPORT = re.compile(
     r"(?:exporta|exportar|export|descargar|descarga|download|excel|csv|planilla|spreadsheet|"
     r"resumen en excel|mandame el excel)\b.*"
@@ -66,6 +70,11 @@ def find_order(folded: str, today: date) -> Order | None:
     return None
 
 
+def asks_to_undo(folded: str) -> bool:
+    """Whether it speaks of deleting: whatever number stands there was not spent now."""
+    return _UNDOING.search(folded) is not None
+
+
 def _period(wish: Wish, plain: str, today: date) -> Order:
     if (named := month_named(plain, today)) is not None:
         return Order(wish, named, after(named))
@@ -80,6 +89,17 @@ def _period(wish: Wish, plain: str, today: date) -> Order:
         return Order(wish, date(today.year, 1, 1), date(today.year + 1, 1, 1), "year")
     first = today.replace(day=1)
     return Order(wish, first, after(first))
+
+
+FIRST_YEAR, LAST_YEAR = 2000, 2100
+
+
+def month_of(text: str) -> date | None:
+    """The first day of a month written as 2026-03; None if it is none that we keep."""
+    match = re.fullmatch(r"(\d{4})-(0?[1-9]|1[0-2])", text, re.ASCII)
+    if match is None or not FIRST_YEAR <= int(match[1]) <= LAST_YEAR:
+        return None
+    return date(int(match[1]), int(match[2]), 1)
 
 
 def after(month: date) -> date:
