@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from relevo import Relevo, State
 from relevo.apps.qstash import app
+from relevo.apps.qstash.records import Schedule
 from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.workers import Post
 from relevo.ingress.server import listen, serving
@@ -500,6 +501,68 @@ async def test_a_schedule_publishes_at_each_tick_once(house: House, clock: Manua
             await house.sdk.schedule.create(destination=house.to(), cron=cron)
 
 
+async def test_a_schedule_that_could_never_fire_is_refused(house: House) -> None:
+    cron = {"upstash-cron": "*/5 * * * *"}
+    async with house.client() as client:
+        for path in ("/v2/schedules/", "/v2/publish/"):
+            for headers, body, status in (
+                ({"upstash-callback": "ftp://x"}, b"", 400),
+                ({"upstash-failure-callback": "ftp://x"}, b"", 400),
+                ({}, b"x" * 2_000_000, 413),
+            ):
+                answer = await client.post(path + house.to(), headers=cron | headers, content=body)
+                assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert await house.sdk.schedule.list() == []
+
+
+async def test_a_schedule_that_cannot_publish_says_so_and_goes_on(
+    house: House, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.sdk.schedule.create(destination=house.to(), cron="*/5 * * * *", schedule_id="s")
+    async with house.relevo.transaction() as tx:
+        row = await tx.get(Schedule, "s")
+        assert row is not None
+        row.wish = b'{"callback": "ftp://x"}'
+    clock.advance("5m")
+    await house.drain()
+    [said] = [each for each in caplog.records if each.name == "relevo.qstash"]
+    assert (vars(said)["schedule"], "callback" in vars(said)["error"]) == ("s", True)
+    async with house.relevo.transaction() as tx:
+        row = await tx.get(Schedule, "s")
+        assert row is not None
+        row.wish = b"{}"
+    clock.advance("5m")
+    await house.drain()
+    assert len(house.there.calls) == 1
+
+
+async def test_a_schedule_waits_in_silence_for_a_group_that_is_gone(
+    house: House, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.sdk.url_group.upsert_endpoints("g", [{"url": house.to()}])
+    await house.sdk.schedule.create(destination="g", cron="*/5 * * * *")
+    await house.sdk.url_group.delete("g")
+    clock.advance("5m")
+    await house.drain()
+    assert [each for each in caplog.records if each.name == "relevo.qstash"] == []
+    await house.sdk.url_group.upsert_endpoints("g", [{"url": house.to()}])
+    clock.advance("5m")
+    await house.drain()
+    assert len(house.there.calls) == 1
+
+
+async def test_a_cron_where_nothing_is_scheduled_is_refused(house: House) -> None:
+    cron = {"Upstash-Cron": "*/5 * * * *"}
+    async with house.client() as client:
+        answer = await client.post("/v2/enqueue/q/" + house.to(), headers=cron)
+        assert answer.status_code == 400
+        for queue in (None, "q"):
+            item = {"destination": house.to(), "headers": cron, "body": "x", "queue": queue}
+            assert (await client.post("/v2/batch", json=[item])).status_code == 400
+    await house.drain()
+    assert house.there.calls == []
+
+
 async def test_keys_are_rotated_without_anybody_noticing(house: House) -> None:
     assert (await house.sdk.signing_key.get()).current == CURRENT
     rotated = await house.sdk.signing_key.rotate()
@@ -558,6 +621,41 @@ async def test_a_queue_is_paused_by_true_and_nothing_else(house: House) -> None:
         assert (await client.get("/v2/queues/q")).json()["paused"] is True
         await client.post("/v2/queues", json={"queueName": "q", "paused": False})
         assert (await client.get("/v2/queues/q")).json()["paused"] is False
+
+
+async def test_a_body_too_deep_to_read_is_refused(house: House) -> None:
+    async with house.client() as client:
+        for path in ("/v2/batch", "/v2/queues"):
+            answer = await client.post(path, content=b"[" * 100_000)
+            assert (answer.status_code, list(answer.json())) == (400, ["error"])
+
+
+async def test_a_look_at_the_head_publishes_nothing(house: House) -> None:
+    async with house.client() as client:
+        for path in ("/v2/publish/", "/v2/enqueue/q/"):
+            assert (await client.head(path + house.to())).status_code == 405
+        assert (await client.head("/v2/keys")).status_code == 200
+    await house.drain()
+    assert house.there.calls == []
+
+
+async def test_a_queue_s_name_may_be_escaped(house: House) -> None:
+    url = house.to("/a%2Fb?x=1")
+    async with house.client() as client:
+        assert (await client.post(f"/v2/enqueue/my%2Dq/{url}")).status_code == 201
+        assert (await client.post(f"/v2/enqueue/my%2Fq/{url}")).status_code == 400
+    await house.drain()
+    assert [call.url for call in house.there.calls] == [url]
+    assert [each.name for each in await house.sdk.queue.list()] == ["my-q"]
+
+
+async def test_a_destination_with_a_line_break_is_refused(house: House) -> None:
+    async with house.client() as client:
+        for path in ("/v2/publish/", "/v2/enqueue/q/", "/v2/schedules/"):
+            answer = await client.post(
+                f"{path}{house.to()}%0d%0aX:1", headers={"upstash-cron": "* * * * *"}
+            )
+            assert (answer.status_code, list(answer.json())) == (400, ["error"])
 
 
 async def test_what_is_redacted_is_not_shown(house: House) -> None:
