@@ -610,6 +610,20 @@ async def test_flow_control_holds_back(house: House, clock: ManualClock) -> None
     assert (await house.sdk.flow_control.get_global_parallelism()).parallelism_count == 0
 
 
+async def test_what_is_pinned_keeps_the_bounds_of_what_messages_say(house: House) -> None:
+    wrong = ("rate=1&period=999999999999999999", "rate=1&period=8d", "rate=1000001", "parallelism=")
+    async with house.client() as client:
+        for query in wrong:
+            assert (await client.post(f"/v2/flowControl/k/pin?{query}")).status_code == 400
+        assert (await client.get("/v2/flowControl/k")).status_code == 404
+        assert (await client.post("/v2/flowControl/k/pin?rate=1&period=7d")).status_code == 200
+    await house.sdk.message.publish(
+        url=house.to(), body="x", flow_control={"key": "k", "parallelism": 1}
+    )
+    await house.drain()
+    assert len(house.there.calls) == 1
+
+
 async def test_a_queue_is_paused_by_true_and_nothing_else(house: House) -> None:
     async with house.client() as client:
         for paused in ("false", "true", 0, 1, None):
