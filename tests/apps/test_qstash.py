@@ -429,10 +429,11 @@ async def test_messages_are_cancelled(house: House) -> None:
 async def test_only_what_the_query_describes_is_cancelled(
     house: House, query: str, count: int | None
 ) -> None:
-    flow: Any = {"key": "k", "parallelism": 1}
+    flow = {"key": "k", "parallelism": 1}
+    wishes: list[dict[str, Any]] = [{"label": "a"}, {"flow_control": flow}, {}]
     ids = [
         (await house.sdk.message.publish(url=house.to(), body="x", delay="1h", **more)).message_id
-        for more in ({"label": "a"}, {"flow_control": flow}, {})
+        for more in wishes
     ]
     async with house.client() as client:
         answer = await client.delete("/v2/messages?" + query.format(*ids))
