@@ -293,11 +293,38 @@ def test_plain_cells_stay_as_they_are() -> None:
         (["read", "tacos 1,500", "--country", "MX", "--json"], 0, '"currency": "MXN"'),
         (["read", "pan -5", "--json"], 1, '"why": "number"'),
         (["read", "pan 5", "--country", "ZZ"], 2, ""),
+        (["read", "borrar último 500", "--json"], 1, '"why": "undo"'),
     ],
-    ids=range(4),
+    ids=range(5),
 )
 def test_a_person_can_ask_how_a_text_is_read(
     words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["expenses", *words]) == code
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["say", "caf\udcff 502"], "not text in UTF-8"),  # as Python hands us bytes of a shell
+        (["read", "caf\udcff 502"], "not text in UTF-8"),
+        (["say", "pan 500", "--from", "abc"], "--from is a number in digits alone"),
+        (["say", "pan 500", "--from", ""], "--from is a number in digits alone"),
+        (["say", "pan 500", "--to", "http://[::1"], "--to is no address"),
+        (["say", "pan 500", "--to", "http://127.0.0.1:1\n"], "--to is no address"),
+        (["say", "pan 500", "--to", "localhost"], "--to is no address"),
+        (["month", "ana", "--month", "9999-12"], "of the years 2000 to 2100"),
+        (["month", "ana", "--month", "0001-01"], "of the years 2000 to 2100"),
+        (["month", "ana", "--month", "march"], "of the years 2000 to 2100"),
+    ],
+    ids=range(10),
+)
+def test_what_cannot_be_meant_is_refused_in_a_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["expenses", *words]) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+    assert err.count("\n") == 1

@@ -153,6 +153,7 @@ def test_serve_takes_deliveries_and_leaves_the_jobs_to_others(door: Box) -> None
     [
         ("deliveries", "send", "/hooks/nowhere"),
         ("deliveries", "send", "/hooks/shop", "--to", "ftp://x"),
+        ("deliveries", "send", "/hooks/shop", "--to", "http://[::1"),
         ("deliveries", "send", "/hooks/shop", "--body", "nowhere.json"),
         ("deliveries", "show", "0" * 32),
         ("deliveries", "replay", "0" * 32, "--yes"),
@@ -168,6 +169,14 @@ def test_b63_a_mistake_is_one_line(door: Box, args: tuple[str, ...]) -> None:
 
     assert answer.code in (1, 2, 3)
     assert is_one_line(answer)
+
+
+@pytest.mark.parametrize("verb", ["show", "replay", "verify"])
+def test_what_is_no_delivery_s_id_is_not_called_a_job_s(door: Box, verb: str) -> None:
+    answer = door("deliveries", verb, "zz")
+
+    assert answer.code == 1
+    assert answer.err.startswith("relevo: 'zz' is not a delivery's id")
 
 
 def test_the_map_begins_with_the_doors(door: Box) -> None:

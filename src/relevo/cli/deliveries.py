@@ -32,6 +32,7 @@ from relevo.clock import SystemClock
 from relevo.desk import Replay, view
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError, SettingsError, StoreUnavailable
+from relevo.ids import parse_id
 from relevo.intake import Door, answer_of
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
@@ -120,9 +121,19 @@ async def spooled(terminal: Terminal) -> int:
 async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
     """Show one delivery: what came, what was answered, and the jobs that came of it."""
     async with terminal.desk() as desk:
-        kept = await desk.delivery(id)
+        kept = await desk.delivery(_id(id))
         kept = kept if reveal else desk.masked_delivery(kept)
     terminal.show(kept, lambda: fields(_told(kept)))
+
+
+def _id(text: str) -> str:
+    id = parse_id(text)
+    if id is None:
+        raise NotFoundError(
+            f"{text!r:.60} is not a delivery's id, which has 32 hexadecimal digits; "
+            "see `relevo deliveries ls`"
+        )
+    return id
 
 
 def _told(kept: Kept) -> list[tuple[str, Any]]:
@@ -164,9 +175,9 @@ async def replay(
     async with _engine(terminal, app) as engine:
         person, receiver = terminal.person, engine.receiver
         if not dry_run:
-            kept = await engine.desk.delivery(id)
+            kept = await engine.desk.delivery(_id(id))
             terminal.ask(f"Let {kept.source} {kept.key or ''} in again?", yes)
-        done = await engine.desk.replay(id, person, receiver, note, dry_run=dry_run)
+        done = await engine.desk.replay(_id(id), person, receiver, note, dry_run=dry_run)
     shown = view(done)
     for order, plain in zip(shown["orders"], done.orders, strict=True):
         order["payload"] = view(plain.payload if reveal else mask(plain.payload))
@@ -204,7 +215,7 @@ async def verify(
     """
     if id is not None:
         async with terminal.desk() as desk:
-            kept = await desk.delivery(id)
+            kept = await desk.delivery(_id(id))
         is_good = kept.state is Keeping.ACCEPTED
         why = RIGHT if is_good else kept.reason
         terminal.show({"id": kept.id, "ok": is_good, "why": why}, lambda: AsIs(why))
@@ -237,8 +248,7 @@ async def send(
     async with _engine(terminal, app) as engine:
         made = _delivery(path, await _body(body), header, query, method)
         made = _door(engine, path).scheme.sign(made, SystemClock().now())
-    settings = terminal.settings
-    base = to or f"http://{settings.host}:{settings.port}"
+    base = terminal.server(to)
     began = time.perf_counter()
     status, answer = await asyncio.to_thread(_post, base, made)
     took = round((time.perf_counter() - began) * 1e3)
@@ -251,11 +261,9 @@ async def send(
 
 def _post(base: str, sent: Delivery) -> tuple[int, bytes]:
     address = urlsplit(base)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise DefinitionError("--to is an address such as http://127.0.0.1:8700")
     secure = address.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    connection = kind(address.hostname, address.port, timeout=SECONDS)
+    connection = kind(address.hostname or "", address.port, timeout=SECONDS)
     target = f"{address.path.rstrip('/')}{sent.path}" + (f"?{sent.query}" if sent.query else "")
     try:
         connection.request(sent.method, target, sent.body, dict(sent.headers.pairs))

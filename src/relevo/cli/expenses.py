@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -29,11 +30,19 @@ async def read(
 
     if country not in rules.REGIONS:
         raise DefinitionError(f"no country {country!r:.20}: {', '.join(sorted(rules.REGIONS))}")
-    found = rules.read(text, datetime.now(UTC).date(), rules.REGIONS[country])
+    found = rules.read(_utf8(text), datetime.now(UTC).date(), rules.REGIONS[country])
     shown = {"is": type(found).__name__.lower()}
     shown |= {name: str(getattr(found, name)) for name in type(found).__dataclass_fields__}
     terminal.show(shown, lambda: "\n".join(f"{name}: {value}" for name, value in shown.items()))
     return PROBLEM if isinstance(found, rules.Question) else OK
+
+
+def _utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DefinitionError("the message is not text in UTF-8") from error
+    return text
 
 
 @group.verb("say")
@@ -47,14 +56,15 @@ async def say_to(
     ] = None,
 ) -> int:
     """Write to a running relevo as WhatsApp would: signed, to /api/webhook."""
+    if not re.fullmatch(r"\d{1,20}", sender, re.ASCII):
+        raise DefinitionError("--from is a number in digits alone, such as 5491100000001")
+    base = terminal.server(to)
     pretended = importlib.import_module("relevo.simulators")
     importlib.import_module("relevo.simulators.whatsapp")
     secret = os.environ.get("WHATSAPP_APP_SECRET") or pretended.whatsapp.APP_SECRET
-    content = pretended.whatsapp.text(text)
+    content = pretended.whatsapp.text(_utf8(text))
     value = pretended.whatsapp.message(pretended.World(), content, sender=sender)
     body = pretended.whatsapp.envelope(value)
-    settings = terminal.settings
-    base = (to or f"http://{settings.host}:{settings.port}").rstrip("/")
     async with Outside("relevo", base) as door:
         headers = pretended.whatsapp.sign(body, secret)
         answer = await door.call("POST", "/api/webhook", content=body, headers=headers, acts=True)
@@ -93,12 +103,13 @@ async def month(
 ) -> int:
     """Show a person's month, expense by expense."""
     from relevo.apps.expenses.records import Records
-    from relevo.apps.expenses.rules import after
+    from relevo.apps.expenses.rules import after, month_of
 
-    try:
-        first = datetime.strptime(month, "%Y-%m").date() if month else None
-    except ValueError as error:
-        raise DefinitionError(f"{month!r:.20} is no month: write one like 2026-03") from error
+    first = month_of(month)
+    if month and first is None:
+        raise DefinitionError(
+            f"{month!r:.20} is no month: write one like 2026-03, of the years 2000 to 2100"
+        )
     async with terminal.engine() as relevo:
         records = Records(relevo)
         if await records.user(person) is None:

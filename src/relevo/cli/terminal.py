@@ -54,6 +54,9 @@ SQL = ("sqlite", "postgres")
 WIDE = 1_000
 """Columns of a table that no terminal shows: scripts want whole ids."""
 
+NARROWEST, USUAL = 60, 80
+"""Columns of a terminal: with fewer, or none told, tables would vanish; so its lines break."""
+
 Verb = Callable[..., Coroutine[Any, Any, int | None]]
 V = TypeVar("V", bound=Verb)
 
@@ -172,6 +175,20 @@ class Terminal:
 
         return load(names or self.settings.apps)
 
+    def server(self, to: str | None) -> str:
+        """The address of a running relevo: what came after --to, or else our own."""
+        host, port = self.settings.host, self.settings.port
+        text = to or f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        try:
+            address = urlsplit(text)
+            is_good = address.scheme in ("http", "https") and bool(address.hostname)
+            is_good = is_good and address.port != 0 and re.fullmatch(r"[!-~]+", text) is not None
+        except ValueError:
+            is_good = False
+        if not is_good:
+            raise DefinitionError("--to is no address: write one like http://relevo.example")
+        return text.rstrip("/")
+
     # what it prints
 
     @property
@@ -181,6 +198,8 @@ class Terminal:
 
             width = None if sys.stdout.isatty() else WIDE
             self._console = Console(no_color=self._plain or None, width=width, highlight=False)
+            if self._console.width < NARROWEST:
+                self._console.width = USUAL
         return self._console
 
     def show(self, value: Any, text: Callable[[], RenderableType | str] | None = None) -> None:
