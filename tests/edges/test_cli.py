@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -204,6 +205,28 @@ def test_a_closed_pipe_ends_quietly(box: Box) -> None:
     answer = ended(process)
     assert answer.code == 1
     assert answer.err == ""
+
+
+@pytest.mark.parametrize("args", [("queues", "ls"), ("jobs", "ls", "--json"), ("--help",)])
+def test_output_that_cannot_be_written_is_one_line(box: Box, args: tuple[str, ...]) -> None:
+    added(box)
+    with Path("/dev/full").open("wb") as full:
+        answer = ended(box.start(*args, stdout=full))
+    assert answer.code == 1
+    assert answer.err == "relevo: cannot write the output: No space left on device\n"
+
+
+def test_an_interrupt_while_importing_ends_quietly(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "relevo.cli.terminal":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "relevo.cli.terminal")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert box("serve") == (130, "", "")
 
 
 def test_closed_streams_do_no_harm(box: Box) -> None:
@@ -541,6 +564,16 @@ def test_a_person_at_a_terminal_is_asked(box: Box) -> None:
     assert code == 0
     assert "2 of 2 discarded" in seen
     assert {state_of(box, id) for id in ids} == {State.CANCELLED}
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "20"])
+def test_a_terminal_of_an_absurd_width_shows_every_column(box: Box, columns: str) -> None:
+    added(box)
+    box.environment["COLUMNS"] = columns
+    _, seen = at_terminal(box, "--no-color", "queues", "ls", until="oldest", typed="\n")
+    assert WORK in seen
+    for name in ("mode", "ready", "dead", "done"):
+        assert name in seen
 
 
 def test_top_is_live_on_a_terminal_until_ctrl_c(box: Box) -> None:

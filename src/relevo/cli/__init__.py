@@ -6,6 +6,7 @@ does not answer, 130 interrupted. A mistake is one line on standard error.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 NO_TABLE = ("no such table", "UndefinedTable")  # as the drivers say it
 
 
@@ -24,6 +26,13 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """What the program does with some arguments; answers the exit code."""
+    try:
+        return _run(args)
+    except KeyboardInterrupt:  # it may come while we are still importing
+        return 130
+
+
+def _run(args: Sequence[str]) -> int:
     try:
         import typer
 
@@ -45,11 +54,8 @@ def run(args: Sequence[str]) -> int:
     except typer.Abort:
         say("stopped; nothing was changed")
         return PROBLEM
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # Whoever read us has gone; Python's own flush at the end must not complain of it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read us has gone
+        _drop_output()
         return PROBLEM
     except StoreError as error:
         say(str(error))
@@ -61,6 +67,10 @@ def run(args: Sequence[str]) -> int:
         say(str(error))
         return PROBLEM
     except Exception as error:  # noqa: BLE001 - a person gets a line, whatever it is
+        if isinstance(error, OSError) and error.errno in FULL:
+            _drop_output()
+            say(f"cannot write the output: {error.strerror}")
+            return PROBLEM
         if any(words in str(error) for words in NO_TABLE):
             say("the app has no tables here: run `relevo migrate` with the same --store and --app")
             return UNAVAILABLE
@@ -127,6 +137,11 @@ def _ready_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - as long as we live
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    # Python's own flush at the end must not complain of what cannot be written.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Any) -> None:
