@@ -84,7 +84,14 @@ class SpreadMessages(
     messages: list[Incoming]
 
 
-class SetAside(Command, queue="expenses:deliveries:aside", attempts=1, allow=("why",)):
+class SetAside(
+    Command,
+    queue="expenses:deliveries:aside",
+    attempts=3,
+    backoff=exponential("2s", cap="10m"),
+    timeout="10s",
+    allow=("why",),
+):
     """Show people a delivery of Meta's that cannot be read: it ends among the dead letters."""
 
     delivery: str
