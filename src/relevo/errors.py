@@ -15,7 +15,7 @@ RelevoError
 │   ├── StoreDamaged         … because what it holds cannot be trusted
 │   └── SchemaMismatch       … until `relevo migrate`, or a newer relevo
 └── ProviderError            the world outside did not do it, and the job is …
-    ├── ProviderUnavailable  … tried again; CircuitOpen is one that spends no attempt
+    ├── ProviderUnavailable  … tried again; CircuitOpen and TooEarly spend no attempt
     ├── ProviderUncertain    … looked up before it is tried again: the call may have worked
     └── ProviderRefused      … dead: the same answer would come back
 """
@@ -115,7 +115,7 @@ class CircuitOpen(ProviderUnavailable):
 class TooEarly(ProviderUnavailable):
     """Nobody was called: a call that was made before may still arrive, or is under way."""
 
-    def __init__(self, message: str, retry_after: timedelta) -> None:
+    def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
         super().__init__(message, retry_after=retry_after, spends=False)
 
 
