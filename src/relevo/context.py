@@ -132,10 +132,11 @@ class Context:
 
         `call` gets an idempotency key that stays the same for this job and name. When an earlier
         run may have made the call, `find` is asked first; without it a `repeatable` call (the
-        provider honours the key) is made again, and any other is held for a person. For so long as
-        a call that broke off may still arrive `late`, nothing found is asked for again. A confirmed
-        effect answers with its stored result, as `type` if one is given. `of` is the id of what the
-        effect belongs to, when not this job: several jobs with the same one make it once.
+        provider honours the key) is made again, and any other is held for a person. `late` is how
+        long a call that broke off may still arrive: what `find` does not find until then is looked
+        for again, and not called. A confirmed effect answers with its stored result, as `type` if
+        one is given. `of` is the id of what the effect belongs to, when not this job: several jobs
+        with the same one make it once.
         """
         if self._tx is not None:
             raise MisuseError(

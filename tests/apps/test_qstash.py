@@ -526,7 +526,7 @@ async def test_a_schedule_that_cannot_publish_says_so_and_goes_on(
         row.wish = b'{"callback": "ftp://x"}'
     clock.advance("5m")
     await house.drain()
-    [said] = [each for each in caplog.records if each.name == "relevo.qstash"]
+    [said] = [each for each in caplog.records if "cannot publish" in each.message]
     assert (vars(said)["schedule"], "callback" in vars(said)["error"]) == ("s", True)
     async with house.relevo.transaction() as tx:
         row = await tx.get(Schedule, "s")
@@ -545,7 +545,7 @@ async def test_a_schedule_waits_in_silence_for_a_group_that_is_gone(
     await house.sdk.url_group.delete("g")
     clock.advance("5m")
     await house.drain()
-    assert [each for each in caplog.records if each.name == "relevo.qstash"] == []
+    assert [each for each in caplog.records if "cannot publish" in each.message] == []
     await house.sdk.url_group.upsert_endpoints("g", [{"url": house.to()}])
     clock.advance("5m")
     await house.drain()

@@ -183,22 +183,27 @@ async def test_what_is_stopped_before_its_call_is_held_for_nobody(
     start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The intent is written all the same; nothing was called, and the next run knows."""
-    intend, is_slow = store.intend, True
+    intend, is_written, is_stopped = store.intend, asyncio.Event(), asyncio.Event()
 
-    async def slow(effects: Sequence[Effect]) -> list[Effect]:
+    async def held_up(effects: Sequence[Effect]) -> list[Effect]:
         written = await intend(effects)
-        if is_slow:
-            await asyncio.sleep(0.5)
+        is_written.set()
+        await is_stopped.wait()
         return written
 
-    monkeypatch.setattr(store, "intend", slow)
+    monkeypatch.setattr(store, "intend", held_up)
     supplier = Supplier()
 
     async def book(order: Book, ctx: Context) -> None:
-        nonlocal is_slow
-        is_slow = ctx.attempt == 1
-        async with asyncio.timeout(0.2):
-            await ctx.once("book", supplier.book)
+        booking = asyncio.create_task(ctx.once("book", supplier.book))
+        if ctx.attempt == 1:
+            await is_written.wait()
+            booking.cancel()
+            is_stopped.set()
+        try:
+            await booking
+        except asyncio.CancelledError:
+            raise ConnectionError("stopped") from None
 
     relevo = start(App("test", workers=[book]))
     receipt = await relevo.enqueue(Book("RES-1"))

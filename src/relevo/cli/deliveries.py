@@ -32,7 +32,6 @@ from relevo.clock import SystemClock
 from relevo.desk import Replay, view
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError, SettingsError, StoreUnavailable
-from relevo.ids import parse_id
 from relevo.intake import Door, answer_of
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
@@ -121,19 +120,9 @@ async def spooled(terminal: Terminal) -> int:
 async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
     """Show one delivery: what came, what was answered, and the jobs that came of it."""
     async with terminal.desk() as desk:
-        kept = await desk.delivery(_id(id))
+        kept = await desk.delivery(id)
         kept = kept if reveal else desk.masked_delivery(kept)
     terminal.show(kept, lambda: fields(_told(kept)))
-
-
-def _id(text: str) -> str:
-    id = parse_id(text)
-    if id is None:
-        raise NotFoundError(
-            f"{text!r:.60} is not a delivery's id, which has 32 hexadecimal digits; "
-            "see `relevo deliveries ls`"
-        )
-    return id
 
 
 def _told(kept: Kept) -> list[tuple[str, Any]]:
@@ -175,9 +164,9 @@ async def replay(
     async with _engine(terminal, app) as engine:
         person, receiver = terminal.person, engine.receiver
         if not dry_run:
-            kept = await engine.desk.delivery(_id(id))
+            kept = await engine.desk.delivery(id)
             terminal.ask(f"Let {kept.source} {kept.key or ''} in again?", yes)
-        done = await engine.desk.replay(_id(id), person, receiver, note, dry_run=dry_run)
+        done = await engine.desk.replay(id, person, receiver, note, dry_run=dry_run)
     shown = view(done)
     for order, plain in zip(shown["orders"], done.orders, strict=True):
         order["payload"] = view(plain.payload if reveal else mask(plain.payload))
@@ -215,7 +204,7 @@ async def verify(
     """
     if id is not None:
         async with terminal.desk() as desk:
-            kept = await desk.delivery(_id(id))
+            kept = await desk.delivery(id)
         is_good = kept.state is Keeping.ACCEPTED
         why = RIGHT if is_good else kept.reason
         terminal.show({"id": kept.id, "ok": is_good, "why": why}, lambda: AsIs(why))

@@ -74,11 +74,10 @@ class Deliveries(Looking):
 
     async def delivery(self, id: str) -> Kept:
         """One delivery in full."""
-        [kept] = await self.store.delivery([plain_id(id)])
+        plain = plain_id(id, "a delivery's id", "see `relevo deliveries ls`")
+        [kept] = await self.store.delivery([plain])
         if kept is None or not self.sees(kept.source):
-            raise NotFoundError(
-                f"no delivery has the id {plain_id(id)}: it may be past its keeping time"
-            )
+            raise NotFoundError(f"no delivery has the id {plain}: it may be past its keeping time")
         return kept
 
     def masked_delivery(self, kept: Kept) -> Kept:

@@ -320,13 +320,12 @@ def _result(effect: Effect) -> str:
     return "" if effect.result is None else mask(effect.result).decode()
 
 
-def plain_id(text: str) -> str:
+def plain_id(
+    text: str, kind: str = "a job id", way: str = "`relevo trace` finds jobs by anything else"
+) -> str:
     id = parse_id(text)
     if id is None:
-        raise NotFoundError(
-            f"{text!r:.60} is not a job id, which has 32 hexadecimal digits; "
-            "`relevo trace` finds jobs by anything else"
-        )
+        raise NotFoundError(f"{text!r:.60} is not {kind}, which has 32 hexadecimal digits; {way}")
     return id
 
 

@@ -229,13 +229,16 @@ class Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Whatever the parser does not understand, or we will not hear to its end."""
-        cycle: Any = self.cycle
-        if cycle is not None and self._refusal is not BUSY:
-            is_owed = not (cycle.response_complete or cycle.more_body)
-            if is_owed:  # What came before is good, and its answer goes first; then we hang up.
-                cycle.keep_alive = False
-                self.transport.pause_reading()
-                return
+        cycle: Any = self.cycle  # None until the first request
+        if (
+            cycle is not None
+            and not (cycle.more_body or cycle.response_complete)
+            and self._refusal is not BUSY
+        ):
+            # What came before is good, and its answer goes first; then we hang up.
+            cycle.keep_alive = False
+            self.transport.pause_reading()
+            return
         is_method = self._refusal is BAD and _UNKNOWN.match(self._data)
         self.refuse(NO_METHOD if is_method and not self._is_understood else self._refusal)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,9 +32,8 @@ from relevo.apps.qstash.records import (
 from relevo.apps.qstash.settings import QStashSettings
 from relevo.apps.qstash.wire import DAY, Wish, Wrong, asked_wait
 from relevo.signatures import qstash
+from relevo.telemetry import log
 from relevo.webhook import Delivery, Headers
-
-log = logging.getLogger("relevo.qstash")
 
 LOOK_AGAIN = timedelta(seconds=1)
 NO_MORE = 489
