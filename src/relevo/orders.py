@@ -93,6 +93,8 @@ def job_of(
 
 def altered(job: NewJob, command: Command, wishes: Wishes) -> NewJob:
     """The same as this one order wishes it."""
+    if list(wishes.values()).count(None) == len(wishes):  # most wish nothing
+        return job
     delay, at, key = wishes.get("delay"), wishes.get("at"), wishes.get("key")
     priority, attempts = wishes.get("priority"), wishes.get("attempts")
     backoff, timeout = wishes.get("backoff"), wishes.get("timeout")

@@ -220,7 +220,7 @@ class Keeping(StrEnum):
     REJECTED = "rejected"  # not from who it said, or not readable; nothing came of it
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class Kept(Struct, frozen=True, kw_only=True, gc=False):
     """A delivery as it is kept: what came, what was answered, and the jobs that came of it.
 
     Its identity is (source, key, generation); generations after the first are replays by people.
@@ -247,14 +247,14 @@ class Kept(Struct, frozen=True, kw_only=True):
     differs: bool = False  # it came again with another body
 
 
-class Arrival(Struct, frozen=True):
+class Arrival(Struct, frozen=True, gc=False):
     """A delivery to keep, and the jobs its handler made of it: all or nothing."""
 
     kept: Kept
     jobs: tuple[NewJob, ...] = ()
 
 
-class Reception(Struct, frozen=True):
+class Reception(Struct, frozen=True, gc=False):
     """What receive() did with an arrival; `kept` is the stored one, so its answer is the first."""
 
     kept: Kept

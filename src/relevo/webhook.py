@@ -138,10 +138,13 @@ class Headers(Pairs):
     @classmethod
     def from_asgi(cls, pairs: Iterable[tuple[bytes, bytes]]) -> Headers:
         """Those of an ASGI scope, whose names are in lower case already."""
+        return cls.ready([(str(name, "latin-1"), str(value, "latin-1")) for name, value in pairs])
+
+    @classmethod
+    def ready(cls, pairs: Iterable[tuple[str, str]]) -> Headers:
+        """Those that are text, with names in lower case."""
         made = cls.__new__(cls)
-        made._pairs = tuple(
-            [(str(name, "latin-1"), str(value, "latin-1")) for name, value in pairs]
-        )
+        made._pairs = tuple(pairs)
         return made
 
     def _one(self, name: str, values: list[str]) -> str:
@@ -246,14 +249,12 @@ def parse_json(body: bytes) -> Any:
     Refused, because some reader further on would see something else or fail: a key twice in an
     object, numbers out of range, depth over 64, NUL, half a surrogate pair, BOM, UTF-16.
     """
+    if b"\\" not in body and (tree := _quickly(body)) is not None:
+        return tree
     if not body.strip(b" \t\r\n"):
         raise BodyError("the body is empty", code="empty_body")
     if body.startswith(codecs.BOM_UTF8) or b"\0" in body[:4]:
         raise BodyError("JSON is UTF-8 without a byte order mark", code="not_utf8")
-    if b"\\" not in body and body.count(b"[") + body.count(b"{") <= DEPTH:
-        tree = _quickly(body)
-        if tree is not None:
-            return tree
     try:
         tree = _decode(body.decode())
     except UnicodeDecodeError:
@@ -283,19 +284,23 @@ def _quickly(body: bytes) -> Any:
         tree = _swift(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    texts = 0
+    texts = depth = 0
     level: list[Any] = [tree]
-    for value in level:  # which grows while it is gone through
-        if value.__class__ is str:
-            texts += 1
-        elif value.__class__ is dict:
-            texts += len(value)
-            level.extend(value.values())
-        elif value.__class__ is list:
-            level.extend(value)
-        elif value.__class__ is int and not _SMALLEST <= value <= _LARGEST:
-            return None
-    return tree if 2 * texts == body.count(b'"') else None
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for value in level:
+            if value.__class__ is str:
+                texts += 1
+            elif value.__class__ is dict:
+                texts += len(value)
+                below.extend(value.values())
+            elif value.__class__ is list:
+                below.extend(value)
+            elif value.__class__ is int and not _SMALLEST <= value <= _LARGEST:
+                return None
+        level = below
+    return tree if depth <= DEPTH and 2 * texts == body.count(b'"') else None
 
 
 _swift = msgspec.json.Decoder().decode

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from relevo.errors import StoreUnavailable
 from relevo.ingress.reply import Reply
 from relevo.intake import Door
 from relevo.store import Reception
-from relevo.webhook import Delivery
+from relevo.webhook import Answer
 
 Client: TypeAlias = tuple[str, int] | None
 
@@ -25,62 +27,37 @@ class Tower(Protocol):
     def troubled(self, flight: Flight, trouble: Exception) -> None: ...
 
 
-class Flight:
+class Flight(Struct, eq=False):
     """One call under way: what it brought, until when, and who hears the reply.
 
     It waits for the store as a future would, so that no task has to.
     """
 
-    __slots__ = (
-        "_hear",
-        "_tower",
-        "answer",
-        "client",
-        "deadline",
-        "delivery",
-        "door",
-        "held",
-        "is_late",
-        "is_over",
-        "is_read",
-        "task",
-        "trouble",
-    )
-
-    delivery: Delivery  # once it is read
-
-    def __init__(
-        self,
-        tower: Tower,
-        door: Door,
-        client: Client,
-        hear: Callable[[Reply], None],
-        deadline: float,
-    ) -> None:
-        self._tower = tower
-        self._hear = hear
-        self.door = door
-        self.client = client
-        self.deadline = deadline
-        self.answer = door.route.answer
-        self.task: asyncio.Task[Any] | None = None  # that runs it now
-        self.trouble: Exception | None = None  # that the store had with it
-        self.held = 0
-        self.is_read = False
-        self.is_late = False
-        self.is_over = False
+    tower: Tower
+    door: Door
+    client: Client
+    hear: Callable[[Reply], None]
+    answer: Answer
+    deadline: float
+    delivery: Any = None  # a Delivery, once it is read
+    task: asyncio.Task[Any] | None = None  # that runs it now
+    trouble: Exception | None = None  # that the store had with it
+    held: int = 0
+    is_read: bool = False
+    is_late: bool = False
+    is_over: bool = False
 
     def reply(self, reply: Reply) -> None:
         """Tell who called, the first time."""
         if not self.is_over:
             self.end()
-            self._hear(reply)
+            self.hear(reply)
 
     def end(self) -> None:
         """Nobody waits any longer."""
         if not self.is_over:
             self.is_over = True
-            self._tower.land(self)
+            self.tower.land(self)
 
     # as whoever waits for a batch
 
@@ -88,10 +65,10 @@ class Flight:
         return self.is_over
 
     def set_result(self, receptions: Sequence[Reception]) -> None:
-        self._tower.kept(self, receptions[0])
+        self.tower.kept(self, receptions[0])
 
     def set_exception(self, error: Exception) -> None:
-        self._tower.troubled(self, error)
+        self.tower.troubled(self, error)
 
     def cancel(self) -> None:
-        self._tower.troubled(self, StoreUnavailable("the engine is closing"))
+        self.tower.troubled(self, StoreUnavailable("the engine is closing"))

@@ -20,6 +20,7 @@ from relevo.clock import moment, stamp
 from relevo.errors import QueueClosed, StoreError
 from relevo.ingress.body import Gone, check_head, read_body, unpacked
 from relevo.ingress.flight import Client, Flight
+from relevo.ingress.plain import Call
 from relevo.ingress.refusals import Refusals
 from relevo.ingress.reply import (
     DIRECT,
@@ -34,11 +35,12 @@ from relevo.ingress.reply import (
     send_reply,
 )
 from relevo.ingress.spool import Spool
-from relevo.intake import Door, Reject, Taken, delivery_of, taken_of
+from relevo.intake import Door, Reject, delivery_of, taken_of
+from relevo.job import Verdict
 from relevo.signatures import InvalidSignature, Nonce
 from relevo.store import Kept, Note, Reception
 from relevo.telemetry import log
-from relevo.webhook import FIELDS, BodyError, Delivery, Headers
+from relevo.webhook import FIELDS, Answer, BodyError, Delivery, Headers
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -49,8 +51,7 @@ FLIGHTS = 1_000
 FLIGHT_BYTES = 64 * 1_048_576
 """Bytes of bodies held at once."""
 
-BODY_SECONDS = 30.0
-FUNCTION_SECONDS = 30.0
+BODY_SECONDS = FUNCTION_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 AWAY = 5.0  # seconds for which a store that did not answer is not asked again
 
@@ -60,6 +61,7 @@ AWAY_REPLY = error(503, "unavailable", retry_after="5")
 CLOSED = error(503, "closed", retry_after="30")
 INTERNAL = error(500, "internal")
 LATE = error(408, "too_slow", close=True)
+MANY_FIELDS = error(400, "too_many_fields")
 
 
 class Gate:
@@ -153,17 +155,19 @@ class Gate:
         if is_gzip:
             body = unpacked(body, route.limit)
             self._hold(flight, len(body))
-        self._whole(flight, self._delivery(path, scope, body))
+        flight.delivery = self._delivery(path, scope, body)
+        flight.is_read = True
+        flight.deadline = time.monotonic() + FUNCTION_SECONDS
         return None
 
     def _delivery(self, path: str, scope: Scope, body: bytes) -> Delivery:
-        query: bytes = scope["query_string"]
-        if query.count(b"&") >= FIELDS:
-            raise Refused(error(400, "too_many_fields"))
+        query: str = scope["query_string"].decode("latin-1")
+        if query.count("&") >= FIELDS:
+            raise Refused(MANY_FIELDS)
         return Delivery(
             path=path,
             method=scope["method"],
-            query=query.decode("latin-1"),
+            query=query,
             headers=Headers.from_asgi(scope["headers"]),
             body=body,
             received_at=self._engine.clock.now(),
@@ -188,19 +192,28 @@ class Gate:
     def is_full(self) -> bool:
         return len(self._flights) >= FLIGHTS or self._held > FLIGHT_BYTES
 
-    def take(self, door: Door, scope: Scope, body: bytes, hear: Callable[[Reply], None]) -> None:
+    def take(self, door: Door, call: Call, client: Client, hear: Callable[[Reply], None]) -> None:
         """Take a call that has been read whole and whose head is good; no task waits for it."""
         if self.is_full:
             hear(self._busy())
             return
-        flight = self._begin(door, scope["client"], hear)
-        try:
-            self._hold(flight, len(body))
-            self._whole(flight, self._delivery(scope["path"], scope, body))
-        except Refused as refused:
-            flight.reply(refused.reply)
-        else:
-            self._let_run(flight)
+        method, path, query, headers, _, body = call
+        if query.count("&") >= FIELDS:
+            hear(MANY_FIELDS)
+            return
+        flight = self._begin(door, client, hear)
+        flight.held = len(body)
+        self._held += flight.held
+        flight.delivery = Delivery(
+            path=path,
+            method=method,
+            query=query,
+            headers=Headers.ready(headers),
+            body=body,
+            received_at=self._engine.clock.now(),
+        )
+        flight.is_read = True
+        self._let_run(flight)
 
     def _let_run(self, flight: Flight) -> None:
         self._due.append(flight)
@@ -242,7 +255,9 @@ class Gate:
     # every call
 
     def _begin(self, door: Door, client: Client, hear: Callable[[Reply], None]) -> Flight:
-        flight = Flight(self, door, client, hear, time.monotonic() + BODY_SECONDS)
+        flight = Flight(
+            self, door, client, hear, door.route.answer, time.monotonic() + BODY_SECONDS
+        )
         self._flights.add(flight)
         if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
@@ -274,11 +289,6 @@ class Gate:
         self._held += size
         if self._held > FLIGHT_BYTES + flight.held:  # others have it all
             raise Refused(FULL)
-
-    def _whole(self, flight: Flight, delivery: Delivery) -> None:
-        flight.delivery = delivery
-        flight.is_read = True
-        flight.deadline = time.monotonic() + FUNCTION_SECONDS
 
     def _busy(self) -> Reply:
         self._engine.telemetry.counts["delivery_busy"] += 1
@@ -337,12 +347,16 @@ class Gate:
         if nonce is not None and not await self._is_first(door, delivery, nonce):
             return error(401, door.scheme.code)
         taken = await self._receiver.give(door, delivery, flight)
-        return None if taken is None else self._told(door, taken)
+        return None if taken is None else self._told(door, taken.answer, is_new=taken.is_new)
 
     def kept(self, flight: Flight, reception: Reception) -> None:
         """The store has it, or had it before."""
+        door = flight.door
         try:
-            reply = self._told(flight.door, taken_of(reception, flight.answer))
+            if reception.verdict is Verdict.NEW:
+                reply = self._told(door, flight.answer, is_new=True)
+            else:
+                reply = self._told(door, taken_of(reception, flight.answer).answer, is_new=False)
         except QueueClosed:
             reply = CLOSED
         except Exception:  # noqa: BLE001 - a damaged answer must not keep others from theirs
@@ -354,13 +368,13 @@ class Gate:
         flight.trouble = trouble
         self._let_run(flight)
 
-    def _told(self, door: Door, taken: Taken) -> Reply:
+    def _told(self, door: Door, answer: Answer, *, is_new: bool) -> Reply:
         self._away_until = 0.0
-        name = "delivery_taken" if taken.is_new else "delivery_repeated"
+        name = "delivery_taken" if is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
-        if taken.answer is door.route.answer:
+        if answer is door.route.answer:
             return self._replies[door.source]
-        return reply_of(taken.answer)
+        return reply_of(answer)
 
     async def _is_first(self, door: Door, delivery: Delivery, nonce: Nonce) -> bool:
         """Whether the scheme's nonce is new; if not, the delivery must be one we know."""

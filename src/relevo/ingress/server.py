@@ -25,9 +25,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from relevo.errors import SettingsError
-from relevo.ingress.body import check_head
 from relevo.ingress.gate import Gate
-from relevo.ingress.reply import DIRECT, Receive, Refused, Reply, Scope, Send, error
+from relevo.ingress.plain import read
+from relevo.ingress.reply import DIRECT, Receive, Reply, Scope, Send, error
 from relevo.intake import Door
 from relevo.telemetry import log
 
@@ -63,7 +63,8 @@ class Doors(Protocol):
 
 
 class Whole:
-    """A provider's call that was read at once, in the place of uvicorn's cycle: no task is it."""
+    """The calls of a connection that were read at once, one after the other; for each it stands in
+    the place of uvicorn's cycle, and no task is it."""
 
     __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
 
@@ -74,7 +75,7 @@ class Whole:
         self._connection = connection
         self.disconnected = False
         self.keep_alive = True
-        self.response_complete = False
+        self.response_complete = True
 
     @property
     def message_event(self) -> Self:
@@ -86,7 +87,7 @@ class Whole:
     def hear(self, reply: Reply) -> None:
         self.response_complete = True
         if not self.disconnected:
-            self._connection.send(reply, is_last=not self.keep_alive)
+            self._connection.tell(reply, is_last=not self.keep_alive)
 
 
 class Guarded(HttpToolsProtocol):
@@ -99,23 +100,23 @@ class Guarded(HttpToolsProtocol):
     _data = b""
     _is_understood = False  # a method was, in what was read last
     _refusal = BAD
-    _door: Door | None = None  # of a call whose body may be here at once
-    _body = b""
+    _is_between = True  # the parser has no call in hand, and nothing against another one
 
     def __init__(self, front: Doors | None, **given: Any) -> None:
         super().__init__(**given)
         self._front = front
+        self._whole = Whole(self)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_between and self._take(data):
+            return
         self._unheard += len(data)
         self._data, self._is_understood = data, False
         super().data_received(data)
-        if self._door is not None:
-            self._go_the_long_way()
         # A header, a trailer or a chunk's extension may be endless; the parser keeps it to itself.
         if self._unheard > HEAD_BYTES and not self.transport.is_closing():
             is_url = self._is_heading and not self.headers and not self.url
@@ -129,7 +130,7 @@ class Guarded(HttpToolsProtocol):
             raise _Excess
         super().on_message_begin()
         self._since = self.loop.time()
-        self._is_heading = True
+        self._is_heading, self._is_between = True, False
         self._unheard = self._head = 0
 
     def on_url(self, url: bytes) -> None:
@@ -161,64 +162,33 @@ class Guarded(HttpToolsProtocol):
         if parser.should_upgrade() and self._has_body():
             raise _Excess  # the parser would take the body for whatever comes after the upgrade
         self._is_heading = False
-        self._door = self._find()
-        if self._door is None:
-            self._start()
-
-    def _start(self) -> None:
         super().on_headers_complete()
         cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._unheard = 0
-        if self._door is None:
-            super().on_body(body)
-        else:
-            self._body += body
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
+        parser: Any = self.parser
         self._unheard = 0
-        door, body = self._door, self._body
-        if door is None or self._front is None:
-            super().on_message_complete()
-            return
-        self._door, self._body = None, b""
-        whole = Whole(self)
-        self.cycle = cast("Any", whole)
-        self._front.gate.take(door, cast("Scope", self.scope), body, whole.hear)
+        self._is_between = parser.should_keep_alive() and not parser.should_upgrade()
+        super().on_message_complete()
 
-    # A call at a door usually comes in one piece, and then needs no task, no cycle and no messages.
-
-    def _find(self) -> Door | None:
-        """The door of a call that has nothing unusual about it but, perhaps, its body."""
+    def _take(self, data: bytes) -> bool:
+        """Whether it is one whole call at a door; that needs no task, no cycle and no messages."""
         cycle: Any = self.cycle
         is_next = cycle is None or (cycle.response_complete and not self.pipeline)
-        if self._front is None or not is_next or self.expect_100_continue or self.flow.write_paused:
-            return None
-        parser: Any = self.parser
-        if not parser.should_keep_alive() or parser.should_upgrade() or self._is_chunked():
-            return None
-        path, _, query = self.url.partition(b"?")
-        door = self._front.door(path.decode("latin-1"))
-        if door is None or b"%" in path or b"#" in self.url:
-            return None
-        scope: Any = self.scope
-        method = parser.get_method().decode("latin-1")
-        scope.update(method=method, path=door.route.path, query_string=query)
-        try:
-            is_gzip = check_head(door, scope)
-        except Refused:
-            return None
-        return None if is_gzip or method not in door.route.methods else door
-
-    def _go_the_long_way(self) -> None:
-        """The body is not all here: somebody has to wait for it."""
-        body = self._body
-        self._door, self._body = None, b""
-        if not self.transport.is_closing():
-            self._start()
-            if body:
-                super().on_body(body)
+        if self._front is None or not is_next or self.flow.write_paused:
+            return False
+        call = read(data)
+        door = None if call is None else self._front.door(call.path)
+        if call is None or door is None or not door.takes(call.method, call.media, len(call.body)):
+            return False
+        self.cycle = whole = cast("Any", self._whole)
+        whole.response_complete = False
+        self._front.gate.take(door, call, self.client, whole.hear)
+        return True
 
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.headers)
@@ -256,7 +226,7 @@ class Guarded(HttpToolsProtocol):
         cycle.on_response()
         return True
 
-    def send(self, reply: Reply, *, is_last: bool) -> None:
+    def tell(self, reply: Reply, *, is_last: bool) -> None:
         """A reply to the call that was read at once."""
         if self.transport.is_closing():
             return

@@ -63,6 +63,11 @@ class Door:
         self._told = _told(self.scheme)
         self.types: set[bytes | None] = set()  # content types that were found good
 
+    def takes(self, method: str, media: bytes | None, size: int) -> bool:
+        """Whether there is surely nothing against a call, as far as its head tells."""
+        route = self.route
+        return media in self.types and method in route.methods and size <= route.limit
+
     def key(self, delivery: Delivery) -> str:
         """What makes two deliveries the same one; Reject if it has none."""
         try:

@@ -123,5 +123,5 @@ def check_seal(
         raise InvalidSignature("every configured secret has ended", "ended")
     # All pairs, without a short cut: the time it takes shall not tell which key was right.
     fits = [hmac.compare_digest(mine, each) for mine in map(seal, live) for each in given]
-    if not any(fits):
+    if True not in fits:
         raise InvalidSignature("no configured secret gives this signature", "mismatch")
