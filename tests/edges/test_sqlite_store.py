@@ -34,7 +34,7 @@ from relevo.store import By, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.store import SqliteStore
-from relevo.stores.sqlite.transaction import chunks, plain, text
+from relevo.stores.sqlite.transaction import Surprise, chunks, plain, text
 from relevo.testing import ManualClock, until
 from tests.conformance.steps import WORK, add, end, job, look, put, state, take, take_one
 
@@ -426,6 +426,78 @@ async def test_a_polite_end_leaves_one_file(path: Path) -> None:
     assert {one.name for one in path.parent.iterdir()} == {path.name, f"{path.name}.wake"}
     async with opened(path) as store:
         assert await store.count(Filter()) == 2
+
+
+# what is taken for granted
+
+
+@pytest.fixture
+def surprises(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """The errors for which a batch was left to the thread that looks closer."""
+    seen: list[Exception] = []
+    learn = writer.Writer._learn  # pyright: ignore[reportPrivateUsage]
+
+    def see(self: writer.Writer, error: Exception) -> None:
+        seen.append(error)
+        learn(self, error)
+
+    monkeypatch.setattr(writer.Writer, "_learn", see)
+    return seen
+
+
+async def test_what_is_not_as_it_was_taken_for_is_looked_at_closer(
+    store: SqliteStore, surprises: list[Exception]
+) -> None:
+    known, new = job(), [job() for _ in range(600)]  # more than one statement's worth
+    await put(store, known)
+
+    answers = await store.insert([*new, known])
+
+    assert answers == [
+        *[Inserted(each.id, Verdict.NEW) for each in new],
+        Inserted(known.id, Verdict.IN_PROGRESS),
+    ]
+    assert [type(error) for error in surprises] == [Surprise]
+    assert await store.count(Filter()) == 601
+
+
+async def test_for_a_while_after_a_surprise_nothing_is_taken_for_granted(
+    store: SqliteStore, surprises: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CAREFUL", 0.0)
+    known = job()
+    await put(store, known)
+    for _ in range(3):
+        assert await store.insert([known]) == [Inserted(known.id, Verdict.IN_PROGRESS)]
+    assert len(surprises) == 3
+
+    monkeypatch.setattr(writer, "CAREFUL", 60.0)
+    for _ in range(3):
+        assert await store.insert([known]) == [Inserted(known.id, Verdict.IN_PROGRESS)]
+    assert len(surprises) == 4
+
+
+async def test_a_lease_that_is_gone_is_no_success_though_it_was_taken_for_one(
+    store: SqliteStore, surprises: list[Exception]
+) -> None:
+    await put(store, job(), job())
+    leases = await take(store, 2)
+    assert await store.settle([Ending(leases[0], State.DONE)]) == [True]
+
+    both = [Ending(lease, State.DONE) for lease in leases]
+    assert await store.settle(both) == [False, True]
+    assert len(surprises) == 1
+
+
+async def test_a_surprise_while_the_file_is_let_go_is_told(path: Path) -> None:
+    async with opened(path) as store:
+        known = job()
+        await put(store, known)
+        asked = asyncio.create_task(store.insert([known]))
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(5):
+        assert await asked == [Inserted(known.id, Verdict.IN_PROGRESS)]
 
 
 # rows changed by hand

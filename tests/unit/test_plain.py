@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relevo.ingress.plain import HEAD_BYTES, read
+from relevo.ingress.plain import HEAD_BYTES, HEAD_LINES, read
 
 HEADERS = {
     "Host": "hooks.example",
@@ -116,6 +116,7 @@ def test_a_usual_call_is_read_in_one_step() -> None:
         call("X-Latin: \xe9"),
         call("X_Under: a"),
         call(f"X-Long: {'a' * HEAD_BYTES}"),
+        call(*[f"X-{number}: a" for number in range(HEAD_LINES)]),
         call().replace(b"Content-Length: 8", b"Content-Length: 08"),
         call().replace(b"Content-Length: 8", b"Content-Length: +8"),
         call().replace(b"Content-Length: 8", b"Content-Length: 7"),

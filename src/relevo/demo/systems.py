@@ -77,8 +77,9 @@ class Cars(System):
         world.faults.add("noleggiare", "book", "lost", times=2, rate=0.5)
         world.faults.add("mexgroup", "book", "refuse", times=1, rate=0.2)
         world.faults.add("hertz", "book", "limit", times=2, seconds=2)
-        # A supplier that is away: its breaker opens, and its bookings wait unspent.
-        world.faults.add("infinity", "book", "error", times=5)
+        # A supplier that is away: its breaker opens, and its bookings wait unspent. It is back
+        # before the breaker tries again, however many of the calls a kill took with it.
+        world.faults.add("infinity", "book", "error", lasts=25)
 
     async def send(self, stage: Stage, seed: int) -> None:
         self.codes = await cars.run(stage.world, stage.url, self.count, seed)

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 HEAD_BYTES = 8_192
+HEAD_LINES = 100
 
 _CALL = re.compile(
     rb"(DELETE|GET|PATCH|POST|PUT) (/[A-Za-z0-9._~/-]*+)(?:\?([!-\"$-~]*+))? HTTP/1\.1\r\n"
@@ -56,7 +57,7 @@ def read(data: bytes) -> Call | None:
     if (
         values.get("content-length") != str(len(body))
         or values.get("connection", "keep-alive") != "keep-alive"
-        or len(values) < len(headers)
+        or not len(headers) == len(values) <= HEAD_LINES
         or not _UNUSUAL.isdisjoint(values)
     ):
         return None

@@ -26,13 +26,12 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from relevo.errors import SettingsError
 from relevo.ingress.gate import Gate
-from relevo.ingress.plain import read
+from relevo.ingress.plain import HEAD_LINES, read
 from relevo.ingress.reply import DIRECT, Receive, Reply, Scope, Send, error
 from relevo.intake import Door
 from relevo.telemetry import log
 
 HEAD_BYTES = 65_536
-HEAD_LINES = 100
 URL_BYTES = 8_192
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 35.0  # a door gives up at 30; this is for everything else

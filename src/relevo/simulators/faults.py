@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
@@ -30,7 +31,18 @@ class Fault:
     rate: float = 1.0
     times: int | None = None  # None: until removed
     seconds: float = 1.0
+    lasts: float | None = None  # seconds from the first time on; None: until removed
     chance: random.Random = field(default_factory=random.Random, repr=False)
+    until: float | None = None  # when it is over, once it has begun
+
+    def is_over(self) -> bool:
+        return self.times == 0 or (self.until is not None and time.monotonic() >= self.until)
+
+    def happen(self) -> None:
+        if self.times is not None:
+            self.times -= 1
+        if self.lasts is not None and self.until is None:
+            self.until = time.monotonic() + self.lasts
 
 
 class Faults:
@@ -52,11 +64,12 @@ class Faults:
         rate: float = 1.0,
         times: int | None = None,
         seconds: float = 1.0,
+        lasts: float | None = None,
     ) -> Fault:
         if kind not in KINDS:
             raise ValueError(f"{kind!r:.40} is no fault: {', '.join(KINDS)}")
         chance = random.Random(f"{self._seed}/{provider}/{operation}/{kind}/{len(self.rules)}")
-        fault = Fault(provider, operation, kind, rate, times, seconds, chance)
+        fault = Fault(provider, operation, kind, rate, times, seconds, lasts, chance)
         self.rules.append(fault)
         return fault
 
@@ -68,9 +81,8 @@ class Faults:
         for rule in self.rules:
             if rule.provider != provider or rule.operation not in ("*", operation):
                 continue
-            if rule.times == 0 or rule.chance.random() >= rule.rate:
+            if rule.is_over() or rule.chance.random() >= rule.rate:
                 continue
-            if rule.times is not None:
-                rule.times -= 1
+            rule.happen()
             return rule
         return None

@@ -89,7 +89,9 @@ def _controls(world: World) -> list[BaseRoute]:
                     wish.pop("provider"), wish.pop("operation", "*"), wish.pop("kind"), **wish
                 )
             except (KeyError, TypeError, ValueError) as error:
-                wanted = f"provider, operation, kind ({', '.join(KINDS)}), rate, times, seconds"
+                wanted = (
+                    f"provider, operation, kind ({', '.join(KINDS)}), rate, times, seconds, lasts"
+                )
                 return JSONResponse({"error": str(error), "wanted": wanted}, 422)
         shown = [
             {"provider": each.provider, "operation": each.operation, "kind": each.kind}

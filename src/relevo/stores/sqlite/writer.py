@@ -30,13 +30,14 @@ from relevo.stores.sqlite import file, schema
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
 from relevo.stores.sqlite.log import Log
 from relevo.stores.sqlite.readers import Readers
-from relevo.stores.sqlite.transaction import Known, Tx
+from relevo.stores.sqlite.transaction import Known, Surprise, Tx
 from relevo.stores.sqlite.turns import Turns
 from relevo.stores.sqlite.wake import Bells
 
 PATIENCE = 4.0  # seconds a command waits for another process to let go of the file
 SLICE = 0.25  # seconds after which those who have waited long enough are told so
 WEIGHT = 4_000  # jobs in one transaction, about
+CAREFUL = 1.0  # seconds for which nothing is taken for granted after a surprise
 IDLE = 0.5  # seconds between looks at a log that has to be cut back, when nobody writes
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -105,6 +106,8 @@ class Writer:
         self._commands: SimpleQueue[list[Command] | None] = SimpleQueue()
         self._begun: SimpleQueue[Begun | None] = SimpleQueue()
         self._is_inherited = False
+        self._is_watching = False
+        self._careful_until = 0.0
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -145,11 +148,12 @@ class Writer:
 
     def stop(self) -> None:
         """Run what is waiting, then let go of the file."""
+        work, finish = self._threads
         self._begun.put(None)
+        finish.join()  # it may leave something to the other one
         self._commands.put(None)
         self._log.stop()
-        for thread in self._threads:
-            thread.join()
+        work.join()
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("pragma wal_checkpoint(truncate)")
@@ -224,16 +228,21 @@ class Writer:
             self.identity.check()
             if self._connection is not None:
                 self._connection.execute("begin immediate")
-                tx = Tx(self._connection, self.known, 0)
+                is_usual = time.monotonic() > self._careful_until
+                tx = Tx(self._connection, self.known, 0, puts_off=is_usual)
                 self._begun.put(Begun(tx, batch, self._run(tx, batch)))
                 is_begun = True
-        except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
-            pass
+        except Exception as error:  # noqa: BLE001 - the thread meets it too, and tells whom it concerns
+            self._learn(error)
         finally:
             if not is_begun:
                 self._rollback()
                 self.turns.give()
         return is_begun
+
+    def _learn(self, error: Exception) -> None:
+        if isinstance(error, Surprise):
+            self._careful_until = time.monotonic() + CAREFUL
 
     def _finish_all(self) -> None:
         while (begun := self._begun.get()) is not None:
@@ -275,12 +284,15 @@ class Writer:
     def _next(self, *, block: bool) -> list[Command] | None:
         if not block:
             return self._commands.get_nowait()
-        while self.identity.wal_size > file.WAL_LIMIT:
+        while True:
+            self._is_watching = False  # before the look: who makes it large after that calls us
+            if self.identity.wal_size <= file.WAL_LIMIT:
+                return self._commands.get()
+            self._is_watching = True
             try:
                 return self._commands.get(timeout=IDLE)
             except Empty:
                 self._tend_log()
-        return self._commands.get()
 
     def _tend_log(self) -> None:
         if self._connection is None or not self.turns.take_now():
@@ -319,9 +331,17 @@ class Writer:
         return []
 
     def _finish(self, begun: Begun) -> None:
-        """Commit what was begun elsewhere."""
+        """Do what was put off, and commit what was begun elsewhere."""
         try:
-            begun.tx.connection.execute("commit")
+            connection = begun.tx.connection
+        except Exception as error:  # noqa: BLE001 - the other thread looks closer
+            self._learn(error)
+            self._rollback()
+            self.turns.give()
+            self._commands.put(begun.batch)
+            return
+        try:
+            connection.execute("commit")
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
             if file.is_fatal(error):
@@ -339,6 +359,8 @@ class Writer:
             self.wake(tx.woken)
         if self.identity.wal_size > file.WAL_LIMIT:
             self._tend_log()
+            if not self._is_watching:
+                self._commands.put([])  # wakes the thread, which looks on when nobody writes
 
     def _commit(
         self, connection: sqlite3.Connection, batch: list[Command]
