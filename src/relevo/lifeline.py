@@ -57,6 +57,8 @@ class Lifeline(threading.Thread):
             try:
                 if not is_open:
                     await store.open()
+                    # A first call may need more trips than a lease has time for over a slow line.
+                    await store.extend([], 0)
                     is_open = True
                 if self._worker.flights and now >= extend_at:
                     extend_at = now + every

@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from relevo.simulators import World, running, server
+from relevo.simulators.faults import Faults
 
 
 class Provider:
@@ -77,3 +78,16 @@ async def test_the_courier_tries_until_it_is_taken() -> None:
         await world.courier.rest()
         assert world.ledger.count("hats", "buy", "x") == 2
         assert world.ledger.doubled("hats") == {"buy:x": 2}
+
+
+def test_an_outage_lasts_from_its_first_call_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("relevo.simulators.faults.time.monotonic", lambda: now)
+    faults = Faults()
+    outage = faults.add("hats", "buy", "error", lasts=10)
+    now = 200.0
+    assert faults.pick("hats", "buy") is outage
+    now = 209.9
+    assert faults.pick("hats", "buy") is outage
+    now = 210.0
+    assert faults.pick("hats", "buy") is None

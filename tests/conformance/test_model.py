@@ -325,7 +325,10 @@ class Story(StoreStory):
         self.names += [new.id for new in news]
 
     def insert_parent(self, queue: str, live: list[int], ended: list[int], policy: Policy) -> None:
-        children = [self.pick(number, lambda row: row.state in LIVE) for number in live]
+        # The engine has every child kept: some stores remove others at once, some do not.
+        children = [
+            self.pick(number, lambda row: row.state in LIVE and row.keep > 0) for number in live
+        ]
         children += [self.pick(number, lambda row: row.state in ENDED) for number in ended]
         after = {child.id: After(child.id, policy) for child in children if child}
         new = NewJob(

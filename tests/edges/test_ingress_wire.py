@@ -12,6 +12,7 @@ import pytest
 import relevo.ingress.gate as gate_module
 import relevo.ingress.server as server_module
 from relevo import App, Relevo
+from relevo.ingress import server
 from relevo.ingress.server import listen, serving
 from relevo.testing import until
 from relevo.web.auth import check_binding
@@ -97,6 +98,21 @@ async def test_a_connection_is_kept_for_the_next_call(port: int, relevo: Relevo)
     assert heard.count(b"HTTP/1.1 200 OK") == 2
     assert b"\r\nserver:" not in heard.lower()
     assert await jobs(relevo) == ["e1", "e2"]
+
+
+async def test_an_empty_line_after_each_call_adds_up_to_nothing(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_BYTES", 400)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in range(300):
+        writer.write(good(f"e{number}"))
+        heard = await asyncio.wait_for(reader.readuntil(b"}"), 5)
+        assert heard.startswith(b"HTTP/1.1 200")
+        writer.write(b"\r\n")
+        await writer.drain()
+        await asyncio.sleep(0)
+    writer.close()
 
 
 def wish(do: str, **more: Any) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relevo.ingress.plain import HEAD_BYTES, HEAD_LINES, read
+from relevo.ingress.plain import USUAL_BYTES, USUAL_LINES, read
 
 HEADERS = {
     "Host": "hooks.example",
@@ -90,6 +90,7 @@ def test_a_usual_call_is_read_in_one_step() -> None:
         call(line="POST /hooks/a HTTP/1.1 "),
         call(line="POST  /hooks/a HTTP/1.1"),
         call(line="post /hooks/a HTTP/1.1"),
+        call(line="GET /hooks/a HTTP/1.1"),
         call(line="POST http://hooks.example/hooks/a HTTP/1.1"),
         call(line="POST /hooks/%61 HTTP/1.1"),
         call(line="POST /hooks/a#b HTTP/1.1"),
@@ -115,8 +116,8 @@ def test_a_usual_call_is_read_in_one_step() -> None:
         call("X-Line: a\nTransfer-Encoding: chunked"),
         call("X-Latin: \xe9"),
         call("X_Under: a"),
-        call(f"X-Long: {'a' * HEAD_BYTES}"),
-        call(*[f"X-{number}: a" for number in range(HEAD_LINES)]),
+        call(f"X-Long: {'a' * USUAL_BYTES}"),
+        call(*[f"X-{number}: a" for number in range(USUAL_LINES)]),
         call().replace(b"Content-Length: 8", b"Content-Length: 08"),
         call().replace(b"Content-Length: 8", b"Content-Length: +8"),
         call().replace(b"Content-Length: 8", b"Content-Length: 7"),

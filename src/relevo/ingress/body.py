@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 
+from relevo.ingress.plain import Call
 from relevo.ingress.reply import Receive, Refused, Scope, error
 from relevo.intake import Door
 
@@ -44,11 +45,24 @@ def check_head(door: Door, scope: Scope) -> bool:
         raise Refused(error(411, "length_required", close=True))
     if length is not None and length > route.limit:
         raise Refused(error(413, "too_large", close=True))
+    _check_media(door, media)
+    return is_gzip
+
+
+def is_welcome(door: Door, call: Call) -> bool:
+    """The same of a plain call: whether there is nothing against reading it."""
+    try:
+        _check_media(door, call.media)
+    except Refused:
+        return False
+    return call.method in door.route.methods and len(call.body) <= door.route.limit
+
+
+def _check_media(door: Door, media: bytes | None) -> None:
     if media not in door.types:
-        check_type(route.content_types, media or b"")
+        check_type(door.route.content_types, media or b"")
         if len(door.types) < TYPES:
             door.types.add(media)
-    return is_gzip
 
 
 def _length(value: bytes) -> int:

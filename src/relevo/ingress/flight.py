@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from relevo.errors import StoreUnavailable
 from relevo.ingress.reply import Reply
 from relevo.intake import Door
 from relevo.store import Reception
-from relevo.webhook import Answer
+from relevo.webhook import Answer, Delivery
 
 Client: TypeAlias = tuple[str, int] | None
 
@@ -37,9 +37,9 @@ class Flight(Struct, eq=False):
     door: Door
     client: Client
     hear: Callable[[Reply], None]
-    answer: Answer
     deadline: float
-    delivery: Any = None  # a Delivery, once it is read
+    delivery: Delivery = cast("Delivery", None)  # until it is read
+    answer: Answer = cast("Answer", None)  # until its function has given one
     task: asyncio.Task[Any] | None = None  # that runs it now
     trouble: Exception | None = None  # that the store had with it
     held: int = 0

@@ -51,7 +51,8 @@ FLIGHTS = 1_000
 FLIGHT_BYTES = 64 * 1_048_576
 """Bytes of bodies held at once."""
 
-BODY_SECONDS = FUNCTION_SECONDS = 30.0
+BODY_SECONDS = 30.0
+FUNCTION_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 AWAY = 5.0  # seconds for which a store that did not answer is not asked again
 
@@ -61,7 +62,6 @@ AWAY_REPLY = error(503, "unavailable", retry_after="5")
 CLOSED = error(503, "closed", retry_after="30")
 INTERNAL = error(500, "internal")
 LATE = error(408, "too_slow", close=True)
-MANY_FIELDS = error(400, "too_many_fields")
 
 
 class Gate:
@@ -115,7 +115,7 @@ class Gate:
             if not replied.done():  # who called may have gone this very moment
                 replied.set_result(reply)
 
-        flight = self._begin(door, scope.get("client"), hear)
+        flight = self._begin(door, scope.get("client"), hear, BODY_SECONDS)
         flight.task = task = asyncio.current_task()
         try:
             reply = await self._read(flight, path, scope, receive)
@@ -155,26 +155,33 @@ class Gate:
         if is_gzip:
             body = unpacked(body, route.limit)
             self._hold(flight, len(body))
-        flight.delivery = self._delivery(path, scope, body)
+        flight.delivery = self._delivery_of(path, scope, body)
         flight.is_read = True
         flight.deadline = time.monotonic() + FUNCTION_SECONDS
         return None
 
-    def _delivery(self, path: str, scope: Scope, body: bytes) -> Delivery:
+    def _delivery_of(self, path: str, scope: Scope, body: bytes) -> Delivery:
         query: str = scope["query_string"].decode("latin-1")
+        return self._delivery(
+            path, scope["method"], query, Headers.from_asgi(scope["headers"]), body
+        )
+
+    def _delivery(
+        self, path: str, method: str, query: str, headers: Headers, body: bytes
+    ) -> Delivery:
         if query.count("&") >= FIELDS:
-            raise Refused(MANY_FIELDS)
+            raise Refused(error(400, "too_many_fields"))
         return Delivery(
             path=path,
-            method=scope["method"],
+            method=method,
             query=query,
-            headers=Headers.from_asgi(scope["headers"]),
+            headers=headers,
             body=body,
             received_at=self._engine.clock.now(),
         )
 
     def _challenge(self, door: Door, path: str, scope: Scope) -> Reply:
-        delivery = self._delivery(path, scope, b"")
+        delivery = self._delivery_of(path, scope, b"")
         assert door.route.challenge is not None  # noqa: S101 - asked by the caller
         try:
             return reply_of(door.route.challenge(delivery, self._engine.use))
@@ -197,21 +204,16 @@ class Gate:
         if self.is_full:
             hear(self._busy())
             return
-        method, path, query, headers, _, body = call
-        if query.count("&") >= FIELDS:
-            hear(MANY_FIELDS)
+        headers = Headers.ready(call.headers)
+        try:
+            delivery = self._delivery(call.path, call.method, call.query, headers, call.body)
+        except Refused as refused:
+            hear(refused.reply)
             return
-        flight = self._begin(door, client, hear)
-        flight.held = len(body)
+        flight = self._begin(door, client, hear, FUNCTION_SECONDS)
+        flight.held = len(call.body)
         self._held += flight.held
-        flight.delivery = Delivery(
-            path=path,
-            method=method,
-            query=query,
-            headers=Headers.ready(headers),
-            body=body,
-            received_at=self._engine.clock.now(),
-        )
+        flight.delivery = delivery
         flight.is_read = True
         self._let_run(flight)
 
@@ -254,10 +256,10 @@ class Gate:
 
     # every call
 
-    def _begin(self, door: Door, client: Client, hear: Callable[[Reply], None]) -> Flight:
-        flight = Flight(
-            self, door, client, hear, door.route.answer, time.monotonic() + BODY_SECONDS
-        )
+    def _begin(
+        self, door: Door, client: Client, hear: Callable[[Reply], None], seconds: float
+    ) -> Flight:
+        flight = Flight(self, door, client, hear, time.monotonic() + seconds)
         self._flights.add(flight)
         if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)

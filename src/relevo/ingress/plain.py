@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-HEAD_BYTES = 8_192
-HEAD_LINES = 100
+USUAL_BYTES = 8_192
+USUAL_LINES = 100
 
 _CALL = re.compile(
-    rb"(DELETE|GET|PATCH|POST|PUT) (/[A-Za-z0-9._~/-]*+)(?:\?([!-\"$-~]*+))? HTTP/1\.1\r\n"
+    rb"(POST|PUT) (/[A-Za-z0-9._~/-]*+)(?:\?([!-\"$-~]*+))? HTTP/1\.1\r\n"
     rb"((?:[A-Za-z0-9-]++: [!-~][ -~]*+(?<! )\r\n)++)\r\n"
 )
 _UNUSUAL = frozenset(
@@ -44,7 +44,7 @@ class Call(NamedTuple):
 def read(data: bytes) -> Call | None:
     """The one call that `data` is; None if it is anything else."""
     found = _CALL.match(data)
-    if found is None or (end := found.end()) > HEAD_BYTES:
+    if found is None or (end := found.end()) > USUAL_BYTES:
         return None
     method, path, query, lines = found.groups()
     headers: list[tuple[str, str]] = []
@@ -57,7 +57,7 @@ def read(data: bytes) -> Call | None:
     if (
         values.get("content-length") != str(len(body))
         or values.get("connection", "keep-alive") != "keep-alive"
-        or not len(headers) == len(values) <= HEAD_LINES
+        or not len(headers) == len(values) <= USUAL_LINES
         or not _UNUSUAL.isdisjoint(values)
     ):
         return None

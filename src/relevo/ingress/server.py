@@ -25,13 +25,15 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from relevo.errors import SettingsError
+from relevo.ingress.body import is_welcome
 from relevo.ingress.gate import Gate
-from relevo.ingress.plain import HEAD_LINES, read
+from relevo.ingress.plain import read
 from relevo.ingress.reply import DIRECT, Receive, Reply, Scope, Send, error
 from relevo.intake import Door
 from relevo.telemetry import log
 
 HEAD_BYTES = 65_536
+HEAD_LINES = 100
 URL_BYTES = 8_192
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 35.0  # a door gives up at 30; this is for everything else
@@ -62,8 +64,10 @@ class Doors(Protocol):
 
 
 class Whole:
-    """The calls of a connection that were read at once, one after the other; for each it stands in
-    the place of uvicorn's cycle, and no task is it."""
+    """The calls of a connection that were read at once, one after the other.
+
+    For each of them it stands where uvicorn has a cycle, which would be a task.
+    """
 
     __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete")
 
@@ -182,8 +186,9 @@ class Guarded(HttpToolsProtocol):
             return False
         call = read(data)
         door = None if call is None else self._front.door(call.path)
-        if call is None or door is None or not door.takes(call.method, call.media, len(call.body)):
+        if call is None or door is None or not is_welcome(door, call):
             return False
+        self._unheard = 0
         self.cycle = whole = cast("Any", self._whole)
         whole.response_complete = False
         self._front.gate.take(door, call, self.client, whole.hear)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -103,7 +104,7 @@ class Leases(Session):
         self._unheard: list[int] = []
         self._settled = 0
         self._vacuum: asyncio.Task[None] | None = None
-        self._handing_back: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # beside whoever asked
 
     async def claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
         if not wants or count < 1:
@@ -113,9 +114,7 @@ class Leases(Session):
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             # What was claimed for somebody who has left goes back, instead of waiting to lapse.
-            task = asyncio.create_task(self._hand_back(claiming))
-            self._handing_back.add(task)
-            task.add_done_callback(self._handing_back.discard)
+            self._beside(self._hand_back(claiming))
             raise
 
     async def _claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
@@ -164,10 +163,20 @@ class Leases(Session):
             self._sql(_SWIFT), self._skew, queues, share, count, token, clean(worker), lease
         )
         if not self._known.issuperset(gave := {row["queue"] for row in rows}):
-            # A queue that has given a job is known for good, even when the job leaves no trace.
-            await self._out.fetch(self._sql(_KNOWN), list(gave), repeat=True)
-            self._known |= gave
+            # Beside the claim: its leases are running, and over a slow line not for long.
+            self._beside(self._enter(gave))
         return rows
+
+    async def _enter(self, queues: set[str]) -> None:
+        """A queue that has given a job is known for good, even when the job leaves no trace."""
+        with contextlib.suppress(StoreUnavailable):  # the next claim tries again
+            await self._upkeep.fetch(self._sql(_KNOWN), list(queues), repeat=True)
+            self._known |= queues
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _release_unheard(self) -> None:
         """Hand back what claims may have taken whose answer was never heard."""
@@ -197,8 +206,6 @@ class Leases(Session):
             log.warning("jobs claimed for nobody wait to be rescued", extra={"error": str(error)})
 
     async def extend(self, leases: Sequence[Lease], lease: int) -> list[bool]:
-        if not leases:
-            return []
         rows = await self._upkeep.fetch(
             self._sql("select unnest(relevo.extend_leases($1, $2, $3, $4)) as place"),
             self._skew,
@@ -245,8 +252,8 @@ class Leases(Session):
 
     async def _finish(self) -> None:
         """See to an end what was begun beside the calls."""
-        if self._handing_back:
-            await asyncio.wait(self._handing_back, timeout=PATIENCE)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=PATIENCE)
         if self._vacuum is not None:
             self._vacuum.cancel()
             await asyncio.wait({self._vacuum})

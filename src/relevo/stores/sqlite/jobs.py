@@ -366,12 +366,11 @@ def extend_leases(tx: Tx, pairs: Sequence[tuple[Lease, int]]) -> list[bool]:
             len(some),
             fill(
                 """
-                with held (seq, token, until_at) as (values [?, ?, ?])
                 update relevo_jobs
-                set until_at = max(relevo_jobs.until_at, held.until_at)
-                from held
-                where relevo_jobs.seq = held.seq
-                  and relevo_jobs.token = held.token
+                set until_at = max(relevo_jobs.until_at, held.column3)
+                from (values [?, ?, ?]) as held
+                where relevo_jobs.seq = held.column1
+                  and relevo_jobs.token = held.column2
                   and relevo_jobs.state = 20
                 """,
                 len(some),

@@ -109,15 +109,12 @@ def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
 
 
 _CONCLUDE = """
-    with ended (job, name, state, result, error, attempt, run, at) as (
-        values [?, ?, ?, ?, ?, ?, ?, ?]
-    )
     update relevo_effects as effect
-    set state = ended.state, result = ended.result, error = ended.error, attempt = ended.attempt,
-        run = ended.run, updated_at = ended.at
-    from ended
-    where effect.job = ended.job
-      and effect.name = ended.name
+    set state = ended.column3, result = ended.column4, error = ended.column5,
+        attempt = ended.column6, run = ended.column7, updated_at = ended.column8
+    from (values [?, ?, ?, ?, ?, ?, ?, ?]) as ended
+    where effect.job = ended.column1
+      and effect.name = ended.column2
       and effect.state <> 'confirmed'
 """
 

@@ -5,8 +5,8 @@ with one call into each event loop. A lone command goes at once; while a commit 
 disk the next ones gather by themselves.
 
 Short commands that nobody is in the way of do not wait for that thread: they run where they are, in
-the event loop, and a second thread has only the commit to make. Two threads that both run Python
-wait for each other more than they work.
+the event loop, and leave to a second thread what needs no Python, the statements and the commit.
+Two threads that both run Python wait for each other more than they work.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Command:
 
 
 class Begun(NamedTuple):
-    """A transaction that has come to its commit."""
+    """A transaction of which all is said, and some or all is done."""
 
     tx: Tx
     batch: list[Command]
@@ -197,6 +197,7 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
+            self.identity.begin_anew()  # the last one to go takes the log along
 
     def _anchor(self, alone: bool) -> Anchor:
         """Find the common clock, or set it if nobody lives by it."""
@@ -311,7 +312,9 @@ class Writer:
             return []
         patience = min(command.began for command in batch) + PATIENCE - time.monotonic()
         if not self.turns.take(max(patience, 0.01)):
-            return self._put_off(batch, StoreUnavailable("a transaction of this process is open"))
+            return self._still_waiting(
+                batch, StoreUnavailable("a transaction of this process is open")
+            )
         try:
             self.identity.check()
             connection = self._connection = self._connection or self._connect()
@@ -320,7 +323,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
             if _is_busy(error):
-                return self._put_off(batch, error)
+                return self._still_waiting(batch, error)
             if file.is_fatal(error):
                 self._disconnect()  # the next transaction begins with a fresh connection
             self._fail(batch, error)
@@ -332,25 +335,34 @@ class Writer:
 
     def _finish(self, begun: Begun) -> None:
         """Do what was put off, and commit what was begun elsewhere."""
+        batch = begun.batch
         try:
-            connection = begun.tx.connection
-        except Exception as error:  # noqa: BLE001 - the other thread looks closer
-            self._learn(error)
-            self._rollback()
-            self.turns.give()
-            self._commands.put(begun.batch)
-            return
-        try:
-            connection.execute("commit")
+            tx, outcomes = self._finished(begun)
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
+            if _is_busy(error):
+                self._commands.put(batch)  # another process came between; they may still wait
+                return
             if file.is_fatal(error):
                 self._disconnect()
-            self._fail(begun.batch, error)
+            self._fail(batch, error)
             return
         finally:
             self.turns.give()
-        self._tell(*begun)
+        self._tell(tx, batch, outcomes)
+
+    def _finished(self, begun: Begun) -> tuple[Tx, list[Outcome]]:
+        try:
+            connection = begun.tx.connection
+        except Exception as error:
+            if file.is_fatal(error) or self._connection is None:
+                raise
+            self._learn(error)
+            self._rollback()
+            _begin(self._connection)  # at once: who comes after them must not come before
+            return self._commit(self._connection, begun.batch)
+        connection.execute("commit")
+        return begun.tx, begun.outcomes
 
     def _tell(self, tx: Tx, batch: list[Command], outcomes: list[Outcome]) -> None:
         """It is on the disk: tell who asked for it, and who waits for work."""
@@ -379,7 +391,7 @@ class Writer:
         connection.execute("commit")
         return tx, outcomes
 
-    def _put_off(self, batch: list[Command], error: Exception) -> list[Command]:
+    def _still_waiting(self, batch: list[Command], error: Exception) -> list[Command]:
         """Tell those who have waited long enough; answers the others."""
         now = time.monotonic()
         late = [command for command in batch if command.began + PATIENCE <= now]
