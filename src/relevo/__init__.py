@@ -22,6 +22,7 @@ from relevo.errors import (
     QueueClosed,
     RelevoError,
     SchemaMismatch,
+    SealError,
     SettingsError,
     SignatureError,
     StoreDamaged,
@@ -36,6 +37,7 @@ from relevo.orders import Receipt, Started
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
 from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook
+from relevo.sealing import SealKeys
 from relevo.signatures import (
     Key,
     github,
@@ -85,6 +87,8 @@ __all__ = [
     "RelevoError",
     "Retry",
     "SchemaMismatch",
+    "SealError",
+    "SealKeys",
     "SettingsError",
     "SignatureError",
     "Snooze",

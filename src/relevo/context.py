@@ -18,6 +18,7 @@ from relevo.job import Ending, Lease, State
 from relevo.message import Command, Event, Priority
 from relevo.once import once
 from relevo.payload import plain
+from relevo.sealing import unsealed
 from relevo.store import Tally
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class Context:
         return {
             child.node or child.id: None
             if child.result is None
-            else msgspec.json.decode(child.result)
+            else msgspec.json.decode(unsealed(child.result))
             for child in children
             if child is not None
         }

@@ -49,8 +49,10 @@ from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
 from relevo.runner import unknown
+from relevo.sealing import Seal
 from relevo.store import BATCH, Effect, Note, SqlStore, Store, Want
 from relevo.stores import open_store
+from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry
 from relevo.worker import Worker
@@ -63,6 +65,7 @@ T = TypeVar("T")
 KEEP_DEAD = timedelta(days=90)
 SQL = ("sqlite", "postgres")
 FLOW_KEY_TTL = 30 * 86_400_000
+FLOW_RESULT_KEEP = 86_400_000  # a parent reads its children's results, and may do so again
 FLOW_HALF_KNOWN = 3_600_000  # for so long a flow without jobs may be one that is being stored
 
 
@@ -78,15 +81,18 @@ class Relevo:
         clock: Clock | None = None,
         keep_dead: Duration = KEEP_DEAD,
         spool: str | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
-        self.store: Store = open_store(store, clock=self.clock) if isinstance(store, str) else store
+        self.seal = seal
+        opened = open_store(store, clock=self.clock) if isinstance(store, str) else store
+        self.store: Store = sealed(opened, seal)
         self.telemetry = Telemetry()
         self._relay: Relayed | None = None
         self._relaying: asyncio.Task[None] | None = None
         if database is not None and self.store.name not in SQL:
             ledger = cast("SqlStore", open_store(database, clock=self.clock))
-            self._relay = Relayed(self.store, ledger, self.telemetry)
+            self._relay = Relayed(self.store, sealed(ledger, seal), self.telemetry)
             self.store = self._relay.as_store()
         self.apps = tuple(apps)
         self.keep_dead = duration(keep_dead)
@@ -327,10 +333,12 @@ class Relevo:
 
     async def _start(self, flow: Flow, nodes: Sequence[Node], id: str, tx: Any) -> Started:
         ids = {node.name: node_id(id, node.name) for node in nodes}
+        awaited = {child.name for node in nodes for child in node.after}
         jobs = [
             msgspec.structs.replace(
-                self._job(node.command, node.command.__relevo__, bundle=id),
+                job := self._job(node.command, node.command.__relevo__, bundle=id),
                 id=ids[node.name],
+                keep=max(job.keep, FLOW_RESULT_KEEP) if node.name in awaited else job.keep,
                 flow=id,
                 node=node.name,
                 after=tuple(After(ids[child.name], child.on_failure) for child in node.after),

@@ -10,6 +10,7 @@ RelevoError
 ├── SignatureError           a delivery is not from who it says
 ├── QueueClosed              the queue is draining and takes no newcomers
 ├── LeaseLost                the job went to someone else; nothing of this run may be saved
+├── SealError                what is stored is sealed, and no key here opens it
 ├── StoreError               the store said no
 │   ├── StoreUnavailable     … for now: try later
 │   ├── StoreDamaged         … because what it holds cannot be trusted
@@ -67,6 +68,10 @@ class QueueClosed(RelevoError):
 
 class LeaseLost(RelevoError):
     """The job went to someone else; nothing of this run may be saved."""
+
+
+class SealError(RelevoError):
+    """What is stored is sealed, and no key here opens it."""
 
 
 class StoreError(RelevoError):

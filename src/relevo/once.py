@@ -25,6 +25,7 @@ from relevo.errors import (
 from relevo.job import Lease
 from relevo.outcome import scrub
 from relevo.payload import plain
+from relevo.sealing import unsealed
 from relevo.store import Effect, EffectState
 
 T = TypeVar("T")
@@ -178,7 +179,7 @@ async def _write(ledger: Ledger, effect: Effect, state: EffectState, **changes: 
 
 
 def _stored(effect: Effect, type: type[T] | None) -> T:
-    value = msgspec.json.decode(effect.result or b"null")
+    value = msgspec.json.decode(unsealed(effect.result or b"null"))
     if type is None:
         return cast("T", value)
     if hasattr(type, "model_validate"):

@@ -26,6 +26,7 @@ from relevo.poller import (
     unpack_item,
 )
 from relevo.schedule import Schedule
+from relevo.sealing import unsealed
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Recurring:
 
     async def _progress(self, ctx: Context) -> Progress:
         [job] = await self._engine.store.find([ctx.id])
-        return Progress() if job is None or job.result is None else _decode(job.result)
+        return Progress() if job is None or job.result is None else _decode(unsealed(job.result))
 
     async def _is_off(self, name: str) -> bool:
         [note] = await self._engine.store.recall(PAUSED, [name])

@@ -8,17 +8,18 @@ until its job has ended, its first closing wins, and what Redis no longer knows 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import msgspec
 
 from relevo.errors import StoreError, StoreUnavailable
-from relevo.job import Ending, Inserted, Lease, NewJob, State, Verdict
+from relevo.job import ENDED, Ending, Inserted, Job, Lease, NewJob, State, Verdict
 from relevo.store import (
     BATCH,
     Arrival,
+    Audit,
     By,
     Claim,
     Effect,
@@ -241,12 +242,55 @@ class Relayed:
         job: str | None = None,
         states: frozenset[EffectState] = frozenset(),
         text: str | None = None,
+        threads: frozenset[str] = frozenset(),
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
         return await self.ledger.effects(
-            job=job, states=states, text=text, cursor=cursor, limit=limit
+            job=job, states=states, text=text, threads=threads, cursor=cursor, limit=limit
         )
+
+    # people
+
+    async def erase(
+        self, jobs: Sequence[str], deliveries: Sequence[str], by: By, *, act: str
+    ) -> tuple[int, int]:
+        """From both; what only waits to be carried has not ended."""
+        ended = [job.id for job in await self._found(jobs) if job.state in ENDED]
+        # Letters first: the relay would carry again what the fast store no longer knows.
+        await self.ledger.drop_letters(ended)
+        gone, _ = await self.fast.erase(ended, (), by, act=act)
+        # What a person has retried meanwhile still needs to know what it has done outside.
+        there = {job.id for job in await self._found(jobs)}
+        over = [id for id in dict.fromkeys(jobs) if id not in there]
+        open_ = await self.open_letters(over)
+        over = [id for id in over if id not in open_]
+        _, shed = await self.ledger.erase(over, deliveries, by, act=act)
+        if shed and not gone:  # people look for what was done in the fast store alone
+            line = Audit(who=by.who, verb="forget", target=act, note=by.note)
+            await self.fast.audit([line])
+        return gone, shed
+
+    async def _found(self, ids: Sequence[str]) -> list[Job]:
+        return [job for job in await self.fast.find(ids) if job is not None]
+
+    async def open_letters(self, ids: Sequence[str]) -> set[str]:
+        """Those of these jobs whose letters are open: not ended, though the store may not know."""
+        wanted = set(ids)
+        found: set[str] = set()
+        for carried in (False, True) if wanted else ():
+            async for letter in self.walk_letters(carried=carried):
+                if letter.job.id in wanted:
+                    found.add(letter.job.id)
+        return found
+
+    async def walk_letters(self, *, carried: bool) -> AsyncIterator[Letter]:
+        """Every open letter, a batch at a time."""
+        after = ""
+        while letters := await self.ledger.letters(carried=carried, after=after):
+            after = letters[-1].job.id
+            for letter in letters:
+                yield letter
 
     # upkeep
 

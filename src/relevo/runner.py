@@ -43,6 +43,7 @@ from relevo.outcome import (
     reason,
 )
 from relevo.payload import plain
+from relevo.sealing import closed, is_sealed
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class Runner:
             message = codec(binding.message).decode(lease.payload)
             meta = None if lease.meta is None else _decode_meta(lease.meta)
         except (PayloadError, msgspec.DecodeError) as error:
+            if is_sealed(lease.payload):
+                # Not dead at once: another process may have the key by now.
+                return self._judge(closed(lease.payload), binding, lease, None)
             return Dead(f"its payload cannot be read: {error}", describe(error))
         ctx = Context(self._engine, lease, self._loop)
         token = current.set(ctx)

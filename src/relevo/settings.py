@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from relevo.budget import Budget, budget_of
 from relevo.clock import duration
 from relevo.errors import DefinitionError, SettingsError
+from relevo.sealing import SealKeys
 from relevo.sensitive import HIDDEN, names_secret
 
 PREFIX = "RELEVO_"
@@ -45,6 +46,7 @@ class Settings:
     tracing: Literal["off", "on"]
     budget: Budget | None
     spool: str | None
+    seal_keys: SealKeys | None
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -168,6 +170,13 @@ def _path(text: str) -> str:
     if not text.isprintable() or not text.strip() or text.endswith("/"):
         raise ValueError("is a file's path, or off")
     return "off" if text.strip().lower() == "off" else text.strip()
+
+
+def _seal_keys(text: str) -> SealKeys:
+    try:
+        return SealKeys(text)
+    except SettingsError as error:
+        raise ValueError(f"cannot be used: {error}") from None
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -309,6 +318,13 @@ VARIABLES = (
         _path,
         "",
         "the file where deliveries wait while the store is away, or off; usually beside the store",
+    ),
+    Variable(
+        "RELEVO_SEAL_KEYS",
+        _seal_keys,
+        "",
+        "keys to seal what jobs and deliveries carry, parted by commas: the first seals, all open",
+        _hidden,
     ),
 )
 _KNOWN = [variable.name for variable in VARIABLES]

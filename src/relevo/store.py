@@ -252,6 +252,12 @@ class Arrival(Struct, frozen=True, gc=False):
 
     kept: Kept
     jobs: tuple[NewJob, ...] = ()
+    body: bytes | None = None  # as it came, where the one to keep is sealed; never stored
+
+    @property
+    def compared(self) -> bytes:
+        """What tells whether it came again with another body."""
+        return self.kept.body if self.body is None else self.body
 
 
 class Reception(Struct, frozen=True, gc=False):
@@ -425,10 +431,14 @@ class Store(Protocol):
         job: str | None = None,
         states: frozenset[EffectState] = frozenset(),
         text: str | None = None,
+        threads: frozenset[str] = frozenset(),
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
-        """The ledger, newest first; `text` is found in key or result."""
+        """The ledger, newest first; `text` is found in key or result.
+
+        No index knows `threads`: the whole ledger is looked through.
+        """
         ...
 
     # memory
@@ -529,6 +539,17 @@ class Store(Protocol):
 
     async def discard(self, ids: Sequence[str], by: By) -> list[bool]:
         """Put dead or held jobs aside as cancelled, with the reason."""
+        ...
+
+    async def erase(
+        self, jobs: Sequence[str], deliveries: Sequence[str], by: By, *, act: str
+    ) -> tuple[int, int]:
+        """What prune() does in time, at once: of these nothing is left but hashes and answers.
+
+        Ended jobs go with their attempts, edges, results and effects; effects also where the job
+        itself is gone already. Jobs that have not ended are left alone. Answers how many jobs and
+        deliveries went; if any did, the audit has one line, whose target is `act`.
+        """
         ...
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:

@@ -95,6 +95,8 @@ class Things(NamedTuple):
                 return {"queue": self.queue, **note}
             case "trace", _:
                 return {"q": self.dead}
+            case "forget", _:
+                return {"key": f"evt_{self.queue}", **note}
             case _:
                 return {}
 
@@ -610,3 +612,34 @@ async def _crawled(web: Site, browser: httpx2.AsyncClient, things: Things) -> st
                 assert answer.status_code in (200, 303, 400, 403, 404), (path, answer.text[:300])
                 texts.append(answer.text)
     return "".join(texts)
+
+
+# forgetting
+
+
+async def test_c23_a_person_is_forgotten_by_an_admin(web: Site, things: Things) -> None:
+    """What would go is told first; what has not ended is named."""
+    async with caller(web, Role.ADMIN) as admin:
+        dry = await admin.post("/api/forget", json={"text": "RES-9", "dry_run": True})
+        assert (dry.status_code, dry.json()["deliveries"], dry.json()["is_dry"]) == (200, 1, True)
+        assert (await admin.get(f"/api/deliveries/{things.delivery}")).status_code == 200
+        done = await admin.post("/api/forget", json={"text": "RES-9", "note": "asked"})
+        assert (done.json()["deliveries"], done.json()["jobs"]) == (1, {})
+        assert (await admin.get(f"/api/deliveries/{things.delivery}")).status_code == 404
+        left = await admin.post("/api/forget", json={"thread": things.live, "note": "asked"})
+        assert (left.json()["threads"], left.json()["left"]) == (0, 1)
+        assert left.json()["left_alone"][0]["jobs"] == [things.live]
+        for wrong in ({}, {"key": "a", "text": "abcde"}, {"text": "abc"}, {"key": "evt"}):
+            assert (await admin.post("/api/forget", json=wrong)).status_code in (400, 422), wrong
+
+
+async def test_c23_an_admin_of_one_app_forgets_nothing_of_another(
+    web: Site, things: Things
+) -> None:
+    """C15"""
+    named = {"key": f"evt_{BOOK}", "note": "asked"}
+    async with caller(web, Role.ADMIN, "hotel") as other:
+        answer = await other.post("/api/forget", json=named)
+        assert answer.json()["threads"] == answer.json()["left"] == 0
+    async with caller(web, Role.ADMIN, "cars", "razworks") as mine:
+        assert (await mine.post("/api/forget", json=named)).json()["deliveries"] == 1

@@ -19,12 +19,12 @@ from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
 from relevo.job import Lease, State
-from relevo.store import EffectState, QueueMode
+from relevo.store import By, EffectState, QueueMode
 from relevo.testing import ManualClock, until
 from relevo.web.translate import untranslated
 from relevo.web.words import SPANISH as SHARED
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
-from tests.conformance.steps import add, end, look, state, take
+from tests.conformance.steps import add, end, look, make, state, take
 from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, apps
 
 
@@ -203,6 +203,29 @@ async def test_a_story_is_told_from_the_signed_request_to_the_effects(
     places = [page.index(text) for text in told]
     assert places == sorted(places)
     assert "Delivered again" in page
+
+
+async def test_c23_an_admin_forgets_a_story_that_is_over(
+    web: Site, admin: Visitor, viewer: Visitor
+) -> None:
+    """The page says how much it is, and wants to know why."""
+    store, thread = web.relevo.store, new_id()
+    done = await make(store, State.DONE, thread=thread)
+    assert "Forget one job and 0 deliveries" in await admin.see(f"/threads/{thread}")
+    assert "Forget this story" not in await viewer.see(f"/threads/{thread}")
+    held = await make(store, State.HELD, thread=thread)
+    assert "Forget this story" not in await admin.see(f"/threads/{thread}")
+
+    await admin.do("/threads/forget", 400, thread=thread)  # without a reason
+    await admin.do("/threads/forget", thread=thread, note="asked")
+    assert "something in it has not ended" in await admin.see(f"/threads/{thread}")
+    await store.cancel([held], By("ann"))
+    await admin.do("/threads/forget", thread=thread, note="asked")
+
+    assert "Forgotten: 2 jobs and 0 deliveries." in await admin.see("/")
+    assert await store.find([done, held]) == [None, None]
+    await admin.do("/threads/forget", thread=thread, note="asked")
+    assert "Nothing was found to be forgotten." in await admin.see("/")
 
 
 async def test_what_is_not_there_is_not_found(admin: Visitor, some: Filled) -> None:

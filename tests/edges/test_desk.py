@@ -214,6 +214,7 @@ async def _try_everything(
         "deny_effect": lambda by: desk.deny_effect(doubtful, "book", by),
         "turn_breaker": lambda by: desk.turn_breaker("acme", "open", by),
         "replay": lambda by: desk.replay(delivery, by, receiver),
+        "forget": lambda by: desk.forget(by, thread=third, note="asked for it"),
     }
 
 

@@ -48,6 +48,8 @@ from relevo.stores.redis.address import read_address
 from relevo.stores.redis.store import RedisStore
 from relevo.stores.redis.wire import Wire
 from relevo.testing import ManualClock
+from tests.conformance.steps import BOOM, make, take_one
+from tests.conformance.steps import end as ending
 from tests.servers.redis import (
     HOST,
     RedisCluster,
@@ -930,6 +932,7 @@ async def a_full_life(store: RedisStore) -> None:
     await store.audits()
     await store.tally()
     await store.rescue(worker="w1")
+    await store.erase([*ids, child.id], [arrivals[0].kept.id], ANN, act="a")
     await store.prune(dead_keep=0)
     await store.wait([WORK], 0.05)
     await store.now()
@@ -951,6 +954,40 @@ async def test_every_key_is_one_of_ours(clock: ManualClock, kind: str) -> None:
 
     assert len(keys) > 20
     assert [key for key in keys if not KEYS.fullmatch(key)] == []
+
+
+LASTING = re.compile(
+    r"relevo:(schema|queues|hooks|\{hook_[0-9a-f]{32}\}:(rows|keys)|\{audit\}:audit"
+    r"|\{app:module:[a-z-]+\}(:(ever|audit))?)"
+)
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("kind", ["redis", "cluster"])
+async def test_what_is_erased_leaves_no_key_behind(clock: ManualClock, kind: str) -> None:
+    """C23: nothing but hashes of keys, answers, and what people did."""
+    async with fresh_store(clock, cluster=kind == "cluster") as store:
+        came = kept(thread="t")
+        turned_away = kept(None, state=Keeping.REJECTED)
+        new = job(key="k", unique="forever", lane="l", thread="t")
+        await store.receive([Arrival(came, (new,)), Arrival(turned_away), Arrival(kept())])
+        want = Want(queue=WORK, lane_limit=1)
+        assert await ending(store, await take_one(store, want), State.SCHEDULED, failure=BOOM)
+        lease = await take_one(store, want)
+        effect = Effect(job=new.id, queue=WORK, name="e", key="k", state=EffectState.CONFIRMED)
+        await store.intend([effect])
+        await store.conclude([effect])
+        assert await ending(store, lease, result=b"1")
+        dead = await make(store, State.DEAD, "app:module:dead", key="k")
+        cancelled = await make(store, State.WAITING, "app:module:wait")
+        [waiting] = (await store.page(Filter(queue="app:module:wait-child"))).jobs
+        await store.cancel([cancelled, waiting.id], ANN)
+
+        ids = [new.id, dead, cancelled, waiting.id]
+        assert await store.erase(ids, [came.id, turned_away.id], ANN, act="a") == (4, 2)
+
+        keys = await keyspace(cluster_url() if kind == "cluster" else redis_url())
+    assert [key for key in keys if not LASTING.fullmatch(key)] == []
 
 
 async def test_a_queue_with_a_foreign_name_gets_no_key(clock: ManualClock) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import aiosqlite
 import pytest
+from msgspec.structs import replace
 
 from relevo.errors import (
     MisuseError,
@@ -30,7 +31,7 @@ from relevo.errors import (
 )
 from relevo.ids import new_id
 from relevo.job import Ending, Inserted, State, Verdict
-from relevo.store import By, Filter, QueueMode, Want
+from relevo.store import By, Effect, EffectState, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.store import SqliteStore
@@ -489,6 +490,37 @@ async def test_a_lease_that_is_gone_is_no_success_though_it_was_taken_for_one(
     assert len(surprises) == 1
 
 
+async def test_what_goes_well_surprises_nobody(
+    store: SqliteStore, surprises: list[Exception]
+) -> None:
+    await put(store, job(), job())
+    leases = await take(store, 2)
+    effects = [Effect(job=lease.id, queue=lease.queue, name="mail", key="k") for lease in leases]
+    await store.intend(effects)
+    done = [replace(each, state=EffectState.CONFIRMED) for each in effects]
+
+    assert await store.extend(leases, 60_000) == [True, True]
+    assert await store.conclude(done) == [True, True]
+    assert await store.settle([Ending(lease, State.DONE) for lease in leases]) == [True, True]
+    assert surprises == []
+
+
+async def test_who_comes_after_a_surprise_does_not_come_before_it(
+    store: SqliteStore, surprises: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CAREFUL", 0.0)
+    known = job()
+    await put(store, known)
+    for _ in range(20):
+        new = job()
+        inserting = asyncio.create_task(store.insert([known, new]))
+        for _ in range(3):  # on its way to the file, and not yet told
+            await asyncio.sleep(0)
+        assert await store.cancel([new.id], By("ann")) == [True]
+        await inserting
+    assert surprises
+
+
 async def test_a_surprise_while_the_file_is_let_go_is_told(path: Path) -> None:
     async with opened(path) as store:
         known = job()
@@ -572,6 +604,19 @@ async def test_one_bad_command_does_not_fail_its_neighbours(store: SqliteStore) 
     assert isinstance(failure, OverflowError | StoreError)
     assert len(answers) == 10
     assert await store.count(Filter()) == 10
+
+
+async def test_the_file_holds_nothing_of_what_was_erased(store: SqliteStore, path: Path) -> None:
+    """C23: not in free pages either, once the log has been taken into the file."""
+    ids = await put(store, *[job(payload=b"canary" * 2_000) for _ in range(20)])
+    await store.cancel(ids, By("ann"))
+
+    assert await store.erase(ids, [], By("ann"), act="a") == (20, 0)
+
+    with sqlite3.connect(path) as file:
+        file.execute("pragma wal_checkpoint(truncate)")
+    file.close()
+    assert b"canary" not in path.read_bytes()
 
 
 async def test_callers_of_one_moment_share_one_commit(store: SqliteStore, path: Path) -> None:

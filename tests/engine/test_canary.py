@@ -125,7 +125,7 @@ async def test_c23_nothing_is_left_of_a_person_when_their_time_is_over(
     start: Start, store: Store, clock: ManualClock, matrix: Any
 ) -> None:
     """C23: done jobs after 7 days, dead ones after 90; that they were here is still known."""
-    matrix.record("C23", note="to erase one person before that is not built")
+    matrix.record("C23", note="`relevo forget` erases one person before that")
     relevo = start(App("test", workers=[greet]))
     done = await relevo.enqueue(Greet("canary-ana"))
     dead = await relevo.enqueue(Greet("canary-eva", is_rude=True))

@@ -17,6 +17,10 @@ class Read(Command, queue="test:cortex:read", attempts=1):
     what: str
 
 
+class Glance(Command, queue="test:cortex:glance", keep="0s"):
+    what: str
+
+
 class Sum(Command, queue="test:cortex:sum"):
     pass
 
@@ -48,6 +52,29 @@ async def test_a_parent_runs_once_with_its_childrens_results(start: Start) -> No
     assert len(seen) == 4
     jobs = await relevo.store.find(list(started.jobs.values()))
     assert {job.state for job in jobs if job} == {State.DONE}
+
+
+async def test_a_result_is_there_for_the_parent_however_short_it_is_kept(start: Start) -> None:
+    seen: list[object] = []
+
+    async def glance(order: Glance) -> str:
+        return order.what.upper()
+
+    async def add(order: Sum, ctx: Context) -> None:
+        seen.append(await ctx.results())
+
+    relevo = start(App("test", workers=[glance, add]))
+    flow = Flow("cortex")
+    flow.add(Sum(), after=[flow.add(Glance("a"), name="a")])
+
+    started = await relevo.start(flow)
+    alone = await relevo.enqueue(Glance("b"))
+    await drain(relevo)
+
+    assert seen == [{"a": "A"}]
+    child, other = await relevo.store.find([started.jobs["a"], alone.id])
+    assert child is not None
+    assert other is None  # nobody waited for it
 
 
 async def test_a_child_that_may_fail_does_not_lose_the_others(start: Start) -> None:

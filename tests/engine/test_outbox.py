@@ -13,11 +13,15 @@ from sqlalchemy import event, text
 
 from relevo import App, Command, Context, Dead, QueueClosed, Relevo, State, Verdict, constant
 from relevo.clock import milliseconds
+from relevo.desk import Person, Role
 from relevo.ids import new_id
 from relevo.job import NewJob
 from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
 from relevo.testing import ManualClock, drain, enqueued, until, working
+from tests.engine.test_canary import mentions
 from tests.servers.redis import RedisServer
+
+ANN = Person("ann", Role.ADMIN)
 
 pytestmark = pytest.mark.xdist_group("redis")
 
@@ -352,3 +356,61 @@ async def test_a_draining_queue_takes_no_letter(start: Start) -> None:
     await drain(relevo)
 
     assert await rows(relevo) == ["Ana", "Ida"]
+
+
+async def test_a_person_is_erased_from_both(start: Start) -> None:
+    """C23: letters, effects and deliveries in the database, jobs in Redis, and none comes back."""
+
+    async def refuse(order: Save, ctx: Context) -> Dead:
+        await ctx.once("greet", lambda key: _told(order.name))
+        return Dead(f"{order.name} said no")
+
+    relevo = await start(App("test", workers=[refuse]))
+    async with relevo.transaction() as session:
+        receipt = await relevo.enqueue(Save("canary-eva"), tx=session)
+    await relevo.store.carry()
+    await drain(relevo)
+    assert (await relevo.store.find([receipt.id]))[0].state is State.DEAD
+    assert [one.job.id for one in await relevo.store.ledger.letters(carried=True)] == [receipt.id]
+
+    done = await relevo.desk.forget(ANN, key="canary-eva", note="she asked for it")
+
+    assert (done.jobs, done.left) == ({"test:rows:save": 1}, 0)
+    assert await relevo.store.refill() == await relevo.store.carry() == 0
+    assert await relevo.store.find([receipt.id]) == [None]
+    for store in (relevo.store.fast, relevo.store.ledger):
+        assert await mentions(store, "canary-eva") == 0
+    [row] = (await relevo.store.audits(target=done.act))[0]
+    assert (row.verb, row.note) == ("forget", "she asked for it")
+
+
+async def _told(name: str) -> dict[str, str]:
+    return {"told": name}
+
+
+async def test_what_waits_to_be_carried_is_not_erased(start: Start) -> None:
+    """C23: only the database knows of it, and it has yet to run."""
+    saver = Saver()
+    relevo = await start(saver.app())
+    await table(relevo)
+    kept = Kept(id=new_id(), source="test:/hooks", key="evt", body=b"{}")
+    kept = msgspec.structs.replace(kept, thread=kept.id)
+    order = NewJob(
+        id=new_id(), queue="test:rows:save", kind="Save", payload=b'{"name":"Eva"}', thread=kept.id
+    )
+    await relevo.store.set_mode([order.queue], QueueMode.DRAINING, By("ann"))
+    await relevo.store.receive([Arrival(kept, (order,))])
+
+    done = await relevo.desk.forget(ANN, key="evt", note="she asked for it")
+
+    assert (done.deliveries, done.jobs, done.left) == (0, {}, 1)
+    assert done.left_alone[0].jobs == (order.id,)
+    assert "letter" in done.left_alone[0].why
+    assert await relevo.store.erase([order.id], [], By("ann"), act="a") == (0, 0)
+    await relevo.store.set_mode([order.queue], QueueMode.OPEN, By("ann"))
+    await relevo.store.carry()
+    await drain(relevo)
+    assert saver.runs["Eva"] == 1
+    done = await relevo.desk.forget(ANN, key="evt", note="she asked for it")
+    assert (done.deliveries, done.jobs, done.left) == (1, {"test:rows:save": 1}, 0)
+    assert await relevo.store.ledger.closed([order.id]) == [True]

@@ -44,6 +44,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
         tracing="off",
         budget=None,
         spool=None,
+        seal_keys=None,
     )
 
 
@@ -97,6 +98,7 @@ def test_every_variable_is_read() -> None:
         tracing="on",
         budget=Budget(10_000, timedelta(days=1)),
         spool=None,
+        seal_keys=None,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
@@ -14,6 +14,7 @@ from relevo.desk import (
     BreakerView,
     FlowRow,
     FlowView,
+    Forgotten,
     Reason,
     RecurringView,
     Role,
@@ -190,6 +191,18 @@ class Search(Asked):
     q: str
 
 
+class OnePerson(Asked):
+    key: Annotated[Text, Meta(description="The key of a delivery or job.")] | None = None
+    thread: Annotated[Text, Meta(description="A thread, or the id of something in it.")] | None = (
+        None
+    )
+    text: (
+        Annotated[Text, Meta(description="Found literally in what came or was ordered.")] | None
+    ) = None
+    note: Note = ""
+    dry_run: Annotated[bool, Meta(description="Only tell what would be erased.")] = False
+
+
 class Me(Struct, frozen=True):
     """Who you are, and what you may do."""
 
@@ -250,6 +263,17 @@ async def trace(caller: Caller, ask: Search) -> Story:
     )
 
 
+async def forget(caller: Caller, ask: OnePerson) -> Forgotten:
+    """Erase what has ended of one person, found by one of key, thread and text; say why."""
+    if ask.dry_run:
+        return await caller.desk.forget_preview(
+            caller.person, key=ask.key, thread=ask.thread, text=ask.text
+        )
+    return await caller.desk.forget(
+        caller.person, key=ask.key, thread=ask.thread, text=ask.text, note=ask.note
+    )
+
+
 async def me(caller: Caller, ask: Nothing) -> Me:
     """Who you are, and what you may do."""
     apps = caller.desk.apps
@@ -281,5 +305,6 @@ CALLS = (
     Call("GET", "/effects/{job}/{name:path}", "look", show_effect),
     Call("GET", "/audit", "look", list_audits),
     Call("GET", "/trace", "look", trace),
+    Call("POST", "/forget", "forget", forget),
     Call("GET", "/me", "look", me),
 )

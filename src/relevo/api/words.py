@@ -120,6 +120,9 @@ SPANISH: Final = {
     "The whole story of an id, a key, a provider's code, or any text that occurs in it.": (
         "La historia entera de un id, una clave, un código del proveedor o cualquier texto suyo."
     ),
+    "Erase what has ended of one person, found by one of key, thread and text; say why.": (
+        "Borra lo que ha acabado de una persona, hallada por clave, hilo o texto; di por qué."
+    ),
     "Who you are, and what you may do.": "Quién eres, y qué puedes hacer.",
     # fields
     "Why; it is written down with the act.": "Por qué; queda escrito con el acto.",
@@ -133,5 +136,9 @@ SPANISH: Final = {
     "One door only, as app:/path.": "Una sola puerta, como app:/ruta.",
     "The provider's own id.": "El id del propio proveedor.",
     "Found literally in key, body or reason.": "Tal cual en clave, cuerpo o motivo.",
+    "The key of a delivery or job.": "La clave de una entrega o de un trabajo.",
+    "A thread, or the id of something in it.": "Un hilo, o el id de algo que esté en él.",
+    "Found literally in what came or was ordered.": "Tal cual en lo que llegó o se ordenó.",
+    "Only tell what would be erased.": "Solo decir qué se borraría.",
     "Only tell what would be enqueued.": "Solo decir qué se encolaría.",
 }

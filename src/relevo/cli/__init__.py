@@ -96,6 +96,7 @@ def _program() -> Any:
         effects,
         expenses,
         flows,
+        forget,
         hotel,
         jobs,
         look,
@@ -106,6 +107,7 @@ def _program() -> Any:
         qstash,
         queues,
         recurring,
+        sealing,
         serve,
         subscriptions,
         top,
@@ -115,7 +117,7 @@ def _program() -> Any:
     from relevo.cli.terminal import Verbs
 
     root = Verbs("Signed webhook, durable job, effect outside, once.")
-    for module in (serve, work, qstash, database, doctor, map, look, top):
+    for module in (serve, work, qstash, database, doctor, sealing, map, look, forget, top):
         module.add_to(root)
     for group in (jobs, queues, dead, deliveries, effects, flows, breakers, workers):
         root.add(group.group)

@@ -38,6 +38,7 @@ from relevo.outcome import scrub
 from relevo.relay import Relayed
 from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
+from relevo.stores.sealed import sealed
 from relevo.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from relevo.app import App
     from relevo.clock import Duration
     from relevo.engine import Relevo
+    from relevo.sealing import Seal
     from relevo.settings import Settings
     from relevo.store import SqlStore, Store
 
@@ -126,7 +128,7 @@ class Terminal:
 
     def store(self) -> Store:
         """The store, not yet open."""
-        return _store(self.url)
+        return _store(self.url, self.settings.seal_keys)
 
     def whole(self) -> Store:
         """The same with the database beside it, where effects and letters are kept."""
@@ -138,7 +140,7 @@ class Terminal:
         """The database beside a store, not yet open; None where the store is one itself."""
         if self.database is None or store.name in SQL:
             return None
-        return cast("SqlStore", _store(self.database))
+        return cast("SqlStore", _store(self.database, self.settings.seal_keys))
 
     @asynccontextmanager
     async def desk(self) -> AsyncGenerator[Desk]:
@@ -167,6 +169,7 @@ class Terminal:
             database=self.database,
             keep_dead=KEEP_DEAD if keep_dead is None else keep_dead,
             spool=spool,
+            seal=self.settings.seal_keys,
         )
 
     def apps(self, names: list[str] | None = None) -> list[App]:
@@ -241,10 +244,10 @@ class Terminal:
             yield lambda sweep: bar.update(task, completed=sweep.changed + sweep.refused)
 
 
-def _store(url: str) -> Store:
+def _store(url: str, seal: Seal | None) -> Store:
     hide_password(url)
     try:
-        return open_store(url)
+        return sealed(open_store(url), seal)
     except ValueError as error:
         raise SettingsError(f"the store's address cannot be read: {error}") from error
     except ImportError as error:

@@ -53,6 +53,7 @@ LOOK: dict[str, Page] = {
 ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
     "/deliveries/{id}/rehearse": (deliveries.rehearse, ()),
     "/deliveries/{id}/replay": (deliveries.replay, ()),
+    "/threads/forget": (actions.forget_thread, ()),
     "/queues/{queue}/{verb}": (actions.change_queue, ("pause", "resume", "drain")),
     "/jobs/act": (actions.change_jobs, ()),
     "/jobs/bulk": (actions.change_many, ()),

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.clock import duration, moment
-from relevo.dashboard.board import Board, back_to, filter_of, number, one, query_of
+from relevo.dashboard.board import Board, back_to, filter_of, number, one, part, query_of
 from relevo.dashboard.jobs import job_page
+from relevo.dashboard.sentences import counted
 from relevo.desk import EDITABLE, Desk, Progress, Sweep
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, PayloadError
 from relevo.job import LIVE
@@ -273,3 +274,24 @@ def _result(filled: Form) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise DefinitionError("the result is not JSON; a plain text is a code") from error
+
+
+async def forget_thread(board: Board, request: Request) -> Response:
+    """Erase a thread in which everything has ended."""
+    desk, by = board.desk(request), board.person(request)
+    filled = await form(request)
+    thread = filled["thread"]
+    done = await desk.forget(by, thread=thread, note=one(filled, "note") or "")
+    board.changed()
+    _ = board.words(request)
+    if done.is_empty:
+        return go(request, "/", said=_("Nothing was found to be forgotten."))
+    if done.left:
+        said = _("Nothing was erased: something in it has not ended.")
+        return go(request, f"/threads/{part(thread)}", said=said)
+    said = _(
+        "Forgotten: {jobs} and {deliveries}.",
+        jobs=counted(_, sum(done.jobs.values()), "job"),
+        deliveries=counted(_, done.deliveries, "delivery"),
+    )
+    return go(request, "/", said=said)

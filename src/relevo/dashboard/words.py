@@ -111,6 +111,18 @@ SPANISH: Final[dict[str, str]] = {
     "Under way": "En marcha",
     "Webhook": "Webhook",
     "What happened": "Qué pasó",
+    "Forget this story": "Olvidar esta historia",
+    "For who asks to be forgotten: nothing of it comes back. What must not happen twice stays "
+    "known.": (
+        "Para quien pide ser olvidado: nada de ella vuelve. Lo que no debe ocurrir dos veces se "
+        "sigue sabiendo."
+    ),
+    "Forget {jobs} and {deliveries}": "Olvidar {jobs} y {deliveries}",
+    "Forgotten: {jobs} and {deliveries}.": "Olvidado: {jobs} y {deliveries}.",
+    "Nothing was found to be forgotten.": "No se encontró nada que olvidar.",
+    "Nothing was erased: something in it has not ended.": (
+        "No se borró nada: algo en ella no ha terminado."
+    ),
     "What people did": "Qué hicieron las personas",
     "What to do": "Qué hacer",
     "When": "Cuándo",

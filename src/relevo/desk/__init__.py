@@ -6,11 +6,12 @@ there is no such thing, or not for this desk. MisuseError: not in the state the 
 """
 
 from relevo.desk.deliveries import Order, Replay
-from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk, Progress, Sweep
+from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
+from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.people import ACTIONS, Person, Role
 from relevo.desk.standing import BreakerView, OutboxView, RecurringView, What
-from relevo.desk.views import Story, view
+from relevo.desk.views import Progress, Story, Sweep, view
 
 __all__ = [
     "ACTIONS",
@@ -20,6 +21,8 @@ __all__ = [
     "Desk",
     "FlowRow",
     "FlowView",
+    "Forgotten",
+    "LeftAlone",
     "Order",
     "OutboxView",
     "Person",

@@ -15,6 +15,7 @@ from relevo.desk.people import Person
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.ids import new_id
 from relevo.payload import mask
+from relevo.sealing import unsealed
 from relevo.store import Audit, Keeping, Kept, Letterbox
 from relevo.webhook import Answer
 
@@ -114,6 +115,7 @@ class Deliveries(Looking):
             raise MisuseError(f"no app here has the door {kept.source}; load it with --app")
         from relevo.intake import delivery_of
 
+        unsealed(kept.body)
         [newest] = await self.store.delivered(kept.source, [kept.key])
         generation = (kept if newest is None else newest).generation + 1
         again = replace(delivery_of(kept, moment(kept.received_at)), id=new_id())

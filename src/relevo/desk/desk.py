@@ -7,16 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from relevo.clock import Duration, duration, stamp
 from relevo.desk.deliveries import Deliveries
-from relevo.desk.flows import Flows
+from relevo.desk.forgetting import Forgetting
 from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
 from relevo.desk.standing import Standing
-from relevo.desk.views import payload_of
+from relevo.desk.views import Progress, Sweep, payload_of
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.job import LIVE, Job, State, queue_name
 from relevo.message import PRIORITIES, Priority, attempts_of
@@ -32,21 +31,10 @@ EDITABLE: Final = ("payload", "priority", "run_at", "attempts")
 _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 _UNDECIDED = frozenset({EffectState.INTENDED, EffectState.UNKNOWN})
 
-
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a change of many jobs has come."""
-
-    total: int  # as counted at the start
-    changed: int = 0
-    refused: int = 0  # not in such a state any more, or a younger job has the key
-    stopped: str = ""  # why it went no further
-
-
-Progress = Callable[[Sweep], None]
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Flows, Standing, Deliveries):
+class Desk(Forgetting, Standing, Deliveries):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

@@ -273,9 +273,9 @@ class Flows(Looking):
         wanted = set(flows)
         return {flow: name async for name, flow in self._noted() if flow in wanted}
 
-    async def _noted(self) -> AsyncIterator[tuple[str, str]]:
+    async def _noted(self, most: int = KEYS_MAX) -> AsyncIterator[tuple[str, str]]:
         after = ""
-        for _ in range(KEYS_MAX // PAGE_MAX):
+        for _ in range(most // PAGE_MAX):
             notes = await self.store.notes(KEYS, after=after, limit=PAGE_MAX)
             for note in notes:
                 yield note.name, known_flow(note.value)[0]

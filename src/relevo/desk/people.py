@@ -34,6 +34,7 @@ ACTIONS: Final[dict[str, Role]] = {
     "replay": Role.OPERATOR,  # a delivery, by today's code
     "edit": Role.ADMIN,  # decides what will be done in someone's name
     "drain": Role.ADMIN,  # refuses newcomers
+    "forget": Role.ADMIN,  # nobody brings it back
 }
 """What a person may do, and the role it needs; the doors ask here and nowhere else."""
 

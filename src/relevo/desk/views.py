@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, cast
@@ -14,6 +14,18 @@ from relevo.job import Job
 from relevo.payload import guard, mask
 from relevo.store import Effect, Kept
 from relevo.webhook import Answer
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a change of many jobs has come."""
+
+    total: int  # as counted at the start
+    changed: int = 0
+    refused: int = 0  # not in such a state any more, or a younger job has the key
+    stopped: str = ""  # why it went no further
+
+
+Progress = Callable[[Sweep], None]
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):

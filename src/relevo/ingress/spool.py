@@ -18,8 +18,9 @@ import msgspec
 
 from relevo.batch import Coalescer
 from relevo.clock import moment
-from relevo.errors import QueueClosed, StoreError, StoreUnavailable
+from relevo.errors import QueueClosed, SealError, StoreError, StoreUnavailable
 from relevo.intake import Reject, delivery_of
+from relevo.sealing import opened, sealed_text, unsealed
 from relevo.store import Keeping, Kept
 from relevo.telemetry import log
 
@@ -126,8 +127,8 @@ class Spool:
     async def _carry(self, data: bytes) -> bool:
         receiver = self._engine.receiver
         try:
-            kept = msgspec.msgpack.decode(data, type=Kept)
-        except msgspec.DecodeError as damage:
+            kept = msgspec.msgpack.decode(self._opened(data), type=Kept)
+        except (msgspec.DecodeError, SealError) as damage:
             log.error("a delivery in the spool cannot be read: %s", damage)
             return False
         door = receiver.door(kept.source)
@@ -172,7 +173,9 @@ class Spool:
     # the file
 
     async def _write(self, batch: Sequence[Kept]) -> list[None]:
-        rows = [(msgspec.msgpack.encode(kept),) for kept in batch]
+        seal = self._engine.seal
+        packed = [msgspec.msgpack.encode(kept) for kept in batch]
+        rows = [(data if seal is None else sealed_text(seal, data),) for data in packed]
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("begin immediate")
@@ -185,6 +188,10 @@ class Spool:
 
         await self._do(write)
         return [None] * len(batch)
+
+    def _opened(self, data: bytes) -> bytes:
+        seal = self._engine.seal
+        return unsealed(data if seal is None else opened(seal, data))
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def locked() -> T:

@@ -10,6 +10,7 @@ import msgspec
 from relevo.errors import MisuseError, RelevoError
 from relevo.message import KEY_MAX
 from relevo.route import Use, Webhook
+from relevo.sealing import is_sealed
 from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.store import Keeping, Kept
@@ -62,11 +63,6 @@ class Door:
         self._encoded = msgspec.msgpack.encode(route.answer)
         self._told = _told(self.scheme)
         self.types: set[bytes | None] = set()  # content types that were found good
-
-    def takes(self, method: str, media: bytes | None, size: int) -> bool:
-        """Whether there is surely nothing against a call, as far as its head tells."""
-        route = self.route
-        return media in self.types and method in route.methods and size <= route.limit
 
     def key(self, delivery: Delivery) -> str:
         """What makes two deliveries the same one; Reject if it has none."""
@@ -146,6 +142,11 @@ def delivery_of(kept: Kept, received_at: Any) -> Delivery:
     )
 
 
-def answer_of(kept: Kept) -> Answer:
-    """What was answered to a kept delivery."""
-    return msgspec.msgpack.decode(kept.answer, type=Answer)
+def answer_of(kept: Kept, today: Answer | None = None) -> Answer:
+    """What was answered to a kept delivery; what is said `today` if no key opens that any more."""
+    answer = msgspec.msgpack.decode(kept.answer, type=Answer)
+    if not is_sealed(answer.body):
+        return answer
+    if today is not None and today.status == answer.status:
+        return today
+    return msgspec.structs.replace(answer, body=b"")

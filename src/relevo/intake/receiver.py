@@ -219,7 +219,7 @@ def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) 
         case Verdict.CLOSED:
             raise QueueClosed("a queue that the delivery orders from is draining")
         case _:
-            return Taken(answer_of(reception.kept), reception.kept, (), is_new=False)
+            return Taken(answer_of(reception.kept, answer), reception.kept, (), is_new=False)
 
 
 def _unavailable(error: Exception) -> StoreUnavailable | None:

@@ -265,7 +265,7 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         [b"".join([bytes.fromhex(job.id) for job in arrival.jobs]) for arrival in arrivals]
         if jobs
         else [],
-        _as_text([_digest(kept.body) for kept in all_kept]),
+        _as_text([_digest(arrival.compared) for arrival in arrivals]),
         brief([kept.headers for kept in all_kept]),
         brief([kept.answer for kept in all_kept]),
         [kept.body for kept in all_kept],

@@ -210,6 +210,7 @@ class Memory(Session):
         job: str | None = None,
         states: frozenset[EffectState] = frozenset(),
         text: str | None = None,
+        threads: frozenset[str] = frozenset(),
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
@@ -224,6 +225,7 @@ class Memory(Session):
                      or strpos(key, $3) > 0
                      or position($4::bytea in coalesce(result, '')) > 0)
                 and ($5::bigint is null or seq < $5)
+                and ($7::text[] is null or thread = any ($7))
             order by seq desc
             limit $6
             """),
@@ -233,6 +235,7 @@ class Memory(Session):
             None if text is None else text.encode("utf-8", "surrogatepass"),
             _number(cursor),
             limit + 1,
+            [clean(thread) for thread in threads] or None,
             repeat=True,
         )
         effects = [_effect_of(row) for row in rows[:limit]]

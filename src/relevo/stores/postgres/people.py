@@ -39,6 +39,51 @@ _MEANT = """
 """
 """A Filter as a condition on `everything`, its parameters as `_meant` gives them."""
 
+# Effects go with those jobs that this very statement removes, and with those that were gone when it
+# began: one that a person has retried meanwhile still needs to know what it has done outside.
+_ERASE = """
+with gone as (
+    delete from relevo.ended
+    where id = any ($2::uuid[])
+    returning id, state, forever, keyhash, queue
+), lost as (
+    update relevo.keys as k
+    set failed = true
+    from gone as e
+    where e.state > 5 and e.forever
+        and k.hash = e.keyhash and k.queue = e.queue and k.job = e.id
+), untied as (
+    delete from relevo.edges
+    where parent in (select id from gone)
+), undone as (
+    delete from relevo.effects
+    where job = any (array(
+        select replace(n.id::text, '-', '')
+        from unnest($2::uuid[]) as n (id)
+        where not exists (select from relevo.jobs as j where j.id = n.id)
+            and (
+                exists (select from gone where gone.id = n.id)
+                or not exists (select from relevo.ended as e where e.id = n.id)
+            )
+    ))
+    returning seq
+), shed as (
+    delete from relevo.deliveries
+    where rejected = any ('{false, true}') and id = any ($3::uuid[])
+    returning id
+), counted as (
+    select
+        (select count(*) from gone) as jobs, (select count(*) from undone) as effects,
+        (select count(*) from shed) as deliveries
+), written as (
+    insert into relevo.audits (who, verb, target, note, at, before, after)
+    select $4, 'forget', $6, $5, relevo.moment($1), '', ''
+    from counted
+    where jobs + effects + deliveries > 0
+)
+select jobs, deliveries from counted
+"""
+
 
 class People(Session):
     """The verbs of people."""
@@ -303,6 +348,20 @@ class People(Session):
             clean(by.note),
         )
         return _hits(ids, rows)
+
+    async def erase(
+        self, jobs: Sequence[str], deliveries: Sequence[str], by: By, *, act: str
+    ) -> tuple[int, int]:
+        rows = await self._people.fetch(
+            self._sql(_ERASE),
+            self._skew,
+            known_ids(jobs),
+            known_ids(deliveries),
+            clean(by.who),
+            clean(by.note),
+            clean(act),
+        )
+        return rows[0]["jobs"], rows[0]["deliveries"]
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
         rows = await self._people.fetch(

@@ -16,6 +16,7 @@ from msgspec.json import Decoder
 from relevo.errors import MisuseError, StoreDamaged
 from relevo.ids import parse_id
 from relevo.job import NewJob, Verdict
+from relevo.sealing import is_sealed
 from relevo.store import (
     DELIVERY_KEEP,
     REJECTED_KEEP,
@@ -43,6 +44,7 @@ class Rest(Struct, omit_defaults=True):
     q: str = ""  # query
     j: tuple[str, ...] = ()  # jobs
     t: str | None = None  # thread
+    h: str = ""  # hash of the body, where that is sealed; Lua looks for it at the end
 
 
 _rest = Decoder(Rest)
@@ -57,12 +59,13 @@ class Deliveries(Inlet, Newest):
             if parse_id(arrival.kept.id) != arrival.kept.id:
                 raise MisuseError(f"{arrival.kept.id!r:.60} is no id: take one from new_id()")
         receptions = [Reception(arrival.kept, Verdict.CLOSED) for arrival in arrivals]
+        prints = [_print(arrival) for arrival in arrivals]
         named = {n: one.kept for n, one in enumerate(arrivals) if one.kept.key is not None}
-        known = await self._receive("ask", named, receptions)
+        known = await self._receive("ask", named, prints, receptions)
         fresh = {n: arrival for n, arrival in enumerate(arrivals) if n not in known}
         taken = await self._insert_jobs(fresh)
         await self._register_sources({kept.source for kept in taken.values()})
-        await self._receive("keep", taken, receptions)
+        await self._receive("keep", taken, prints, receptions)
         return receptions
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
@@ -124,14 +127,24 @@ class Deliveries(Inlet, Newest):
                 removed += await self._run("tidy_deliveries", [root], args)
         return removed
 
+    async def _erase_deliveries(self, ids: Sequence[str]) -> int:
+        """On a cluster: remove these, whatever their age."""
+        roots = await self._sources() if ids else {}
+        runs = (self._run("erase_deliveries", [root], ids) for root in roots)
+        return sum(await side_by_side(*runs))
+
     # how
 
     async def _receive(
-        self, form: str, some: Mapping[int, Kept], receptions: list[Reception]
+        self,
+        form: str,
+        some: Mapping[int, Kept],
+        prints: Sequence[str],
+        receptions: list[Reception],
     ) -> set[int]:
         """Ask about deliveries, or keep them; answers the places of those it could say more of."""
         places, pack = list(some), _pack if form == "keep" else _identity
-        items = [(kept.source, pack(kept)) for kept in some.values()]
+        items = [(kept.source, pack(kept, prints[n])) for n, kept in some.items()]
         wait = self._address.wait  # also to ask: what is known here must be known there
         told: set[int] = set()
         runs = await self._over("receive", items, form, root=self._source, wait=wait)
@@ -201,21 +214,25 @@ def _bound(job: NewJob, arrival: Arrival) -> NewJob:
     return structs.replace(job, bundle=bundle, keep=max(job.keep, KEEP_JOBS))
 
 
-def _identity(kept: Kept) -> tuple[Arg, ...]:
-    print_ = sha1(kept.body, usedforsecurity=False).hexdigest()
+def _print(arrival: Arrival) -> str:
+    return sha1(arrival.compared, usedforsecurity=False).hexdigest()
+
+
+def _identity(kept: Kept, print_: str) -> tuple[Arg, ...]:
     return digest(kept.key) if kept.key is not None else "", kept.generation, print_
 
 
-def _pack(kept: Kept) -> tuple[Arg, ...]:
+def _pack(kept: Kept, print_: str) -> tuple[Arg, ...]:
     letter = kept.state.name[0]
     key, reason = to_text(kept.key or ""), to_text(kept.reason)
     length = "-" if kept.key is None else len(key)
     thread = digest(kept.thread) if kept.thread is not None else ""
-    rest = Rest(kept.method, kept.path, kept.query, kept.jobs, kept.thread)
+    own = print_ if is_sealed(kept.body) else ""
+    rest = Rest(kept.method, kept.path, kept.query, kept.jobs, kept.thread, own)
     front = f"{letter}|{kept.generation}|{kept.status}|"
     lengths = f"|{length}|{len(reason)}|{len(kept.headers)}|{len(kept.answer)}|{thread}|".encode()
     return (
-        *_identity(kept),
+        *_identity(kept, print_),
         kept.id,
         letter,
         kept.received_at or "",

@@ -42,17 +42,23 @@ class Ledger(Newest):
         job: str | None = None,
         states: frozenset[EffectState] = frozenset(),
         text: str | None = None,
+        threads: frozenset[str] = frozenset(),
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
         letters = "".join(sorted(state.name[0] for state in states))
         wanted = (b"1", to_text(text)) if text is not None else (b"0", b"")
         roots = [(queue, self._root(queue)) for queue in await self._queues()]
+
+        def keep(row: Any) -> Effect | None:
+            effect = _read_effect(row[1])
+            return effect if not threads or effect.thread in threads else None
+
         return await self._newest(
             "effects",
             roots,
-            (to_text(job or ""), letters, *wanted),
-            lambda row: _read_effect(row[1]),
+            (to_text(job or ""), letters, *wanted, b" ".join(map(dump, sorted(threads)))),
+            keep,
             cursor=cursor,
             limit=limit,
         )

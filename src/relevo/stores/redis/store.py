@@ -6,13 +6,25 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 from relevo.clock import Clock
-from relevo.errors import MisuseError
+from relevo.errors import MisuseError, StoreUnavailable
+from relevo.ids import parse_id
 from relevo.job import Ending, Failure, Lease, State
-from relevo.store import BATCH, DELIVERY_KEEP, REJECTED_KEEP, Claim, Rescued, Store, Sweep, Want
+from relevo.store import (
+    BATCH,
+    DELIVERY_KEEP,
+    REJECTED_KEEP,
+    Audit,
+    By,
+    Claim,
+    Rescued,
+    Store,
+    Sweep,
+    Want,
+)
 from relevo.stores.redis.deliveries import Deliveries
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.ledger import Ledger
@@ -165,6 +177,29 @@ class RedisStore(People, Deliveries, Ledger, Memory):
             removed += await self._tidy_memory(limit - removed)
             removed += await self._tidy_deliveries(limit - removed)
         return removed
+
+    @timely
+    async def erase(
+        self, jobs: Sequence[str], deliveries: Sequence[str], by: By, *, act: str
+    ) -> tuple[int, int]:
+        wanted = [id for id in dict.fromkeys(jobs) if parse_id(id) == id]
+        others = [id for id in dict.fromkeys(deliveries) if parse_id(id) == id]
+        head = (to_text(by.who), to_text(by.note), to_text(act), len(wanted))
+        line = Audit(who=by.who, verb="forget", target=act, note=by.note)
+        try:
+            parts = await self._all("erase", (*head, *wanted, *others))
+            gone, effects, shed = (sum(part[n] for part in parts) for n in range(3))
+            if self._wire.is_cluster:
+                shed += await self._erase_deliveries(others)
+        except StoreUnavailable:
+            # Nodes that did answer have erased: rather a line too many than none.
+            if self._wire.is_cluster:
+                with suppress(StoreUnavailable):
+                    await self.audit([line])
+            raise
+        if self._wire.is_cluster and (gone or effects or shed):
+            await self.audit([line])
+        return gone, shed
 
     async def _groups(self, queues: Sequence[str] | None = None) -> list[list[bytes]]:
         """The keys of runs over all queues, or these: one run, or on a cluster one for each."""

@@ -88,9 +88,9 @@ def _receive(
         elif identity is not None and identity in known:
             first, print_ = known[identity]
             if isinstance(first, int):
-                first, print_ = stored[first], _print(arrivals[first].kept)
+                first, print_ = stored[first], _print(arrivals[first])
             if first.id != arrival.kept.id:
-                repeats.append((identity, print_ not in (None, _print(arrival.kept))))
+                repeats.append((identity, print_ not in (None, _print(arrival))))
             answers.append(Reception(first, Verdict.DONE))
         else:
             answers.append(Reception(arrival.kept, Verdict.CLOSED))
@@ -149,8 +149,8 @@ def _hash(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _print(kept: Kept) -> bytes:
-    return blake2b(kept.body, digest_size=16).digest()
+def _print(arrival: Arrival) -> bytes:
+    return blake2b(arrival.compared, digest_size=16).digest()
 
 
 def _jobs_of(arrivals: Sequence[Arrival], places: Sequence[int]) -> Sequence[NewJob]:
@@ -194,7 +194,7 @@ def _keep(
                 text(kept.query),
                 text(kept.reason),
                 bytes.fromhex("".join(kept.jobs)),
-                _print(kept),
+                _print(arrivals[place]),
                 kept.headers,
                 kept.answer if is_rejected else None,
                 kept.body,
@@ -460,3 +460,15 @@ def prune(tx: Tx, limit: int) -> int:
             (is_rejected, tx.now - keep, max(limit - gone, 0)),
         )
     return gone
+
+
+def erase(tx: Tx, ids: Sequence[str]) -> int:
+    """Remove these in full, whatever their age; the line with the answer stays."""
+    return tx.run(
+        """
+        delete from relevo_deliveries
+        where rejected in (0, 1)
+          and id in (select value from json_each(?))
+        """,
+        (as_list(map(text, ids)),),
+    )

@@ -627,6 +627,7 @@ def effects(
     job: str | None,
     states: frozenset[EffectState],
     wanted: str | None,
+    threads: frozenset[str],
     cursor: str | None,
     limit: int,
 ) -> tuple[list[Effect], str | None]:
@@ -644,6 +645,9 @@ def effects(
     if wanted is not None:
         terms.append("(instr(key, ?) or instr(ifnull(cast(result as text), ''), ?))")
         values += [text(wanted)] * 2
+    if threads:
+        terms.append("thread in (select value from json_each(?))")
+        values.append(as_list(map(text, threads)))
     if (below := _seq_of(cursor)) is not None:
         terms.append("seq < ?")
         values.append(below)

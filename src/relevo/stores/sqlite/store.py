@@ -483,10 +483,11 @@ class SqliteStore:
         job: str | None = None,
         states: frozenset[EffectState] = frozenset(),
         text: str | None = None,
+        threads: frozenset[str] = frozenset(),
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
-        return await self._read(pages.effects, job, states, text, cursor, limit)
+        return await self._read(pages.effects, job, states, text, threads, cursor, limit)
 
     # memory
 
@@ -556,6 +557,11 @@ class SqliteStore:
 
     async def discard(self, ids: Sequence[str], by: By) -> list[bool]:
         return await self._write(people.discard, ids, by)
+
+    async def erase(
+        self, jobs: Sequence[str], deliveries: Sequence[str], by: By, *, act: str
+    ) -> tuple[int, int]:
+        return await self._write(upkeep.erase, jobs, deliveries, by, act)
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
         return await self._write(people.set_mode, queues, mode, by)

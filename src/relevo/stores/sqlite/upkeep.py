@@ -1,11 +1,14 @@
-"""Upkeep, safe to run many times over: rescue, unpark, prune."""
+"""Upkeep, safe to run many times over: rescue, unpark, prune, erase."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relevo.job import Failure, State
-from relevo.store import Rescued, Sweep
+from relevo.store import By, Rescued, Sweep
 from relevo.stores.sqlite import deliveries, flows
 from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
+from relevo.stores.sqlite.memory import write_audit
 from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, plain, text
 
 DAY = 86_400_000
@@ -244,15 +247,87 @@ def _prune_bad(tx: Tx, queue: str, before: int, limit: int) -> int:
         """,
         (queue, before, limit),
     )
-    lasting = [id_ for _, id_, forever in rows if forever]
-    if lasting:
+    _lose(tx, [id_ for _, id_, forever in rows if forever])
+    remove(tx, [seq for seq, _, _ in rows])
+    return len(rows)
+
+
+def _lose(tx: Tx, ids: Sequence[str]) -> None:
+    """Keys that answer for good learn that their jobs ended badly and are gone."""
+    if ids:
         tx.run(
             """
             update relevo_keys
             set lost = 1
             where id in (select value from json_each(?))
             """,
-            (as_list(lasting),),
+            (as_list(ids),),
         )
-    remove(tx, [seq for seq, _, _ in rows])
-    return len(rows)
+
+
+# one person, before their time is over
+
+
+def erase(tx: Tx, jobs: Sequence[str], kept: Sequence[str], by: By, act: str) -> tuple[int, int]:
+    """Remove ended jobs and deliveries by their ids, as prune() would some day."""
+    # What is deleted is overwritten too: a file that is copied holds no more than its tables.
+    (before,) = tx.one("pragma secure_delete")
+    tx.one("pragma secure_delete = on")
+    try:
+        gone, effects = _erase_jobs(tx, as_list(map(text, jobs)))
+        shed = deliveries.erase(tx, kept)
+        if gone or effects or shed:
+            write_audit(tx, by, "forget", act)
+    finally:
+        tx.one(f"pragma secure_delete = {('off', 'on', 'fast')[before]}")
+    return gone, shed
+
+
+def _erase_jobs(tx: Tx, ids: str) -> tuple[int, int]:
+    """Ended jobs with all they have, and the effects of those that are gone."""
+    rows = tx.all(
+        """
+        select seq, id, state, forever, queue, lane
+        from relevo_jobs
+        where id in (select value from json_each(?))
+          and state in (30, 70, 80)
+        """,
+        (ids,),
+    )
+    _lose(tx, [id_ for _, id_, state, forever, *_ in rows if forever and state != 30])
+    remove(tx, [row[0] for row in rows])
+    effects = tx.run(
+        """
+        delete from relevo_effects
+        where job in (
+            select value
+            from json_each(?)
+            where not exists (select 1 from relevo_jobs where id = value)
+        )
+        """,
+        (ids,),
+    )
+    _leave_lanes(tx, {(queue, lane) for *_, queue, lane in rows if lane})
+    return len(rows), effects
+
+
+def _leave_lanes(tx: Tx, lanes: set[tuple[str, str]]) -> None:
+    """Lanes are named in clear; one that is idle, and whose rate is not in use, needs no row."""
+    for queue, lane in lanes:
+        tx.run(
+            """
+            delete from relevo_lanes
+            where queue = ?1
+              and lane = ?2
+              and tat <= ?3 * 1000
+              and not exists (
+                  select 1
+                  from relevo_jobs
+                  where queue = ?1
+                    and lane = ?2
+                    and lane is not null
+                    and state not in (30, 70, 80)
+              )
+            """,
+            (queue, lane, tx.now),
+        )

@@ -430,6 +430,26 @@ local function parts_of(member)
   return string.sub(member, start, start + length - 1), string.sub(member, start + length)
 end
 
+local function remove_effect(root, job, name)
+  call('HDEL', root .. ':effects:' .. redis.sha1hex(job), name)
+  call('ZREM', root .. ':effects', member_of(job, name))
+  call('ZREM', root .. ':concluded', member_of(job, name))
+end
+
+-- Takes jobs that have ended out of the set they ended in, with all they have; root:ever stays.
+local function remove_jobs(root, set, ids)
+  if set == ':dead' then
+    for _, id in ipairs(ids) do
+      leave_group(root, id)
+    end
+  end
+  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
+    many('HDEL', root .. part, ids)
+  end
+  many('ZREM', root .. ':all', ids)
+  many('ZREM', root .. set, ids)
+end
+
 -- One line of the audit, in the slot of what was changed.
 local function audit(root, who, note, verb, target, before, after)
   call('XADD', root .. ':audit', '*', 'at', now, 'who', who, 'verb', verb, 'target', target,
@@ -468,33 +488,55 @@ local function delivery_of(root, id, whole)
   }
 end
 
--- Of old deliveries only the answer stays, under the hash of their key; of rejected ones nothing.
+-- Of a delivery only the answer stays, under the hash of its key; of a rejected one nothing.
+local function shed_deliveries(root, set, ids)
+  local left, gone, threads = {}, {}, {}
+  for n, kept in ipairs(read('HMGET', root .. ':rows', ids)) do
+    local front, key, reason, headers, answer, thread, start =
+      string.match(kept or '', '^(%u|%d+|%d+|%d+)|([%d-]+)|(%d+)|(%d+)|(%d+)|(%x*)|()')
+    if set == 'accepted' and front then
+      start = start + (tonumber(key) or 0) + reason + headers
+      left[#left + 1] = ids[n]
+      left[#left + 1] = front .. '|-|0|0|' .. answer .. '||'
+        .. string.sub(kept, start, start + answer - 1)
+    else
+      gone[#gone + 1] = ids[n]
+    end
+    threads[n] = (thread or '') .. ' ' .. ids[n]
+  end
+  many('HSET', root .. ':rows', left)
+  many('HDEL', root .. ':rows', gone)
+  many('HDEL', root .. ':bodies', ids)
+  many('HDEL', root .. ':again', ids)
+  many('ZREM', root .. ':threads', threads)
+  many('ZREM', root .. ':' .. set, ids)
+end
+
 local function prune_deliveries(root, keep, keep_rejected, most)
   local removed = 0
   for set, length in pairs({ accepted = keep, rejected = keep_rejected }) do
     local ids = most > removed and call('ZRANGEBYSCORE', root .. ':' .. set, '-inf', now - length,
       'LIMIT', 0, most - removed) or {}
-    local left, gone, threads = {}, {}, {}
-    for n, kept in ipairs(read('HMGET', root .. ':rows', ids)) do
-      local front, key, reason, headers, answer, thread, start =
-        string.match(kept or '', '^(%u|%d+|%d+|%d+)|([%d-]+)|(%d+)|(%d+)|(%d+)|(%x*)|()')
-      if set == 'accepted' and front then
-        start = start + (tonumber(key) or 0) + reason + headers
-        left[#left + 1] = ids[n]
-        left[#left + 1] = front .. '|-|0|0|' .. answer .. '||'
-          .. string.sub(kept, start, start + answer - 1)
-      else
-        gone[#gone + 1] = ids[n]
-      end
-      threads[n] = (thread or '') .. ' ' .. ids[n]
-    end
-    many('HSET', root .. ':rows', left)
-    many('HDEL', root .. ':rows', gone)
-    many('HDEL', root .. ':bodies', ids)
-    many('HDEL', root .. ':again', ids)
-    many('ZREM', root .. ':threads', threads)
-    many('ZREM', root .. ':' .. set, ids)
+    shed_deliveries(root, set, ids)
     removed = removed + #ids
+  end
+  return removed
+end
+
+-- The same for these, whatever their age.
+local function erase_deliveries(root, ids)
+  local removed = 0
+  for _, set in ipairs({ 'accepted', 'rejected' }) do
+    local mine = {}
+    for _, id in ipairs(ids) do
+      if call('ZSCORE', root .. ':' .. set, id) then
+        mine[#mine + 1] = id
+      end
+    end
+    if mine[1] then
+      shed_deliveries(root, set, mine)
+    end
+    removed = removed + #mine
   end
   return removed
 end

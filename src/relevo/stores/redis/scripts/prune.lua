@@ -15,16 +15,7 @@ local function remove(root, set, before)
   if not ids[1] then
     return
   end
-  if set == ':dead' then
-    for _, id in ipairs(ids) do
-      leave_group(root, id)
-    end
-  end
-  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
-    many('HDEL', root .. part, ids)
-  end
-  many('ZREM', root .. ':all', ids)
-  many('ZREM', root .. set, ids)
+  remove_jobs(root, set, ids)
   left, removed = left - #ids, removed + #ids
 end
 
@@ -34,10 +25,7 @@ local function remove_effects(root)
   end
   local rows = call('ZRANGEBYSCORE', root .. ':concluded', '-inf', long_ago, 'LIMIT', 0, left)
   for _, member in ipairs(rows) do
-    local job, name = parts_of(member)
-    call('HDEL', root .. ':effects:' .. redis.sha1hex(job), name)
-    call('ZREM', root .. ':effects', member)
-    call('ZREM', root .. ':concluded', member)
+    remove_effect(root, parts_of(member))
   end
   left, removed = left - #rows, removed + #rows
 end
