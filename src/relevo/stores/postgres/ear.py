@@ -68,6 +68,7 @@ class Ear:
         """Return when one of the queues may have work, or after `timeout` seconds."""
         if not self._woken.isdisjoint(queues) or timeout <= 0:
             return
+        self._known.update(queues)
         self._listen()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[future] = frozenset(queues)
