@@ -35,7 +35,7 @@ from relevo.store import By, Effect, EffectState, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.store import SqliteStore
-from relevo.stores.sqlite.transaction import Surprise, chunks, plain, text
+from relevo.stores.sqlite.transaction import chunks, plain, text
 from relevo.testing import ManualClock, until
 from tests.conformance.steps import WORK, add, end, job, look, put, state, take, take_one
 
@@ -429,107 +429,23 @@ async def test_a_polite_end_leaves_one_file(path: Path) -> None:
         assert await store.count(Filter()) == 2
 
 
-# what is taken for granted
-
-
-@pytest.fixture
-def surprises(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-    """The errors for which a batch was left to the thread that looks closer."""
-    seen: list[Exception] = []
-    learn = writer.Writer._learn  # pyright: ignore[reportPrivateUsage]
-
-    def see(self: writer.Writer, error: Exception) -> None:
-        seen.append(error)
-        learn(self, error)
-
-    monkeypatch.setattr(writer.Writer, "_learn", see)
-    return seen
-
-
-async def test_what_is_not_as_it_was_taken_for_is_looked_at_closer(
-    store: SqliteStore, surprises: list[Exception]
-) -> None:
-    known, new = job(), [job() for _ in range(600)]  # more than one statement's worth
-    await put(store, known)
-
-    answers = await store.insert([*new, known])
-
-    assert answers == [
-        *[Inserted(each.id, Verdict.NEW) for each in new],
-        Inserted(known.id, Verdict.IN_PROGRESS),
-    ]
-    assert [type(error) for error in surprises] == [Surprise]
-    assert await store.count(Filter()) == 601
-
-
-async def test_for_a_while_after_a_surprise_nothing_is_taken_for_granted(
-    store: SqliteStore, surprises: list[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "CAREFUL", 0.0)
-    known = job()
-    await put(store, known)
-    for _ in range(3):
-        assert await store.insert([known]) == [Inserted(known.id, Verdict.IN_PROGRESS)]
-    assert len(surprises) == 3
-
-    monkeypatch.setattr(writer, "CAREFUL", 60.0)
-    for _ in range(3):
-        assert await store.insert([known]) == [Inserted(known.id, Verdict.IN_PROGRESS)]
-    assert len(surprises) == 4
-
-
-async def test_a_lease_that_is_gone_is_no_success_though_it_was_taken_for_one(
-    store: SqliteStore, surprises: list[Exception]
-) -> None:
-    await put(store, job(), job())
-    leases = await take(store, 2)
-    assert await store.settle([Ending(leases[0], State.DONE)]) == [True]
-
-    both = [Ending(lease, State.DONE) for lease in leases]
-    assert await store.settle(both) == [False, True]
-    assert len(surprises) == 1
-
-
-async def test_what_goes_well_surprises_nobody(
-    store: SqliteStore, surprises: list[Exception]
-) -> None:
-    await put(store, job(), job())
-    leases = await take(store, 2)
+async def test_what_goes_well_is_written_in_one_statement(store: SqliteStore) -> None:
+    await put(store, *[job() for _ in range(16)])
+    leases = await take(store, 16)
     effects = [Effect(job=lease.id, queue=lease.queue, name="mail", key="k") for lease in leases]
     await store.intend(effects)
-    done = [replace(each, state=EffectState.CONFIRMED) for each in effects]
+    said: list[str] = []
+    connection = store._writer._connection  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+    connection.set_trace_callback(said.append)
 
-    assert await store.extend(leases, 60_000) == [True, True]
-    assert await store.conclude(done) == [True, True]
-    assert await store.settle([Ending(lease, State.DONE) for lease in leases]) == [True, True]
-    assert surprises == []
+    await store.extend(leases, 60_000)
+    await store.conclude([replace(each, state=EffectState.CONFIRMED) for each in effects])
+    await store.settle([Ending(lease, State.DONE) for lease in leases])
 
-
-async def test_who_comes_after_a_surprise_does_not_come_before_it(
-    store: SqliteStore, surprises: list[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "CAREFUL", 0.0)
-    known = job()
-    await put(store, known)
-    for _ in range(20):
-        new = job()
-        inserting = asyncio.create_task(store.insert([known, new]))
-        for _ in range(3):  # on its way to the file, and not yet told
-            await asyncio.sleep(0)
-        assert await store.cancel([new.id], By("ann")) == [True]
-        await inserting
-    assert surprises
-
-
-async def test_a_surprise_while_the_file_is_let_go_is_told(path: Path) -> None:
-    async with opened(path) as store:
-        known = job()
-        await put(store, known)
-        asked = asyncio.create_task(store.insert([known]))
-        await asyncio.sleep(0)
-
-    async with asyncio.timeout(5):
-        assert await asked == [Inserted(known.id, Verdict.IN_PROGRESS)]
+    changes = [text for text in said if text.lstrip().startswith("update")]
+    looks = [text for text in said if "select" in text and "max(seq)" not in text]
+    assert len(changes) == 3
+    assert [text for text in looks if text not in changes] == []
 
 
 # rows changed by hand

@@ -114,7 +114,7 @@ def _enter(
         for identity, place in some:
             kept = arrivals[place].kept
             values += (*identity, kept.id, kept.received_at or tx.now, kept.status, kept.answer)
-        entered += tx.expect(len(some), fill(_ENTER, len(some)), values)
+        entered += tx.run(fill(_ENTER, len(some)), values)
     nameless = [place for place, identity in enumerate(identities) if identity is None]
     if entered == len(arrivals):
         return range(entered), {}
@@ -199,7 +199,7 @@ def _keep(
                 kept.answer if is_rejected else None,
                 kept.body,
             )
-        tx.expect(len(some), fill(_KEEP, len(some)), values)
+        tx.run(fill(_KEEP, len(some)), values)
     return stored
 
 

@@ -267,7 +267,7 @@ def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
                     job.meta,
                 )
                 seq += 1
-            stored += tx.expect(len(some), fill(_INSERT_PLAIN, len(some)), values)
+            stored += tx.run(fill(_INSERT_PLAIN, len(some)), values)
         return stored
     for some in chunks(jobs):
         values = [now]
@@ -293,7 +293,7 @@ def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
                 job.meta,
             )
             seq += 1
-        stored += tx.expect(len(some), fill(_INSERT, len(some)), values)
+        stored += tx.run(fill(_INSERT, len(some)), values)
     return stored
 
 
@@ -362,8 +362,7 @@ def extend_leases(tx: Tx, pairs: Sequence[tuple[Lease, int]]) -> list[bool]:
     marks = [(lease.ref, lease.token, tx.now + length) for lease, length in pairs]
     kept = 0
     for some in chunks(marks):
-        kept += tx.expect(
-            len(some),
+        kept += tx.run(
             fill(
                 """
                 update relevo_jobs
@@ -443,8 +442,7 @@ def _settle_plain(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]
     seqs = as_list(places)
     # A mark of this very call tells the rows ended now from those ended before with this lease.
     stamp = -new_token()
-    ended = tx.expect(
-        len(places),
+    ended = tx.run(
         """
         update relevo_jobs
         set state = 30, token = ?1, ended_at = ?2, until_at = ?2 + keep

@@ -55,7 +55,7 @@ def intend(tx: Tx, effects: Sequence[Effect]) -> list[Effect]:
                 tx.now,
                 text(effect.decided_by),
             )
-        written += tx.expect(len(some), fill(_INTEND, len(some)), values)
+        written += tx.run(fill(_INTEND, len(some)), values)
     if written < len(effects):
         return [_intended(tx, effect) for effect in effects]
     return [_replace(effect, created_at=tx.now, updated_at=tx.now) for effect in effects]
@@ -102,7 +102,7 @@ def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
                 text(effect.run),
                 tx.now,
             )
-        changed += tx.expect(len(some), fill(_CONCLUDE, len(some)), values)
+        changed += tx.run(fill(_CONCLUDE, len(some)), values)
     if changed < len(effects):
         return [_conclude(tx, effect) for effect in effects]
     return [True] * changed

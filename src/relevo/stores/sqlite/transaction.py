@@ -71,37 +71,15 @@ class Known:
         self.workers = {}
 
 
-class Surprise(Exception):
-    """What was put off has not changed the rows that it was expected to."""
-
-
 class Tx:
-    """One transaction, already begun, and the moment it happens at.
+    """One transaction, already begun, and the moment it happens at."""
 
-    One that puts off takes what is expected for granted, and leaves the doing to whoever commits;
-    nothing is read of it before.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, known: Known, now: int, *, puts_off: bool = False
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, known: Known, now: int) -> None:
+        self.connection = connection
         self.known = known
         self.now = now
         self.woken: set[str] = set()  # queues that have work once this commits
-        self._connection = connection
-        self._puts_off = puts_off
-        self._later: list[tuple[str, Sequence[Any], int]] = []
         self._max_seq: int | None = None
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """Where it happens, and all that was put off has."""
-        if self._later:
-            later, self._later = self._later, []
-            for sql, parameters, count in later:
-                if self._connection.execute(sql, parameters).rowcount != count:
-                    raise Surprise
-        return self._connection
 
     def at(self, now: int) -> Tx:
         """The same transaction for a verb whose caller lives by another clock."""
@@ -109,19 +87,8 @@ class Tx:
         return self
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Change rows; answers how many."""
+        """Change rows; answers how many, unless the statement begins with `with`: then -1."""
         return self._execute(sql, parameters).rowcount
-
-    def expect(self, count: int, sql: str, parameters: Sequence[Any]) -> int:
-        """Change rows, so many if nothing is out of the ordinary; answers how many.
-
-        Whoever hears of fewer looks closer: in a transaction that puts off nobody ever does. Not
-        for statements that begin with `with`: older drivers do not count their rows.
-        """
-        if not self._puts_off:
-            return self.run(sql, parameters)
-        self._later.append((sql, parameters, count))
-        return count
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row, or None."""

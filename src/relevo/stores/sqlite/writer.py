@@ -5,8 +5,8 @@ with one call into each event loop. A lone command goes at once; while a commit 
 disk the next ones gather by themselves.
 
 Short commands that nobody is in the way of do not wait for that thread: they run where they are, in
-the event loop, and leave to a second thread what needs no Python, the statements and the commit.
-Two threads that both run Python wait for each other more than they work.
+the event loop, and a second thread has only the commit to make. Two threads that both run Python
+wait for each other more than they work.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from relevo.stores.sqlite import file, schema
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
 from relevo.stores.sqlite.log import Log
 from relevo.stores.sqlite.readers import Readers
-from relevo.stores.sqlite.transaction import Known, Surprise, Tx
+from relevo.stores.sqlite.transaction import Known, Tx
 from relevo.stores.sqlite.turns import Turns
 from relevo.stores.sqlite.wake import Bells
 
 PATIENCE = 4.0  # seconds a command waits for another process to let go of the file
 SLICE = 0.25  # seconds after which those who have waited long enough are told so
 WEIGHT = 4_000  # jobs in one transaction, about
-CAREFUL = 1.0  # seconds for which nothing is taken for granted after a surprise
 IDLE = 0.5  # seconds between looks at a log that has to be cut back, when nobody writes
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -83,7 +82,7 @@ class Command:
 
 
 class Begun(NamedTuple):
-    """A transaction of which all is said, and some or all is done."""
+    """A transaction that has come to its commit."""
 
     tx: Tx
     batch: list[Command]
@@ -107,7 +106,6 @@ class Writer:
         self._begun: SimpleQueue[Begun | None] = SimpleQueue()
         self._is_inherited = False
         self._is_watching = False
-        self._careful_until = 0.0
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -148,12 +146,11 @@ class Writer:
 
     def stop(self) -> None:
         """Run what is waiting, then let go of the file."""
-        work, finish = self._threads
         self._begun.put(None)
-        finish.join()  # it may leave something to the other one
         self._commands.put(None)
         self._log.stop()
-        work.join()
+        for thread in self._threads:
+            thread.join()
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("pragma wal_checkpoint(truncate)")
@@ -229,21 +226,16 @@ class Writer:
             self.identity.check()
             if self._connection is not None:
                 self._connection.execute("begin immediate")
-                is_usual = time.monotonic() > self._careful_until
-                tx = Tx(self._connection, self.known, 0, puts_off=is_usual)
+                tx = Tx(self._connection, self.known, 0)
                 self._begun.put(Begun(tx, batch, self._run(tx, batch)))
                 is_begun = True
-        except Exception as error:  # noqa: BLE001 - the thread meets it too, and tells whom it concerns
-            self._learn(error)
+        except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
+            pass
         finally:
             if not is_begun:
                 self._rollback()
                 self.turns.give()
         return is_begun
-
-    def _learn(self, error: Exception) -> None:
-        if isinstance(error, Surprise):
-            self._careful_until = time.monotonic() + CAREFUL
 
     def _finish_all(self) -> None:
         while (begun := self._begun.get()) is not None:
@@ -312,9 +304,7 @@ class Writer:
             return []
         patience = min(command.began for command in batch) + PATIENCE - time.monotonic()
         if not self.turns.take(max(patience, 0.01)):
-            return self._still_waiting(
-                batch, StoreUnavailable("a transaction of this process is open")
-            )
+            return self._put_off(batch, StoreUnavailable("a transaction of this process is open"))
         try:
             self.identity.check()
             connection = self._connection = self._connection or self._connect()
@@ -323,7 +313,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
             if _is_busy(error):
-                return self._still_waiting(batch, error)
+                return self._put_off(batch, error)
             if file.is_fatal(error):
                 self._disconnect()  # the next transaction begins with a fresh connection
             self._fail(batch, error)
@@ -334,35 +324,18 @@ class Writer:
         return []
 
     def _finish(self, begun: Begun) -> None:
-        """Do what was put off, and commit what was begun elsewhere."""
-        batch = begun.batch
+        """Commit what was begun elsewhere."""
         try:
-            tx, outcomes = self._finished(begun)
+            begun.tx.connection.execute("commit")
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
-            if _is_busy(error):
-                self._commands.put(batch)  # another process came between; they may still wait
-                return
             if file.is_fatal(error):
                 self._disconnect()
-            self._fail(batch, error)
+            self._fail(begun.batch, error)
             return
         finally:
             self.turns.give()
-        self._tell(tx, batch, outcomes)
-
-    def _finished(self, begun: Begun) -> tuple[Tx, list[Outcome]]:
-        try:
-            connection = begun.tx.connection
-        except Exception as error:
-            if file.is_fatal(error) or self._connection is None:
-                raise
-            self._learn(error)
-            self._rollback()
-            _begin(self._connection)  # at once: who comes after them must not come before
-            return self._commit(self._connection, begun.batch)
-        connection.execute("commit")
-        return begun.tx, begun.outcomes
+        self._tell(*begun)
 
     def _tell(self, tx: Tx, batch: list[Command], outcomes: list[Outcome]) -> None:
         """It is on the disk: tell who asked for it, and who waits for work."""
@@ -391,7 +364,7 @@ class Writer:
         connection.execute("commit")
         return tx, outcomes
 
-    def _still_waiting(self, batch: list[Command], error: Exception) -> list[Command]:
+    def _put_off(self, batch: list[Command], error: Exception) -> list[Command]:
         """Tell those who have waited long enough; answers the others."""
         now = time.monotonic()
         late = [command for command in batch if command.began + PATIENCE <= now]
