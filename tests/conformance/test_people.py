@@ -214,6 +214,16 @@ async def test_a_queue_that_had_jobs_is_still_tallied(store: Store) -> None:
     assert not any((await tally_of(store)).counts.values())
 
 
+async def test_a_tally_counts_what_is_aside_whenever_it_is_due(store: Store) -> None:
+    ids = await put(store, job(), job(), job())
+    for lease in await take(store, 3):
+        await end(store, lease, State.PARKED, park="p1")
+    later = await store.now() + HOUR
+    assert await store.edit([Edit(id=ids[0], run_at=later)], ANN) == [True]
+
+    assert (await tally_of(store)).counts[State.PARKED] == 3
+
+
 async def test_a_tally_shows_the_mode(store: Store) -> None:
     await add(store)
     assert (await tally_of(store)).mode is QueueMode.OPEN

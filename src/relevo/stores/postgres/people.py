@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from relevo.ids import parse_id
@@ -188,11 +188,11 @@ class People(Session):
             self._skew,
             repeat=True,
         )
-        counts: dict[str, dict[State, int]] = defaultdict(dict)
+        counts: dict[str, Counter[State]] = defaultdict(Counter)
         oldest: dict[str, int] = {}
         for queue, code, due, n, age in rows:
             state = state_of(code, 0 if due else 1, 0)
-            counts[queue][state] = n
+            counts[queue][state] += n  # only of those that wait does it matter whether they are due
             if state is State.READY:
                 oldest[queue] = age
         for queue, n in (await self._count_done()).items():
@@ -205,7 +205,7 @@ class People(Session):
             Tally(
                 queue=queue,
                 mode=mode.get(queue, QueueMode.OPEN),
-                counts=counts[queue],
+                counts=dict(counts[queue]),
                 oldest=oldest.get(queue),
             )
             for queue in sorted(counts.keys() | mode.keys())
