@@ -326,10 +326,9 @@ class Story(StoreStory):
 
     def insert_parent(self, queue: str, live: list[int], ended: list[int], policy: Policy) -> None:
         # The engine has every child kept: some stores remove others at once, some do not.
-        children = [
-            self.pick(number, lambda row: row.state in LIVE and row.keep > 0) for number in live
-        ]
-        children += [self.pick(number, lambda row: row.state in ENDED) for number in ended]
+        alive = [self.pick(n, lambda row: row.state in LIVE and row.keep > 0) for n in live]
+        over = [self.pick(n, lambda row: row.state in ENDED and row.keep > 0) for n in ended]
+        children = [*alive, *over]
         after = {child.id: After(child.id, policy) for child in children if child}
         new = NewJob(
             id=new_id(),
