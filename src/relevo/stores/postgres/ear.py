@@ -31,6 +31,7 @@ class Ear:
         self._waiters: dict[asyncio.Future[None], frozenset[str]] = {}
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
+        self._was_cut_off = False
         self._pause = FIRST_PAUSE
 
     def looking(self, queues: Iterable[str]) -> None:
@@ -68,7 +69,6 @@ class Ear:
         """Return when one of the queues may have work, or after `timeout` seconds."""
         if not self._woken.isdisjoint(queues) or timeout <= 0:
             return
-        self._known.update(queues)
         self._listen()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[future] = frozenset(queues)
@@ -124,8 +124,16 @@ class Ear:
         # Something may have been said while nobody listened.
         for queue in self._known:
             self.hear(queue)
+        if self._was_cut_off:  # also to those who wait for what nobody has looked at yet
+            self._wake_all()
         await ended.wait()
+        self._was_cut_off = True
         log.warning("the connection that listens for new jobs broke; it is being replaced")
+
+    def _wake_all(self) -> None:
+        for future in self._waiters:
+            if not future.done():
+                future.set_result(None)
 
     async def close(self) -> None:
         if self._task is not None:
