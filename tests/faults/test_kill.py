@@ -131,7 +131,7 @@ async def test_f02_a_death_at_any_call_loses_and_doubles_nothing(
 ) -> None:
     """F27 too: with Redis the relay is among those that die, its outbox among the calls."""
     told = await every_call(store, ledger, tmp_path, stride=10, waves=1)
-    assert told["died"] >= 4
+    assert told["died"] >= 3
 
 
 @pytest.mark.soak
