@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from relevo.stores import open_store
 from relevo.telemetry import start_logging
 from relevo.testing import FaultyStore, until
 from tests.faults.ledger import Ledger
-from tests.faults.verdict import OPEN, SEEN
+from tests.faults.verdict import OPEN, SEEN, drained
 
 WAVE = 8
 PARTS = ("label", "follow", "left", "right", "first", "second", "whole")
@@ -106,15 +107,15 @@ def stories(ledger: Ledger, begin: Callable[[Flow], Awaitable[Any]]) -> App:
 class Fuse(FaultyStore):
     """Several stores that count their calls together."""
 
-    count = 0
+    burnt = 0
 
     @property
     def calls(self) -> int:
-        return Fuse.count
+        return Fuse.burnt
 
     @calls.setter
     def calls(self, value: int) -> None:
-        Fuse.count = value
+        Fuse.burnt = value
 
 
 def engine(store: str, database: str | None, ledger: Ledger, k: int, when: str) -> Relevo:
@@ -123,7 +124,7 @@ def engine(store: str, database: str | None, ledger: Ledger, k: int, when: str) 
     def fused(url: str) -> Any:
         return Fuse(open_store(url), at=k, when=when, die=True, ignore=("wait", "tally", "page"))
 
-    Fuse.count = 0
+    Fuse.burnt = 0
     app = stories(ledger, lambda flow: relevo.start(flow))
     relevo = Relevo(fused(store), apps=[app], database=database)
     if isinstance(relevo.store, Relayed) and database is not None:
@@ -131,8 +132,13 @@ def engine(store: str, database: str | None, ledger: Ledger, k: int, when: str) 
     return relevo
 
 
-async def tell(relevo: Relevo, ledger: Ledger, numbers: list[int]) -> None:
-    """Order these stories, as a provider that had no answer would again, and work until told."""
+async def tell(
+    relevo: Relevo, ledger: Ledger, numbers: list[int], *, is_last: bool = False
+) -> None:
+    """Order these stories, as a provider that had no answer would again, and work until told.
+
+    The last one also ends what others told and did not live to settle: nobody works after it.
+    """
 
     def untold() -> set[tuple[int, str]]:
         told = {(fact.number, fact.what) for fact in ledger.facts()}
@@ -149,6 +155,9 @@ async def tell(relevo: Relevo, ledger: Ledger, numbers: list[int]) -> None:
         except AssertionError as error:
             page = await relevo.store.page(Filter(states=OPEN | SEEN))
             raise AssertionError(f"untold: {sorted(untold())}, open: {page.jobs}") from error
+        else:
+            if is_last:
+                await drained(relevo.store)
         finally:
             stop.set()
             await working
@@ -201,7 +210,8 @@ def main(
             if code == 0:
                 survivors.add(k)
         some = list(range(number - WAVE + 1, number + 1))
-        clean = victim(lambda: tell(engine(store, database, ledger, 0, ""), ledger, some))  # noqa: B023 - forked at once
+        alive = partial(engine, store, database, ledger, 0, "")
+        clean = victim(lambda: tell(alive(), ledger, some, is_last=True))  # noqa: B023 - forked at once
         code = os.waitstatus_to_exitcode(os.waitpid(clean, 0)[1])
         assert code == 0, f"after the wave at {at} the survivor ended with {code}"
         if survivors:
