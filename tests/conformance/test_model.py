@@ -270,6 +270,9 @@ class Story(StoreStory):
     def has_waiting_parent(self, id: str) -> bool:
         return any(row.state is State.WAITING and id in row.after for row in self.rows.values())
 
+    def has_live_parent(self, id: str) -> bool:
+        return any(row.state not in ENDED and id in row.after for row in self.rows.values())
+
     def pick(self, number: int, fits: Callable[[Row], bool]) -> Row | None:
         """One of the jobs that fit; most jobs don't."""
         fitting = [row for row in self.rows.values() if fits(row)]
@@ -558,7 +561,7 @@ class Story(StoreStory):
             if row.id not in found:
                 self.remove(row)
             else:
-                assert self.has_waiting_parent(row.id)
+                assert self.has_live_parent(row.id)
         self.old.clear()
         assert set(found) == set(self.rows)
         for row, delay in self.due:

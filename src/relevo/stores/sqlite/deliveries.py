@@ -1,7 +1,7 @@
 """Deliveries: kept once, with their jobs, in one step; answered alike for good.
 
 A delivery lives in two tables: in full, for people, until it is pruned, and as a line that knows
-its answer for ever. Whoever delivers again touches only the line.
+its answer for ever (lines.py). Whoever delivers again touches only the line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relevo.store import (
     QueueMode,
     Reception,
 )
-from relevo.stores.sqlite import letters
+from relevo.stores.sqlite import letters, lines
 from relevo.stores.sqlite.jobs import insert_jobs
 from relevo.stores.sqlite.transaction import Tx, as_bytes, as_list, chunks, fill, plain, text
 
@@ -34,6 +34,8 @@ LONGEST = 200  # deliveries on one page, at most
 WALK = 20_000  # deliveries whose bodies are searched for one page
 
 Identity: TypeAlias = tuple[bytes, str, int]  # the key's hash, the source, the generation
+Meetings: TypeAlias = dict[Identity, tuple[Kept | int, bytes | None]]
+"""What stands under an identity: one kept before and its body's hash, or a place in this call."""
 Storing: TypeAlias = Callable[[Tx, Sequence[NewJob]], Sequence[str]]
 
 _replace = msgspec.structs.replace
@@ -75,7 +77,8 @@ def _receive(
         for place, arrival in enumerate(arrivals)
         if shut and any(job.queue in shut for job in arrival.jobs)
     }
-    fresh, known = _enter(tx, arrivals, identities, closed)
+    known = _met(tx, identities)
+    fresh = _fresh(identities, known, closed)
     jobs = _jobs_of(arrivals, fresh)
     stands: Sequence[str] = storing(tx, jobs) if jobs else ()
     stored = _keep(tx, arrivals, identities, fresh, stands)
@@ -89,9 +92,10 @@ def _receive(
             first, print_ = known[identity]
             if isinstance(first, int):
                 first, print_ = stored[first], _print(arrivals[first])
-            if first.id != arrival.kept.id:
+            is_same = first.id == arrival.kept.id  # it was kept, and nobody heard of it
+            if not is_same:
                 repeats.append((identity, print_ not in (None, _print(arrival))))
-            answers.append(Reception(first, Verdict.DONE))
+            answers.append(Reception(first, Verdict.NEW if is_same else Verdict.DONE))
         else:
             answers.append(Reception(arrival.kept, Verdict.CLOSED))
     if repeats:
@@ -99,43 +103,26 @@ def _receive(
     return answers
 
 
-def _enter(
-    tx: Tx, arrivals: Sequence[Arrival], identities: list[Identity | None], closed: set[int]
-) -> tuple[Sequence[int], dict[Identity, tuple[Kept | int, bytes | None]]]:
-    """The places of those that are new, and for the others what is known under their identity:
-    the one stored before and its body's hash, or the place of the one that is new in this call."""
-    first: dict[Identity, int] = {}
+def _met(tx: Tx, identities: Sequence[Identity | None]) -> Meetings:
+    """What was kept before under these identities, and its body's hash."""
+    asked = list({identity for identity in identities if identity is not None})
+    lines.learn(tx)
+    lines.enter(tx, [hash_ for hash_, *_ in asked])
+    return _known(tx, asked)
+
+
+def _fresh(
+    identities: Sequence[Identity | None], known: Meetings, closed: set[int]
+) -> Sequence[int]:
+    """The places of those that are new; each is known to those that follow it in this call."""
+    fresh: list[int] = []
     for place, identity in enumerate(identities):
-        if identity is not None and place not in closed:
-            first.setdefault(identity, place)
-    entered = 0
-    for some in chunks(list(first.items())):
-        values: list[object] = []
-        for identity, place in some:
-            kept = arrivals[place].kept
-            values += (*identity, kept.id, kept.received_at or tx.now, kept.status, kept.answer)
-        entered += tx.run(fill(_ENTER, len(some)), values)
-    nameless = [place for place, identity in enumerate(identities) if identity is None]
-    if entered == len(arrivals):
-        return range(entered), {}
-    known: dict[Identity, tuple[Kept | int, bytes | None]] = {}
-    if entered < len(first) or closed:
-        asked = list({identity for identity in identities if identity is not None})
-        known.update(_known(tx, asked))
-    fresh = [place for place in nameless if place not in closed]
-    for identity, place in first.items():
-        entry = known.get(identity)
-        if entry is None or (isinstance(entry[0], Kept) and entry[0].id == arrivals[place].kept.id):
+        if place in closed or identity in known:
+            continue
+        fresh.append(place)
+        if identity is not None:
             known[identity] = (place, None)
-            fresh.append(place)
-    return sorted(fresh), known
-
-
-_ENTER = """
-    insert into relevo_delivered (hash, source, generation, id, received_at, status, answer)
-    values [?, ?, ?, ?, ?, ?, ?]
-    on conflict (hash, source, generation) do nothing
-"""
+    return fresh
 
 
 def _identity(kept: Kept) -> Identity | None:
@@ -174,12 +161,16 @@ def _keep(
             kept, received_at=kept.received_at or tx.now, jobs=tuple(stands[start:end])
         )
         start = end
+    (top,) = tx.one("select ifnull(max(seq), 0) from relevo_deliveries")
+    seq = top
     for some in chunks(list(stored.items())):
         values: list[object] = []
         for place, kept in some:
             identity = identities[place]
             is_rejected = kept.state is Keeping.REJECTED
+            seq += 1
             values += (
+                seq,
                 is_rejected,
                 kept.generation,
                 kept.received_at,
@@ -196,23 +187,27 @@ def _keep(
                 bytes.fromhex("".join(kept.jobs)),
                 _print(arrivals[place]),
                 kept.headers,
-                kept.answer if is_rejected else None,
+                kept.answer,
                 kept.body,
             )
         tx.run(fill(_KEEP, len(some)), values)
+    hashes = [identity and identity[0] for identity in map(identities.__getitem__, stored)]
+    if any(hashes):
+        lines.leave(tx, top + 1, hashes)
     return stored
 
 
 _KEEP = """
     insert into relevo_deliveries
-        (rejected, generation, received_at, status, id, source, key, hash, thread, method, path,
-         query, reason, jobs, print, headers, answer, body)
-    values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+        (seq, rejected, generation, received_at, status, id, source, key, hash, thread, method,
+         path, query, reason, jobs, print, headers, answer, body)
+    values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
     on conflict (rejected, id) do nothing
 """
 
 
 def _count(tx: Tx, repeats: list[tuple[Identity, bool]]) -> None:
+    lines.enter(tx, [hash_ for (hash_, *_), _ in repeats])
     tx.connection.executemany(
         """
         update relevo_delivered
@@ -244,10 +239,8 @@ _ITS_LINE = """
 """
 
 
-def _known(
-    tx: Tx, identities: Sequence[Identity]
-) -> dict[Identity, tuple[Kept | int, bytes | None]]:
-    known: dict[Identity, tuple[Kept | int, bytes | None]] = {}
+def _known(tx: Tx, identities: Sequence[Identity]) -> Meetings:
+    known: Meetings = {}
     for some in chunks(identities):
         rows = tx.all(
             fill(
@@ -272,6 +265,19 @@ def delivered(
     """The newest generation kept under each key."""
     hashes = [_hash(key) for key in keys]
     found: dict[bytes, Kept] = {}
+    # In this order: what leaves the one place before we look is found in the other.
+    rows = connection.execute(
+        f"""
+        {_FULL}, full.hash
+        from relevo_deliveries as full
+        {_ITS_LINE}
+        where full.seq in (select value from json_each(?))
+          and full.source = ?
+        order by full.generation
+        """,  # noqa: S608 - put together from constants
+        (as_list(lines.waiting(connection, hashes)), text(source)),
+    )
+    found.update({row[18]: kept_of(row) for row in rows})
     for some in chunks(hashes):
         rows = connection.execute(
             fill(
@@ -288,7 +294,9 @@ def delivered(
             ),
             [*some, text(source)],
         )
-        found.update({row[18]: kept_of(row) for row in rows})
+        for row in rows:
+            if row[18] not in found or found[row[18]].generation <= row[2]:
+                found[row[18]] = kept_of(row)
     return [found.get(hash_) for hash_ in hashes]
 
 
@@ -388,8 +396,14 @@ def _terms(
     if cursor is not None:
         yield "full.id < ?", text(cursor)
     if where.key is not None:
+        hash_ = _hash(where.key)
         rows = connection.execute(
-            "select id from relevo_delivered where hash = ?", (_hash(where.key),)
+            """
+            select id from relevo_deliveries where seq in (select value from json_each(?))
+            union all
+            select id from relevo_delivered where hash = ?
+            """,
+            (as_list(lines.waiting(connection, [hash_])), hash_),
         )
         yield "full.id in (select value from json_each(?))", as_list(id_ for (id_,) in rows)
     if where.thread is not None:
@@ -445,6 +459,8 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
 def prune(tx: Tx, limit: int) -> int:
     """Remove what is old in full; the line with the answer stays."""
     gone = 0
+    if _is_old(tx):
+        lines.enter_all(tx)
     for is_rejected, keep in ((1, REJECTED_KEEP), (0, DELIVERY_KEEP)):
         gone += tx.run(
             """
@@ -462,8 +478,19 @@ def prune(tx: Tx, limit: int) -> int:
     return gone
 
 
+def _is_old(tx: Tx) -> bool:
+    """Whether an accepted one goes that may have no line yet."""
+    return bool(
+        tx.one(
+            "select 1 from relevo_deliveries where rejected = 0 and received_at <= ? limit 1",
+            (tx.now - DELIVERY_KEEP,),
+        )
+    )
+
+
 def erase(tx: Tx, ids: Sequence[str]) -> int:
     """Remove these in full, whatever their age; the line with the answer stays."""
+    lines.enter_all(tx)
     return tx.run(
         """
         delete from relevo_deliveries

@@ -261,6 +261,7 @@ class SqliteStore:
                 tx.run("delete from relevo_meta where name = ''")
                 tx.prepare()
                 answer = verb(tx)
+                tx.complete()
             except sqlite3.Error as error:
                 raise file.translate(error, self.path) from error
             self._released |= tx.woken

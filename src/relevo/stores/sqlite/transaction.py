@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from secrets import randbits
 from typing import Any, TypeVar
 
@@ -63,12 +63,17 @@ class Known:
         self.limited: set[str] = set()  # queues where an ending may let the next one go
         self.last_seq = 0
         self.turns = 0  # claims over several queues so far: each begins at another one
+        self.fresh: dict[bytes, int] = {}  # see lines.py
+        self.fresh_rows = 0
+        self.fresh_seen = 0  # the last row read or written
 
     def forget(self) -> None:
         """After a rollback: what was learnt in it may not be so."""
         self.version = ""
         self.queues = {}
         self.workers = {}
+        self.fresh = {}
+        self.fresh_rows = self.fresh_seen = 0
 
 
 class Tx:
@@ -79,6 +84,7 @@ class Tx:
         self.known = known
         self.now = now
         self.woken: set[str] = set()  # queues that have work once this commits
+        self.late: Callable[[Tx], None] | None = None  # what whoever commits does first
         self._max_seq: int | None = None
 
     def at(self, now: int) -> Tx:
@@ -89,6 +95,10 @@ class Tx:
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Change rows; answers how many, unless the statement begins with `with`: then -1."""
         return self._execute(sql, parameters).rowcount
+
+    def add(self, sql: str, parameters: Sequence[Any]) -> int:
+        """Insert one row; answers its number."""
+        return self._execute(sql, parameters).lastrowid or 0
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row, or None."""
@@ -102,6 +112,11 @@ class Tx:
         cursor = self.connection.cursor()
         cursor.row_factory = None  # a caller's own connection may shape its rows otherwise
         return cursor.execute(sql, parameters)
+
+    def complete(self) -> None:
+        """Do what was put off to the end, where no event loop waits for it."""
+        if self.late is not None:
+            self.late(self)
 
     def prepare(self) -> None:
         """Read what other processes may have changed since the last transaction."""

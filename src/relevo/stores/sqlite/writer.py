@@ -326,6 +326,7 @@ class Writer:
     def _finish(self, begun: Begun) -> None:
         """Commit what was begun elsewhere."""
         try:
+            begun.tx.complete()
             begun.tx.connection.execute("commit")
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
@@ -361,6 +362,7 @@ class Writer:
             _begin(connection)
             tx = Tx(connection, self.known, 0)
             outcomes = self._run_apart(tx, batch)
+        tx.complete()
         connection.execute("commit")
         return tx, outcomes
 

@@ -1,0 +1,214 @@
+"""SQLite enters the lines of deliveries late: nobody may notice, whoever looks and whenever."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from relevo.ids import new_id
+from relevo.job import Verdict
+from relevo.store import DELIVERY_KEEP, Arrival, By, Keeping, Kept, Letterbox
+from relevo.stores.sqlite import lines
+from relevo.stores.sqlite.store import SqliteStore
+from relevo.stores.sqlite.transaction import Tx
+from relevo.testing import ManualClock
+from tests.conformance.steps import DAY, job
+from tests.edges.test_sqlite_store import connected, opened
+from tests.edges.test_sqlite_store import path as path
+
+ANN = By("ann")
+SOURCES = ("app:/one", "app:/two")
+WAYS = ("", "?synchronous=normal")
+"""Each address has its own writer, as another process would."""
+
+
+@pytest.fixture
+async def handles(path: Path) -> AsyncIterator[list[SqliteStore]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(opened(path, way)) for way in WAYS]
+
+
+def arrival(key: str | None, source: str = SOURCES[0], generation: int = 0) -> Arrival:
+    state = Keeping.REJECTED if key is None else Keeping.ACCEPTED
+    kept = Kept(
+        id=new_id(), source=source, key=key, generation=generation, state=state, answer=b"a"
+    )
+    return Arrival(kept, () if key is None else (job(),))
+
+
+def rows(path: Path, table: str) -> int:
+    with connected(path) as connection:
+        (count,) = connection.execute(f"select count(*) from {table}").fetchone()  # noqa: S608 - ours
+        return count
+
+
+async def test_lines_are_entered_many_at_a_time(path: Path, handles: list[SqliteStore]) -> None:
+    store = handles[0]
+    await store.receive([arrival(str(n)) for n in range(lines.MOST)])
+    assert (rows(path, "relevo_fresh"), rows(path, "relevo_delivered")) == (1, 0)
+    await store.receive([arrival("last")])
+    assert (rows(path, "relevo_fresh"), rows(path, "relevo_delivered")) == (0, lines.MOST + 1)
+    [again] = await store.receive([arrival("0")])
+    assert again.verdict is Verdict.DONE
+
+
+async def test_lone_ones_do_not_pile_up(path: Path, handles: list[SqliteStore]) -> None:
+    for number in range(lines.ROWS + 1):
+        with connected(path) as connection:
+            connection.execute("begin immediate")
+            await handles[0].receive_within(connection, arrival(str(number)))
+            connection.execute("commit")
+    assert rows(path, "relevo_fresh") == 0
+    assert rows(path, "relevo_delivered") == lines.ROWS + 1
+
+
+async def test_what_was_rolled_back_is_new(path: Path, handles: list[SqliteStore]) -> None:
+    with connected(path) as connection:
+        connection.execute("begin immediate")
+        await handles[0].receive_within(connection, arrival("k"))
+        connection.execute("rollback")
+    for expected in (Verdict.NEW, Verdict.DONE):
+        [answer] = await handles[0].receive([arrival("k")])
+        assert answer.verdict is expected
+
+
+async def test_a_writer_that_failed_does_not_believe_what_it_wrote(
+    handles: list[SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = handles
+    leave = lines.leave
+
+    def failing(tx: Tx, first: int, hashes: Sequence[bytes | None]) -> None:
+        leave(tx, first, hashes)
+        raise ValueError("the disk is full, say")
+
+    monkeypatch.setattr(lines, "leave", failing)
+    with pytest.raises(ValueError, match="disk"):
+        await one.receive([arrival("lost")])
+    monkeypatch.undo()
+    [answer] = await other.receive([arrival("k")])  # in the row that the first had taken
+    assert answer.verdict is Verdict.NEW
+    for key, expected in (("k", Verdict.DONE), ("lost", Verdict.NEW)):
+        [answer] = await one.receive([arrival(key)])
+        assert answer.verdict is expected
+
+
+class Model:
+    """Who came first under each identity, and how often others came after them."""
+
+    def __init__(self) -> None:
+        self.first: dict[tuple[str, str, int], str] = {}
+        self.repeats: dict[str, int] = {}
+        self.listed: set[str] = set()
+
+    def receive(self, kept: Kept) -> tuple[str, Verdict]:
+        if kept.key is None:
+            return kept.id, Verdict.NEW
+        identity = (kept.source, kept.key, kept.generation)
+        if identity not in self.first:
+            self.first[identity] = kept.id
+            self.repeats[kept.id] = 0
+            self.listed.add(kept.id)
+        owner = self.first[identity]
+        if owner == kept.id:
+            return owner, Verdict.NEW
+        self.repeats[owner] += 1
+        return owner, Verdict.DONE
+
+    def newest(self, source: str, key: str) -> str | None:
+        for generation in (2, 1, 0):
+            if found := self.first.get((source, key, generation)):
+                return found
+        return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_writers_that_know_nothing_of_each_other_keep_each_once(
+    path: Path, handles: list[SqliteStore], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(lines, "MOST", 12)
+    monkeypatch.setattr(lines, "ROWS", 7)
+    dice = random.Random(seed)
+    model = Model()
+    keys = [f"k{n}" for n in range(dice.choice([6, 30]))]
+    sent: list[Arrival] = []
+
+    def some() -> list[Arrival]:
+        made = [
+            arrival(
+                dice.choice([None, *keys]), dice.choice(SOURCES), dice.choice([0, 0, 0, 0, 1, 2])
+            )
+            for _ in range(dice.choice([1, 1, 2, 6]))
+        ]
+        if sent and dice.random() < 0.2:
+            made.append(dice.choice(sent))  # a sender who never heard the answer
+        sent.extend(made)
+        return made
+
+    for _ in range(150):
+        store = dice.choice(handles)
+        match dice.choice(["receive"] * 6 + ["within", "roll back", "erase", "look", "look"]):
+            case "receive":
+                batch = some()
+                answers = await store.receive(batch)
+                expected = [model.receive(one.kept) for one in batch]
+                assert [(answer.kept.id, answer.verdict) for answer in answers] == expected
+            case "within" | "roll back" as what:
+                one = arrival(dice.choice(keys), dice.choice(SOURCES))
+                owner = model.first.get((one.kept.source, one.kept.key or "", 0))
+                with connected(path) as connection:
+                    connection.execute("begin immediate")
+                    answer = await store.receive_within(connection, one)
+                    is_new = answer.verdict is Verdict.NEW
+                    assert is_new == (owner is None)
+                    keep = is_new and what == "within"
+                    connection.execute("commit" if keep else "rollback")
+                if keep:
+                    model.receive(one.kept)
+            case "erase":
+                if model.listed:
+                    gone = dice.choice(sorted(model.listed))
+                    model.listed.discard(gone)
+                    assert await store.erase([], [gone], ANN, act="a") == (0, 1)
+            case _:
+                await agree(store, model, dice.choice(SOURCES), keys)
+    for source in SOURCES:
+        await agree(handles[0], model, source, keys)
+
+
+async def agree(store: SqliteStore, model: Model, source: str, keys: list[str]) -> None:
+    found = await store.delivered(source, keys)
+    newest = [model.newest(source, key) for key in keys]
+    assert [kept and kept.id for kept in found] == newest
+    for kept in found:
+        assert kept is None or kept.repeats == model.repeats[kept.id]
+        assert kept is None or kept.answer == b"a"
+    for key in keys[:5]:
+        page, _ = await store.deliveries(Letterbox(key=key, source=source), limit=200)
+        mine = {id_ for (at, name, _), id_ in model.first.items() if (at, name) == (source, key)}
+        assert {kept.id for kept in page} == mine & model.listed
+        assert all(kept.repeats == model.repeats[kept.id] for kept in page)
+
+
+async def test_one_that_is_pruned_before_its_line_was_entered_keeps_its_answer(
+    path: Path,
+) -> None:
+    clock = ManualClock()
+    store = SqliteStore(f"sqlite:///{path}", clock=clock)
+    await store.migrate()
+    await store.open()
+    try:
+        await store.receive([arrival("k")])
+        clock.advance(f"{DELIVERY_KEEP + DAY}ms")
+        assert await store.prune(dead_keep=DAY) == 1
+        [kept] = await store.delivered(SOURCES[0], ["k"])
+        assert kept is not None
+        assert (kept.answer, kept.key) == (b"a", None)
+        [again] = await store.receive([arrival("k")])
+        assert again.verdict is Verdict.DONE
+    finally:
+        await store.close()
