@@ -198,6 +198,19 @@ async def test_a_pruned_bad_end_is_reopened_as_the_newcomer(
     assert again == Inserted(newcomer.id, Verdict.DONE)
 
 
+async def test_a_newcomer_for_a_pruned_one_keeps_its_place_in_the_batch(
+    store: Store, clock: ManualClock
+) -> None:
+    await make(store, State.DEAD, key="k", unique="forever")
+    clock.advance("91d")
+    await store.prune(dead_keep=90 * DAY)
+    batch = [job(), job(key="k", unique="forever"), job(), job(key="other")]
+
+    await store.insert(batch)
+
+    assert [lease.id for lease in await take(store, 9)] == [new.id for new in batch]
+
+
 async def test_many_callers_reopen_a_job_once(store: Store, handles: Handles) -> None:
     callers = [store, *await handles(2)]
     first = await make(store, State.DEAD, key="k", unique="forever")

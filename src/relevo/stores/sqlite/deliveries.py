@@ -161,14 +161,12 @@ def _keep(
             kept, received_at=kept.received_at or tx.now, jobs=tuple(stands[start:end])
         )
         start = end
-    (top,) = tx.one("select ifnull(max(seq), 0) from relevo_deliveries")
-    seq = top
+    first = seq = tx.last_delivery + 1
     for some in chunks(list(stored.items())):
         values: list[object] = []
         for place, kept in some:
             identity = identities[place]
             is_rejected = kept.state is Keeping.REJECTED
-            seq += 1
             values += (
                 seq,
                 is_rejected,
@@ -190,10 +188,12 @@ def _keep(
                 kept.answer,
                 kept.body,
             )
+            seq += 1
         tx.run(fill(_KEEP, len(some)), values)
+    tx.last_delivery = seq - 1
     hashes = [identity and identity[0] for identity in map(identities.__getitem__, stored)]
     if any(hashes):
-        lines.leave(tx, top + 1, hashes)
+        lines.leave(tx, first, hashes)
     return stored
 
 

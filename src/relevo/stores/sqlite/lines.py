@@ -23,7 +23,9 @@ ROWS = 512  # and rows that they may lie in
 
 def learn(tx: Tx) -> None:
     """Remember the keys that other processes have left."""
-    rows = tx.all("select no, first, hashes from relevo_fresh where no > ?", (tx.known.fresh_seen,))
+    if tx.last_fresh <= (seen := tx.known.fresh_seen):
+        return
+    rows = tx.all("select no, first, hashes from relevo_fresh where no > ?", (seen,))
     for no, first, hashes in rows:
         _remember(tx, no, first, [hashes[at : at + WIDTH] for at in range(0, len(hashes), WIDTH)])
 

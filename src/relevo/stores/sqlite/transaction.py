@@ -85,6 +85,8 @@ class Tx:
         self.now = now
         self.woken: set[str] = set()  # queues that have work once this commits
         self.late: Callable[[Tx], None] | None = None  # what whoever commits does first
+        self.last_delivery = 0  # relevo_deliveries.seq, once prepared
+        self.last_fresh = 0  # relevo_fresh.no
         self._max_seq: int | None = None
 
     def at(self, now: int) -> Tx:
@@ -120,13 +122,17 @@ class Tx:
 
     def prepare(self) -> None:
         """Read what other processes may have changed since the last transaction."""
-        top, version = self.one(
+        top, version, delivery, fresh = self.one(
             """
             select (select max(seq) from relevo_jobs),
-                   (select value from relevo_meta where name = 'queues')
+                   (select value from relevo_meta where name = 'queues'),
+                   (select max(seq) from relevo_deliveries),
+                   (select max(no) from relevo_fresh)
             """
         )
         self._max_seq = top or 0
+        self.last_delivery = delivery or 0
+        self.last_fresh = fresh or 0
         if version != self.known.version:
             self.known.queues = {
                 name: QueueRow(QueueMode(mode), bool(ordered), bool(laned))

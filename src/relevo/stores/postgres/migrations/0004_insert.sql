@@ -165,8 +165,8 @@ begin
         end if;
     end if;
 
+    _base := nextval('relevo.seq');  -- once: who is stored in a later round keeps its place
     loop
-        _base := nextval('relevo.seq');
         with newcomers as (
             select _base + place as seq, *
             from unnest(
