@@ -51,6 +51,10 @@ FLIGHTS = 1_000
 FLIGHT_BYTES = 64 * 1_048_576
 """Bytes of bodies held at once."""
 
+IN_A_ROW = 20
+"""Calls served before others have a turn: those who all come at once would else wait for the store
+all at once, and it for them."""
+
 BODY_SECONDS = 30.0
 FUNCTION_SECONDS = 30.0
 LOOK_SECONDS = 1.0
@@ -237,7 +241,13 @@ class Gate:
 
     async def _run(self) -> None:
         task = asyncio.current_task()
+        served = 0
         while self._due:
+            if served == IN_A_ROW:
+                served = 0
+                await asyncio.sleep(0)
+                continue  # another runner may have taken what was due
+            served += 1
             flight = self._due.popleft()
             flight.task = task
             try:
