@@ -191,6 +191,8 @@ def test_c23_the_program_seals_with_the_keys_of_its_environment(
 
     told = box("doctor")
     assert "is sealed" in told.out
+    blind = box("forget", "--text", CANARY, "--note", "n", "--dry-run")
+    assert (blind.code, "cannot be searched" in blind.err) == (1, True)
     shown = box("settings")
     assert "RELEVO_SEAL_KEYS" in shown.out
     assert key not in told.out + told.err + shown.out + shown.err

@@ -37,6 +37,11 @@ async def forget(
     yes: Yes = False,
 ) -> int:
     """Erase what has ended of one person: deliveries, jobs, results and effects."""
+    if text is not None and terminal.settings.seal_keys:
+        terminal.warn(
+            "what is sealed cannot be searched: --text finds keys, names and what came before "
+            "the seal; ask once more with --key or --thread"
+        )
     async with terminal.desk() as desk:
         said = note if note or not dry_run else None
         found = await desk.forget_preview(
