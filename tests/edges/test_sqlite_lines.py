@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relevo.ids import new_id
 from relevo.job import Verdict
@@ -16,7 +18,7 @@ from relevo.stores.sqlite import lines
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import Tx
 from relevo.testing import ManualClock
-from tests.conformance.steps import DAY, job
+from tests.conformance.steps import DAY, count, job
 from tests.edges.test_sqlite_store import connected, opened
 from tests.edges.test_sqlite_store import path as path
 
@@ -97,6 +99,62 @@ async def test_a_writer_that_failed_does_not_believe_what_it_wrote(
         assert answer.verdict is expected
 
 
+async def test_one_that_comes_under_another_key_has_both(handles: list[SqliteStore]) -> None:
+    one, other = handles
+    first = arrival("a")
+    second = Arrival(replace(first.kept, key="b"), first.jobs)
+    for each in (first, second, arrival("c")):
+        [answer] = await one.receive([each])
+        assert answer.verdict is Verdict.NEW
+    for store in handles:
+        found = await store.delivered(SOURCES[0], ["a", "b"])
+        assert [kept and kept.id for kept in found] == [first.kept.id, first.kept.id]
+        assert [kept.key for kept in (await store.deliveries(Letterbox(key="b")))[0]] == ["a"]
+        [answer] = await store.receive([arrival("b")])
+        assert answer.verdict is Verdict.DONE
+    assert await count(other) == 2
+
+
+async def test_a_process_of_the_version_before_doubles_and_loses_nothing(
+    path: Path, handles: list[SqliteStore]
+) -> None:
+    """It enters the line first and the delivery second, without its answer, and just deletes."""
+    store = handles[0]
+    await store.receive([arrival("fresh")])
+    [kept], _ = await store.deliveries(Letterbox(key="fresh"))
+
+    def old(connection: sqlite3.Connection, hash_: bytes, id_: str) -> None:
+        connection.execute(
+            """
+            insert into relevo_delivered (hash, source, generation, id, received_at, status, answer)
+            values (?, ?, 0, ?, 1, 200, x'61')
+            on conflict (hash, source, generation) do nothing
+            """,
+            (hash_, SOURCES[0], id_),
+        )
+        connection.execute(
+            """
+            insert into relevo_deliveries
+                (rejected, generation, received_at, status, id, source, hash, method, path, query,
+                 reason, jobs, print, headers, body)
+            values (0, 0, 1, 200, ?, ?, ?, 'POST', '', '', '', x'', x'', x'', x'')
+            """,
+            (id_, SOURCES[0], hash_),
+        )
+
+    with connected(path) as connection:
+        (hash_,) = connection.execute("select hash from relevo_deliveries").fetchone()
+        with pytest.raises(sqlite3.IntegrityError, match="restart this process"):
+            old(connection, hash_, new_id())
+        old(connection, b"x" * 16, new_id())
+        connection.execute("delete from relevo_deliveries where id = ?", (kept.id,))
+    for verdict in (Verdict.DONE, Verdict.DONE):
+        [answer] = await store.receive([arrival("fresh")])
+        assert (answer.verdict, answer.kept.id) == (verdict, kept.id)
+    await store.receive([arrival(str(n)) for n in range(lines.MOST + 1)])
+    assert rows(path, "relevo_fresh") == 0  # the row without an answer is in nobody's way
+
+
 class Model:
     """Who came first under each identity, and how often others came after them."""
 
@@ -113,10 +171,9 @@ class Model:
             self.first[identity] = kept.id
             self.repeats[kept.id] = 0
             self.listed.add(kept.id)
+            return kept.id, Verdict.NEW
         owner = self.first[identity]
-        if owner == kept.id:
-            return owner, Verdict.NEW
-        self.repeats[owner] += 1
+        self.repeats[owner] += owner != kept.id
         return owner, Verdict.DONE
 
     def newest(self, source: str, key: str) -> str | None:

@@ -92,10 +92,9 @@ def _receive(
             first, print_ = known[identity]
             if isinstance(first, int):
                 first, print_ = stored[first], _print(arrivals[first])
-            is_same = first.id == arrival.kept.id  # it was kept, and nobody heard of it
-            if not is_same:
+            if first.id != arrival.kept.id:
                 repeats.append((identity, print_ not in (None, _print(arrival))))
-            answers.append(Reception(first, Verdict.NEW if is_same else Verdict.DONE))
+            answers.append(Reception(first, Verdict.DONE))
         else:
             answers.append(Reception(arrival.kept, Verdict.CLOSED))
     if repeats:
@@ -189,7 +188,17 @@ def _keep(
                 kept.body,
             )
             seq += 1
-        tx.run(fill(_KEEP, len(some)), values)
+        if tx.run(fill(_KEEP, len(some)), values) < len(some):
+            # One was kept under another key: it has no row to make its second line from.
+            rows = [(identities[place], kept) for place, kept in some]
+            lines.enter_now(
+                tx,
+                [
+                    (*identity, kept.id, kept.received_at, kept.status, kept.answer)
+                    for identity, kept in rows
+                    if identity is not None
+                ],
+            )
     tx.last_delivery = seq - 1
     hashes = [identity and identity[0] for identity in map(identities.__getitem__, stored)]
     if any(hashes):
@@ -399,9 +408,12 @@ def _terms(
         hash_ = _hash(where.key)
         rows = connection.execute(
             """
-            select id from relevo_deliveries where seq in (select value from json_each(?))
+            select id
+            from relevo_deliveries
+            where seq in (select value from json_each(?1))
+              and hash = ?2
             union all
-            select id from relevo_delivered where hash = ?
+            select id from relevo_delivered where hash = ?2
             """,
             (as_list(lines.waiting(connection, [hash_])), hash_),
         )
@@ -459,8 +471,6 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
 def prune(tx: Tx, limit: int) -> int:
     """Remove what is old in full; the line with the answer stays."""
     gone = 0
-    if _is_old(tx):
-        lines.enter_all(tx)
     for is_rejected, keep in ((1, REJECTED_KEEP), (0, DELIVERY_KEEP)):
         gone += tx.run(
             """
@@ -478,19 +488,8 @@ def prune(tx: Tx, limit: int) -> int:
     return gone
 
 
-def _is_old(tx: Tx) -> bool:
-    """Whether an accepted one goes that may have no line yet."""
-    return bool(
-        tx.one(
-            "select 1 from relevo_deliveries where rejected = 0 and received_at <= ? limit 1",
-            (tx.now - DELIVERY_KEEP,),
-        )
-    )
-
-
 def erase(tx: Tx, ids: Sequence[str]) -> int:
     """Remove these in full, whatever their age; the line with the answer stays."""
-    lines.enter_all(tx)
     return tx.run(
         """
         delete from relevo_deliveries

@@ -18,7 +18,7 @@ from relevo.stores.sqlite.transaction import Tx, as_list
 WIDTH = 16  # bytes of a hash
 NO_KEY = bytes(WIDTH)
 MOST = 2_048  # keys that may wait for their lines
-ROWS = 512  # and rows that they may lie in
+ROWS = 64  # and rows that they may lie in: who knows none of them reads them all
 
 
 def learn(tx: Tx) -> None:
@@ -57,6 +57,18 @@ def enter(tx: Tx, hashes: Iterable[bytes]) -> None:
         tx.run(_ENTER_SOME, (as_list(seqs),))
 
 
+def enter_now(tx: Tx, rows: Sequence[tuple[object, ...]]) -> None:
+    """Enter lines that are at hand."""
+    tx.connection.executemany(
+        """
+        insert into relevo_delivered (hash, source, generation, id, received_at, status, answer)
+        values (?, ?, ?, ?, ?, ?, ?)
+        on conflict (hash, source, generation) do nothing
+        """,
+        rows,
+    )
+
+
 def enter_all(tx: Tx) -> None:
     """Enter the lines that are missing."""
     tx.run(_ENTER_ALL)
@@ -71,14 +83,16 @@ _ENTER_SOME = """
     from relevo_deliveries
     where seq in (select value from json_each(?))
       and hash is not null
+      and answer is not null
     on conflict (hash, source, generation) do nothing
 """
 _ENTER_ALL = """
     insert into relevo_delivered (hash, source, generation, id, received_at, status, answer)
     select hash, source, generation, id, received_at, status, answer
-    from relevo_deliveries
-    where seq >= (select min(first) from relevo_fresh)
-      and hash is not null
+    from relevo_fresh
+    cross join relevo_deliveries on seq between first and first + length(hashes) / 16 - 1
+    where hash is not null
+      and answer is not null
     order by hash
     on conflict (hash, source, generation) do nothing
 """
