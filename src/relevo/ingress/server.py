@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -104,6 +104,7 @@ class Guarded(HttpToolsProtocol):
     _is_understood = False  # a method was, in what was read last
     _refusal = BAD
     _is_between = True  # the parser has no call in hand, and nothing against another one
+    _usual: ClassVar[tuple[list[tuple[bytes, bytes]], bytes]] = ([], b"")  # headers, as spelt
 
     def __init__(self, front: Doors | None, **given: Any) -> None:
         super().__init__(**given)
@@ -241,8 +242,10 @@ class Guarded(HttpToolsProtocol):
         self.on_response_complete()
 
     def _write(self, reply: Reply) -> None:
-        date = [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
-        self.transport.write(b"".join([STATUS_LINE[reply.status], *date, reply.wire]))
+        pairs = self.server_state.default_headers  # another list every second, for the date
+        if pairs is not Guarded._usual[0]:
+            Guarded._usual = (pairs, b"".join([b"%b: %b\r\n" % pair for pair in pairs]))
+        self.transport.write(b"".join([STATUS_LINE[reply.status], Guarded._usual[1], reply.wire]))
 
     def on_response_complete(self) -> None:
         # As uvicorn does, but for its timer: how long we wait for the next call is seen by look().

@@ -28,7 +28,7 @@ from relevo.store import (
 )
 from relevo.stores.sqlite import letters, lines
 from relevo.stores.sqlite.jobs import insert_jobs
-from relevo.stores.sqlite.transaction import Tx, as_bytes, as_list, chunks, fill, plain, text
+from relevo.stores.sqlite.transaction import Tx, as_bytes, as_list, bound, chunks, fill, plain, text
 
 LONGEST = 200  # deliveries on one page, at most
 WALK = 20_000  # deliveries whose bodies are searched for one page
@@ -91,9 +91,9 @@ def _receive(
         elif identity is not None and identity in known:
             first, print_ = known[identity]
             if isinstance(first, int):
-                first, print_ = stored[first], _print(arrivals[first])
+                first, print_ = stored[first], _print(arrivals[first].compared)
             if first.id != arrival.kept.id:
-                repeats.append((identity, print_ not in (None, _print(arrival))))
+                repeats.append((identity, print_ not in (None, _print(arrival.compared))))
             answers.append(Reception(first, Verdict.DONE))
         else:
             answers.append(Reception(arrival.kept, Verdict.CLOSED))
@@ -135,8 +135,8 @@ def _hash(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _print(arrival: Arrival) -> bytes:
-    return blake2b(arrival.compared, digest_size=16).digest()
+def _print(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
 
 
 def _jobs_of(arrivals: Sequence[Arrival], places: Sequence[int]) -> Sequence[NewJob]:
@@ -160,47 +160,45 @@ def _keep(
             kept, received_at=kept.received_at or tx.now, jobs=tuple(stands[start:end])
         )
         start = end
-    first = seq = tx.last_delivery + 1
-    for some in chunks(list(stored.items())):
-        values: list[object] = []
-        for place, kept in some:
-            identity = identities[place]
-            is_rejected = kept.state is Keeping.REJECTED
-            values += (
-                seq,
-                is_rejected,
-                kept.generation,
-                kept.received_at,
-                kept.status,
-                kept.id,
-                text(kept.source),
-                None if kept.key is None else text(kept.key),
-                None if identity is None else identity[0],
-                None if kept.thread == kept.id else text(kept.thread or ""),
-                text(kept.method),
-                text(kept.path),
-                text(kept.query),
-                text(kept.reason),
-                bytes.fromhex("".join(kept.jobs)),
-                _print(arrivals[place]),
-                kept.headers,
-                kept.answer,
-                kept.body,
-            )
-            seq += 1
-        if tx.run(fill(_KEEP, len(some)), values) < len(some):
-            # One was kept under another key: it has no row to make its second line from.
-            rows = [(identities[place], kept) for place, kept in some]
-            lines.enter_now(
-                tx,
-                [
-                    (*identity, kept.id, kept.received_at, kept.status, kept.answer)
-                    for identity, kept in rows
-                    if identity is not None
-                ],
-            )
-    tx.last_delivery = seq - 1
-    hashes = [identity and identity[0] for identity in map(identities.__getitem__, stored)]
+    first = tx.last_delivery + 1
+    tx.last_delivery += len(stored)
+    rows = [
+        (
+            seq,
+            kept.state is Keeping.REJECTED,
+            kept.generation,
+            kept.received_at,
+            kept.status,
+            kept.id,
+            text(kept.source),
+            None if kept.key is None else text(kept.key),
+            None if (identity := identities[place]) is None else identity[0],
+            None if kept.thread == kept.id else text(kept.thread or ""),
+            text(kept.method),
+            text(kept.path),
+            text(kept.query),
+            text(kept.reason),
+            bytes.fromhex("".join(kept.jobs)),
+            # Made from the body when it is asked for, unless that is sealed.
+            b"" if arrivals[place].body is None else _print(arrivals[place].compared),
+            kept.headers,
+            kept.answer,
+            kept.body,
+        )
+        for seq, (place, kept) in enumerate(stored.items(), first)
+    ]
+    named = [(identities[place], kept) for place, kept in stored.items()]
+    if rows and tx.insert(_KEEP, rows) < len(rows):
+        # One was kept under another key: it has no row to make its second line from.
+        lines.enter_now(
+            tx,
+            [
+                (*identity, kept.id, kept.received_at, kept.status, kept.answer)
+                for identity, kept in named
+                if identity is not None
+            ],
+        )
+    hashes = [identity and identity[0] for identity, _ in named]
     if any(hashes):
         lines.leave(tx, first, hashes)
     return stored
@@ -210,7 +208,7 @@ _KEEP = """
     insert into relevo_deliveries
         (seq, rejected, generation, received_at, status, id, source, key, hash, thread, method,
          path, query, reason, jobs, print, headers, answer, body)
-    values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+    values []
     on conflict (rejected, id) do nothing
 """
 
@@ -248,23 +246,23 @@ _ITS_LINE = """
 """
 
 
+_MET = f"""
+    with asked (hash, source, generation) as (values [])
+    {_LINE}, line.hash, line.source, full.print, iif(full.print = x'', full.body, null)
+    from asked
+    cross join relevo_delivered as line using (hash, source, generation)
+    left join relevo_deliveries as full on full.rejected = 0 and full.id = line.id
+"""
+
+
 def _known(tx: Tx, identities: Sequence[Identity]) -> Meetings:
     known: Meetings = {}
     for some in chunks(identities):
-        rows = tx.all(
-            fill(
-                f"""
-                with asked (hash, source, generation) as (values [?, ?, ?])
-                {_LINE}, line.hash, line.source, full.print
-                from asked
-                cross join relevo_delivered as line using (hash, source, generation)
-                left join relevo_deliveries as full on full.rejected = 0 and full.id = line.id
-                """,
-                len(some),
-            ),
-            [value for identity in some for value in identity],
-        )
-        known.update({(row[18], row[19], row[2]): (kept_of(row), row[20]) for row in rows})
+        rows = tx.all(*bound(_MET, some))
+        for row in rows:
+            print_, body = row[20:]
+            print_ = print_ if body is None else _print(as_bytes(body))
+            known[row[18], row[19], row[2]] = (kept_of(row), print_)
     return known
 
 

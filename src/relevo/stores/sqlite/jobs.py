@@ -235,80 +235,45 @@ def _keep_keys(tx: Tx, pairs: list[tuple[NewJob, Inserted]]) -> None:
 
 def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
     """Write rows; an id already there is left alone. Answers how many were written."""
-    stored = 0
-    seq = first
     now = tx.now
     queues = {job.queue for job in jobs}
-    is_plain = not any(tx.queue(name).ordered for name in queues)
-    for job in jobs:
-        if job.key is not None or job.lane or job.flow or job.after:
-            is_plain = False
-            break
+    ordered = {name for name in queues if tx.queue(name).ordered}
+    kinds = {kind: text(kind) for kind in {job.kind for job in jobs}}
     tx.woken.update(queues)
-    if is_plain:
-        kinds = {kind: text(kind) for kind in {job.kind for job in jobs}}
-        for some in chunks(jobs):
-            values: list[object] = [now]
-            for job in some:
-                thread, priority = job.thread, job.priority
-                values += (
-                    seq,
-                    priority if 0 <= priority <= 2 else min(max(priority, 0), 2),
-                    job.attempts,
-                    now + job.delay if job.run_at is None else job.run_at,
-                    job.keep,
-                    job.id,
-                    job.queue,
-                    kinds[job.kind],
-                    None if thread is None or thread == job.id else text(thread),
-                    job.cause and text(job.cause),
-                    job.node and text(job.node),
-                    job.payload,
-                    job.meta,
-                )
-                seq += 1
-            stored += tx.run(fill(_INSERT_PLAIN, len(some)), values)
-        return stored
-    for some in chunks(jobs):
-        values = [now]
-        for job in some:
-            values += (
+    return tx.insert(
+        _INSERT,
+        [
+            (
+                now,
                 seq,
                 WAITING if job.after else READY,
                 min(max(job.priority, 0), 2),
                 job.attempts,
-                job.unique == "forever",
+                job.key is not None and job.unique == "forever",
                 now + job.delay if job.run_at is None else job.run_at,
                 job.keep,
                 job.id,
                 job.queue,
-                text(job.kind),
-                optional(job.key),
-                _lane(tx, job),
-                None if job.thread == job.id else optional(job.thread),
-                optional(job.cause),
-                optional(job.flow),
-                optional(job.node),
+                kinds[job.kind],
+                job.key and text(job.key),
+                _lane(tx, job) if job.lane or job.queue in ordered else None,
+                None if job.thread is None or job.thread == job.id else text(job.thread),
+                job.cause and text(job.cause),
+                job.flow and text(job.flow),
+                job.node and text(job.node),
                 job.payload,
                 job.meta,
             )
-            seq += 1
-        stored += tx.run(fill(_INSERT, len(some)), values)
-    return stored
+            for seq, job in enumerate(jobs, first)
+        ],
+    )
 
 
-_INSERT_PLAIN = """
-    insert into relevo_jobs
-        (inserted_at, state, seq, priority, attempts, run_at, keep, id, queue, kind, thread, cause,
-         node, payload, meta)
-    values [?1, 10, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
-    on conflict (id) do nothing
-"""
 _INSERT = """
     insert into relevo_jobs
         (inserted_at, seq, state, priority, attempts, forever, run_at, keep, id, queue, kind, key,
          lane, thread, cause, flow, node, payload, meta)
-    values [?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
+    values []
     on conflict (id) do nothing
 """
 

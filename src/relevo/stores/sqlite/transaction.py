@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from secrets import randbits
 from typing import Any, TypeVar
 
@@ -101,6 +103,10 @@ class Tx:
     def add(self, sql: str, parameters: Sequence[Any]) -> int:
         """Insert one row; answers its number."""
         return self._execute(sql, parameters).lastrowid or 0
+
+    def insert(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows for the `[]` of a statement; answers how many."""
+        return sum([self.run(*bound(sql, some)) for some in chunks(rows)])
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row, or None."""
@@ -255,6 +261,29 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
             yield items[start : start + size] if size != len(items) else items
             start += size
             left -= size
+
+
+def bound(sql: str, rows: Sequence[tuple[Any, ...]]) -> tuple[str, list[Any]]:
+    """The statement with rows for its `[]`, and what to bind to it.
+
+    A column in which every value is the same is bound once: of most there is but one.
+    """
+    columns = list(zip(*rows, strict=True))
+    alike = tuple([column.count(column[0]) == len(rows) for column in columns])
+    values = [value for value, is_alike in zip(rows[0], alike, strict=True) if is_alike]
+    others = [column for column, is_alike in zip(columns, alike, strict=True) if not is_alike]
+    values += chain.from_iterable(zip(*others, strict=True))
+    return _spread(sql, alike, len(rows)), values
+
+
+@lru_cache(maxsize=512)
+def _spread(sql: str, alike: tuple[bool, ...], count: int) -> str:
+    shared, width = sum(alike), len(alike) - sum(alike)
+    rows: list[str] = []
+    for row in range(count):
+        once, own = iter(range(1, shared + 1)), iter(range(shared + row * width + 1, 1 << 30))
+        rows.append(", ".join([f"?{next(once if is_alike else own)}" for is_alike in alike]))
+    return sql.replace("[]", ", ".join([f"({row})" for row in rows]))
 
 
 _filled: dict[tuple[str, int], str] = {}
