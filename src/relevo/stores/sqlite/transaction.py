@@ -40,6 +40,8 @@ NOBODY = 999  # the worker of a job that never ran
 
 _SIZES = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 
+WIDE = 128  # rows of many columns in one statement, which takes up to a kilobyte for each
+
 ESCAPE = "\x10"
 _STRANGE = re.compile(f"[\0{ESCAPE}\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9a-f]{{4}})")
@@ -106,7 +108,7 @@ class Tx:
 
     def insert(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows for the `[]` of a statement; answers how many."""
-        return sum([self.run(*bound(sql, some)) for some in chunks(rows)])
+        return sum([self.run(*bound(sql, some)) for some in chunks(rows, most=WIDE)])
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row, or None."""
@@ -252,12 +254,12 @@ def as_list(values: Iterable[Any]) -> str:
     return encode(list(values)).decode()
 
 
-def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def chunks(items: Sequence[T], *, most: int = _SIZES[0]) -> Iterator[Sequence[T]]:
     """The items in pieces of few different lengths, so that prepared statements are found again."""
     start = 0
     left = len(items)
     for size in _SIZES:
-        while left >= size:
+        while left >= size <= most:
             yield items[start : start + size] if size != len(items) else items
             start += size
             left -= size
