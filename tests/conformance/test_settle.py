@@ -17,6 +17,7 @@ from tests.conformance.steps import (
     BOOM,
     HOUR,
     MINUTE,
+    OTHER,
     SECOND,
     WORK,
     about,
@@ -70,6 +71,26 @@ async def test_a_done_job_that_is_not_to_be_kept_is_gone_at_once(store: Store) -
 
     assert await store.find([lease.id]) == [None]
     assert await count(store) == 0
+
+
+async def test_unkept_jobs_end_together_whatever_they_went_through(
+    store: Store, clock: ManualClock
+) -> None:
+    stale = await take_id(store, await add(store, keep=0))
+    clock.advance("2m")
+    await store.rescue()
+    tried = await take_id(store, await add(store, OTHER, keep=0), OTHER)
+    await end(store, tried, State.SCHEDULED)
+    leases = await take(store, 9, WORK, OTHER)  # the rescued one and the one tried again
+    await put(store, job(keep=0), job(keep=0))
+    leases += await take(store, 9)
+
+    answers = await store.settle(
+        [Ending(lease=lease, state=State.DONE) for lease in (stale, *leases)]
+    )
+
+    assert answers == [False, *[True] * 4]
+    assert await store.find([lease.id for lease in leases]) == [None] * 4
 
 
 async def test_only_a_done_job_is_not_kept(store: Store) -> None:

@@ -30,14 +30,14 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.ids import new_id
-from relevo.job import Ending, Inserted, State, Verdict
+from relevo.job import After, Ending, Inserted, State, Verdict
 from relevo.store import By, Effect, EffectState, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import chunks, plain, text
 from relevo.testing import ManualClock, until
-from tests.conformance.steps import WORK, add, end, job, look, put, state, take, take_one
+from tests.conformance.steps import WORK, add, end, job, look, put, state, take, take_id, take_one
 
 HOME = Path(__file__).parents[2]
 
@@ -659,6 +659,26 @@ async def test_numbers_are_never_used_again(store: SqliteStore, path: Path) -> N
     assert await store.settle([Ending(lease=lease, state=State.DONE)]) == [False]
     assert await state(store, id) is State.READY
     assert (await take_one(store)).ref > lease.ref
+
+
+async def test_what_is_not_kept_leaves_nothing_behind(store: SqliteStore, path: Path) -> None:
+    """A line of history and an edge would wait for a job that never comes back."""
+    child = await add(store, keep=0)
+    await end(store, await take_id(store, child), State.SCHEDULED)
+    parent = job(keep=0, after=(After(child),))
+    await put(store, parent)
+    await end(store, await take_id(store, child))
+    await end(store, await take_id(store, parent.id))
+
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        left = connection.execute(
+            """
+            select (select count(*) from relevo_jobs),
+                   (select count(*) from relevo_attempts),
+                   (select count(*) from relevo_edges)
+            """
+        ).fetchone()
+    assert left == (0, 0, 0)
 
 
 async def test_turns_to_write_come_in_the_order_they_were_asked_for(

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
 
+import msgspec
+
 from relevo.job import Ending, Failure, Inserted, Lease, NewJob, State, Verdict
 from relevo.store import QueueMode
 from relevo.stores.sqlite import flows
@@ -370,30 +372,27 @@ def _held(tx: Tx, leases: Sequence[Lease]) -> dict[tuple[int, int | str], bool]:
 
 def settle_runs(tx: Tx, endings: Sequence[Ending]) -> list[bool]:
     """End runs whose lease is still ours. Plain successes go in one statement per claim."""
-    groups: defaultdict[int | str, dict[int, int]] = defaultdict(dict)  # token: seq: place
+    groups: defaultdict[tuple[int | str, bool], dict[int, int]] = defaultdict(dict)  # seq: place
     others: list[int] = []
     for place, ending in enumerate(endings):
         lease = ending.lease
-        if (
-            ending.state is State.DONE
-            and ending.result is None
-            and ending.failure is None
-            and lease.keep
-        ):
-            groups[lease.token][lease.ref] = place
+        if ending.state is State.DONE and ending.result is None and ending.failure is None:
+            groups[lease.token, lease.keep > 0][lease.ref] = place
         else:
             others.append(place)
     count = sum(map(len, groups.values())) + len(others)
     is_twice = count < len(endings) or any(
-        endings[place].lease.ref in groups.get(endings[place].lease.token, ()) for place in others
+        lease.ref in groups.get((lease.token, lease.keep > 0), ())
+        for lease in (endings[place].lease for place in others)
     )
     if is_twice or len(groups) > GROUPS:
         # All in one pass: of two endings of one lease the first must win.
         others = list(range(len(endings)))
         groups.clear()
     answers = [True] * len(endings)
-    for token, places in groups.items():
-        others += _settle_plain(tx, token, places)
+    for (token, is_kept), places in groups.items():
+        end = _settle_plain if is_kept else _settle_gone
+        others += end(tx, token, places)
     if others:
         for place in _settle_any(tx, endings, others):
             answers[place] = False
@@ -431,6 +430,26 @@ def _settle_plain(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]
     )
     done = {seq for (seq,) in rows}
     return [place for seq, place in places.items() if seq not in done]
+
+
+def _settle_gone(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]:
+    """The same for jobs of which nothing is kept."""
+    (seqs,) = tx.one(
+        """
+        select json_group_array(seq)
+        from relevo_jobs as job
+        where seq in (select value from json_each(?))
+          and token = ?
+          and state = 20
+          and waited = 0
+          and runs = 0
+          and not exists (select 1 from relevo_edges where parent = job.seq)
+        """,
+        (as_list(places), token),
+    )
+    tx.run("delete from relevo_jobs where seq in (select value from json_each(?))", (seqs,))
+    gone = set(msgspec.json.decode(seqs))
+    return [place for seq, place in places.items() if seq not in gone]
 
 
 def _settle_any(tx: Tx, endings: Sequence[Ending], places: Sequence[int]) -> list[int]:

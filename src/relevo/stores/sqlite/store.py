@@ -78,6 +78,8 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving: list[Command] = []
+        self._is_leaving = False
+        self._claims = 0  # on their way
         self._pending: set[Command] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._rung: set[str] = set()
@@ -196,13 +198,21 @@ class SqliteStore:
         self._pending.add(command)
         if self._watch is None:
             self._watch = loop.call_later(WATCH, self._look_at_pending)
-        # Not at once: whoever else is about to run in this turn of the loop shares the commit.
-        if not self._leaving:
-            loop.call_soon(self._send)
         self._leaving.append(command)
+        # An ending that meets a claim on its way would be a transaction of its own behind it: it
+        # waits for the answer, and goes with the next claim.
+        if not (self._claims and rank == SETTLE):
+            self._send_soon()
         return command.future
 
+    def _send_soon(self, answered: object = None) -> None:
+        # Not at once: whoever else is about to run in this turn of the loop shares the commit.
+        if not self._is_leaving:
+            self._is_leaving = True
+            asyncio.get_running_loop().call_soon(self._send)
+
     def _send(self) -> None:
+        self._is_leaving = False
         leaving, self._leaving = self._leaving, []
         if leaving and self._writer is not None:
             self._writer.submit(leaving)
@@ -329,7 +339,13 @@ class SqliteStore:
         # Before the claim, not after: what is inserted meanwhile must still wake us.
         self._rung.difference_update([want.queue for want in wants])
         self._rung.discard(wake.ANY)
-        claim = await self._write(claims.claim, wants, count, worker, lease, rank=CLAIM)
+        answer = self._write(claims.claim, wants, count, worker, lease, rank=CLAIM)
+        answer.add_done_callback(self._send_soon)
+        self._claims += 1
+        try:
+            claim = await answer
+        finally:
+            self._claims -= 1
         if claim.leases:
             self._looks = 0
         return claim

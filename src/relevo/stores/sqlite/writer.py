@@ -37,6 +37,7 @@ from relevo.stores.sqlite.wake import Bells
 PATIENCE = 4.0  # seconds a command waits for another process to let go of the file
 SLICE = 0.25  # seconds after which those who have waited long enough are told so
 WEIGHT = 4_000  # jobs in one transaction, about
+HANDOVER = 0.001  # seconds a caller lets the thread begin, at most
 IDLE = 0.5  # seconds between looks at a log that has to be cut back, when nobody writes
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -106,6 +107,7 @@ class Writer:
         self._begun: SimpleQueue[Begun | None] = SimpleQueue()
         self._is_inherited = False
         self._is_watching = False
+        self._is_at_work = threading.Event()  # in the file, and so without the interpreter's lock
         self._connection: sqlite3.Connection | None = None
         alone = self.bells.enter()
         try:
@@ -131,8 +133,12 @@ class Writer:
 
     def submit(self, commands: list[Command]) -> None:
         """Have commands run in the next transaction."""
-        if not self._begin_here(commands):
-            self._commands.put(commands)
+        if self._begin_here(commands):
+            return
+        self._commands.put(commands)
+        # Let it begin: it needs the interpreter's lock several times before its first long
+        # statement, and a busy loop would keep it for 5 ms each time.
+        self._is_at_work.wait(HANDOVER)
 
     def now(self, clock: Clock) -> int:
         """The common time, moved by what a test has added to its clock."""
@@ -326,8 +332,7 @@ class Writer:
     def _finish(self, begun: Begun) -> None:
         """Commit what was begun elsewhere."""
         try:
-            begun.tx.complete()
-            begun.tx.connection.execute("commit")
+            self._end(begun.tx)
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
             if file.is_fatal(error):
@@ -362,9 +367,13 @@ class Writer:
             _begin(connection)
             tx = Tx(connection, self.known, 0)
             outcomes = self._run_apart(tx, batch)
-        tx.complete()
-        connection.execute("commit")
+        self._end(tx)
         return tx, outcomes
+
+    def _end(self, tx: Tx) -> None:
+        tx.complete()
+        tx.connection.execute("commit")
+        self._is_at_work.clear()
 
     def _put_off(self, batch: list[Command], error: Exception) -> list[Command]:
         """Tell those who have waited long enough; answers the others."""
@@ -376,6 +385,7 @@ class Writer:
     def _run(self, tx: Tx, batch: list[Command]) -> list[Outcome]:
         """Run everything, verbs that can share a call as one."""
         tx.prepare()
+        self._is_at_work.set()
         batch.sort(key=_rank)
         outcomes: list[Outcome] = []
         start = 0
@@ -423,6 +433,7 @@ class Writer:
         return outcomes
 
     def _rollback(self) -> None:
+        self._is_at_work.clear()
         self.known.forget()
         if self._connection is not None and self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
