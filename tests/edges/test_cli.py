@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -24,7 +26,7 @@ from relevo.job import State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id
 from tests.conformance.steps import job as new_job
-from tests.edges.box import Box, added, ended, is_one_line, made, state_of, until
+from tests.edges.box import Answer, Box, added, ended, is_one_line, made, state_of, until
 
 CANARY = "canary-hunter22"
 EMAIL = "ana.perez@example.com"
@@ -716,6 +718,84 @@ def test_settings_are_listed(box: Box) -> None:
     assert answer.code == 0
     assert "RELEVO_STORE_URL" in answer.out
     assert "RELEVO_STORE_URL" in box("settings").out
+
+
+def test_the_store_is_measured_and_nothing_is_left(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.cli.bench.PINGS", 5)
+    before = {path.name for path in box.folder.iterdir()}
+
+    found = box("bench", "--jobs", "1000", "--json").json
+
+    assert (found["store"], found["jobs"]) == ("sqlite", 1_000)
+    assert found["enqueued_a_second"] > 0 and found["run_a_second"] > 0
+    assert 0 < found["started_after_ms_p50"] <= found["started_after_ms_p99"]
+    assert {path.name for path in box.folder.iterdir()} == before
+    assert box("queues", "ls", "--json").json == []
+    answer = box("bench", "--jobs", "1000")
+    assert "started within" in answer.out and "1,000 jobs" in answer.err
+
+
+async def test_a_server_is_measured_as_it_is(store: Store) -> None:
+    program = [sys.executable, "-m", "relevo.cli", "bench", "--jobs", "1000", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *program, "--store", store.dsn, stdout=subprocess.PIPE
+    )
+
+    out, _ = await process.communicate()
+
+    assert (process.returncode, json.loads(out)["store"]) == (0, store.name)
+    assert await store.count(Filter()) == 0
+
+
+# with fewer packages
+
+BARE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
+
+sys.meta_path.insert(0, Missing())
+from relevo.cli import main
+main()
+"""
+
+
+def test_no_more_is_needed_than_the_readme_says(box: Box) -> None:
+    """With `relevo[cli]` alone the engine works; what does not says what to install."""
+    metadata = importlib.metadata.metadata("relevo")
+    core = {"msgspec", "cronsim", "tzdata", "typer", "rich"}
+    optional = {
+        re.split(r"[ ;<>=\[]", line)[0].replace("-", "_")
+        for line in metadata.get_all("Requires-Dist") or []
+    }
+    missing = optional - core - {"relevo"} | {"prometheus_client", "google"}
+    assert {"httpx2", "starlette", "sqlalchemy", "redis", "fastapi"} <= missing
+    program = BARE.format(missing=missing)
+
+    def called(*args: str) -> Answer:
+        return ended(
+            subprocess.Popen(
+                [sys.executable, "-c", program, *args],
+                cwd=box.folder,
+                env=box.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+
+    [done] = enqueue(box, "o1")
+    assert called("--help").code == 0
+    assert called("work", "--app", "shop:app", "--until-empty").code == 0
+    assert state_of(box, done) is State.DONE
+    for wanted in (("up", "shop:app"), ("expenses", "ls"), ("jobs", "ls", "--store", "redis://x")):
+        answer = called(*wanted)
+        assert (answer.code, is_one_line(answer)) == (2, True)
+        assert "pip install 'relevo[" in answer.err
 
 
 # work

@@ -66,6 +66,9 @@ def _run(args: Sequence[str]) -> int:
     except RelevoError as error:
         say(str(error))
         return PROBLEM
+    except ModuleNotFoundError as error:
+        say(f"{error}: pip install 'relevo[all]', or the part of it that brings this")
+        return USAGE
     except Exception as error:  # noqa: BLE001 - a person gets a line, whatever it is
         if isinstance(error, OSError) and error.errno in FULL:
             _drop_output()
@@ -85,6 +88,7 @@ def _program() -> Any:
     from typer.main import get_command
 
     from relevo.cli import (
+        bench,
         breakers,
         cars,
         check,
@@ -117,7 +121,7 @@ def _program() -> Any:
     from relevo.cli.terminal import Verbs
 
     root = Verbs("Signed webhook, durable job, effect outside, once.")
-    for module in (serve, work, qstash, database, doctor, sealing, map, look, forget, top):
+    for module in (serve, work, qstash, database, doctor, sealing, map, look, forget, top, bench):
         module.add_to(root)
     for group in (jobs, queues, dead, deliveries, effects, flows, breakers, workers):
         root.add(group.group)

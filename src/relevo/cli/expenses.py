@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from relevo.apps.outside import Outside
 from relevo.cli.terminal import OK, PROBLEM, Terminal, Verbs
 from relevo.errors import DefinitionError, NotFoundError
 
@@ -58,6 +57,8 @@ async def say_to(
     """Write to a running relevo as WhatsApp would: signed, to /api/webhook."""
     if not re.fullmatch(r"\d{1,20}", sender, re.ASCII):
         raise DefinitionError("--from is a number in digits alone, such as 5491100000001")
+    from relevo.apps.outside import Outside
+
     base = terminal.server(to)
     pretended = importlib.import_module("relevo.simulators")
     importlib.import_module("relevo.simulators.whatsapp")
