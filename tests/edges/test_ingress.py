@@ -29,6 +29,7 @@ from relevo import (
     webhook,
 )
 from relevo.ingress.refusals import Buckets
+from relevo.intake import answer_of
 from relevo.store import Filter, Keeping, Letterbox, QueueMode
 from relevo.testing import ManualClock, call, deliver, drain, until
 from relevo.webhook import Headers
@@ -323,6 +324,10 @@ async def test_c05_a_token_is_good_for_one_delivery(relevo: Relevo) -> None:
     refused = signed(b'{"id":"m2","note":"4111 1111 1111 1111"}')
     assert (await call(relevo.asgi(), refused)).status == 422
     assert code(await call(relevo.asgi(), refused)) == (401, "invalid_signature")
+    await relevo.asgi().gate.refusals.close()
+    found, _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    assert sorted(came.status for came in found) == [401, 422]
+    assert any("came before" in came.reason for came in found)
 
 
 # B06 to B11: form
@@ -631,6 +636,24 @@ async def test_a_refusal_is_told_to_our_people_only(
 
 async def _is_one_rejected(relevo: Relevo) -> bool:
     return await kept(relevo, Keeping.REJECTED) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b'{"id":"e1","do":"reject"}', 422), (b"[]", 400), (b'{"id":"e1","do":"refuse"}', 409)],
+    ids=["rejected", "no object", "the function's own"],
+)
+async def test_a_refusal_is_kept_with_the_answer_that_was_given(
+    relevo: Relevo, body: bytes, status: int
+) -> None:
+    answer = await deliver(relevo, ODD, body=body)
+    await relevo.asgi().gate.refusals.close()
+
+    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    [whole] = await relevo.store.delivery([came.id])
+    assert whole is not None
+    assert came.status == whole.status == answer.status == status
+    assert answer_of(whole) == answer
 
 
 async def test_an_answer_of_400_or_more_keeps_nothing(relevo: Relevo) -> None:

@@ -323,7 +323,7 @@ class Gate:
         try:
             reply = await self._judge(flight, door, delivery)
         except Reject as rejected:
-            self.refusals.unreadable(door, delivery, str(rejected))
+            self.refusals.unreadable(door, delivery, rejected)
             reply = reply_of(rejected.answer)
         except QueueClosed:
             reply = CLOSED
@@ -357,7 +357,7 @@ class Gate:
             return await self._spool(door, delivery)
         nonce = door.scheme.nonce(delivery)
         if nonce is not None and not await self._is_first(door, delivery, nonce):
-            return error(401, door.scheme.code)
+            return self.refusals.spent(door, delivery)
         taken = await self._receiver.give(door, delivery, flight)
         return None if taken is None else self._told(door, taken.answer, is_new=taken.is_new)
 

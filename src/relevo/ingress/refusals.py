@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from relevo.ingress.reply import Reply, error
-from relevo.intake import Door
+from relevo.ingress.reply import Reply, error, reply_of
+from relevo.intake import Door, Reject
 from relevo.signatures import InvalidSignature, explain
 from relevo.store import Keeping, Kept
 from relevo.telemetry import log
-from relevo.webhook import Delivery
+from relevo.webhook import Answer, Delivery
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -60,7 +60,7 @@ class Refusals:
         self._engine = engine
         self._keep = Buckets(PER_SECOND, BURST, 1_000)
         self._forgers = Buckets(FORGERIES_PER_SECOND, FORGERIES, ADDRESSES)
-        self._waiting: deque[tuple[Door, Delivery, str, bool]] = deque(maxlen=WAITING)
+        self._waiting: deque[tuple[Door, Delivery, str, Answer, bool]] = deque(maxlen=WAITING)
         self._task: asyncio.Task[None] | None = None
 
     def forged(
@@ -74,22 +74,34 @@ class Refusals:
         self._engine.telemetry.counts["delivery_forged"] += 1
         if not self._forgers.take(client[0] if client else ""):
             return error(429, "too_many_requests", retry_after="60")
-        self._note(door, delivery, failure.why, is_forged=True)
-        return error(401, door.scheme.code)
+        return self._closed(door, delivery, failure.why, is_forged=True)
 
-    def unreadable(self, door: Door, delivery: Delivery, why: str) -> None:
+    def spent(self, door: Door, delivery: Delivery) -> Reply:
+        """401: what may be seen once was seen before, on a delivery that is not kept."""
+        self._engine.telemetry.counts["delivery_forged"] += 1
+        why = "the signature is right, but it came before with a delivery that was not taken"
+        return self._closed(door, delivery, why, is_forged=False)
+
+    def _closed(self, door: Door, delivery: Delivery, why: str, *, is_forged: bool) -> Reply:
+        answer = Answer.json({"ok": False, "error": door.scheme.code}, 401)
+        self._note(door, delivery, why, answer, is_forged=is_forged)
+        return reply_of(answer)
+
+    def unreadable(self, door: Door, delivery: Delivery, rejected: Reject) -> None:
         """It is from who it says, but nothing can be made of it."""
         self._engine.telemetry.counts["delivery_unreadable"] += 1
-        self._note(door, delivery, why, is_forged=False)
+        self._note(door, delivery, str(rejected), rejected.answer, is_forged=False)
 
-    def _note(self, door: Door, delivery: Delivery, why: str, *, is_forged: bool) -> None:
+    def _note(
+        self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
+    ) -> None:
         if not self._keep.take(door.source):
             return
         log.warning(
             "delivery refused",
             extra={"door": door.source, "delivery": delivery.id, "why": why[:REASON_MAX]},
         )
-        self._waiting.append((door, delivery, why, is_forged))
+        self._waiting.append((door, delivery, why, answer, is_forged))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="relevo-refusals")
 
@@ -100,21 +112,26 @@ class Refusals:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                door, delivery, why, is_forged = self._waiting.popleft()
+                door, delivery, why, answer, is_forged = self._waiting.popleft()
                 if is_forged and len(delivery.body) <= BODY_KEPT:
                     # It tries many spellings of the body: not while others wait for their answer.
                     now = delivery.received_at
                     why = await asyncio.to_thread(explain, delivery, door.scheme, now)
-                await self._store(door, delivery, why, 401 if is_forged else 422)
+                await self._store(door, delivery, why, answer)
         except Exception as trouble:  # noqa: BLE001 - explaining is a kindness, and hurts nobody
             self._waiting.clear()
             self._engine.telemetry.trouble("refused deliveries are not kept", trouble)
         finally:
             self._task = None
 
-    async def _store(self, door: Door, delivery: Delivery, why: str, status: int) -> None:
+    async def _store(self, door: Door, delivery: Delivery, why: str, answer: Answer) -> None:
         kept: Kept = door.keep(
-            delivery, None, state=Keeping.REJECTED, reason=why[:REASON_MAX], status=status
+            delivery,
+            None,
+            state=Keeping.REJECTED,
+            reason=why[:REASON_MAX],
+            answer=door.encoded(answer),
+            status=answer.status,
         )
         kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
         await self._engine.receiver.keep_rejected([kept])
