@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ class Front:
         self._is_started = False
         self._starting = asyncio.Lock()
         self._parts: list[tuple[str, Any]] | None = None  # by prefix, longest first
+        self._closing: list[Callable[[], Awaitable[None]]] = []
         self._health: tuple[float, Reply] = (0.0, NOT_READY)
 
     # life
@@ -68,6 +70,8 @@ class Front:
         self._engine.leaving.set()
 
     async def stop(self) -> None:
+        while self._closing:
+            await self._closing.pop()()
         if self._is_started:
             self._is_started = False
             self._parts = None
@@ -116,7 +120,9 @@ class Front:
 
     def _elsewhere(self, path: str) -> Any:
         if self._parts is None:
-            self._parts = sorted(_parts(self._engine), key=lambda part: -len(part[0]))
+            self._parts = sorted(
+                _parts(self._engine, self._closing), key=lambda part: -len(part[0])
+            )
         for prefix, part in self._parts:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return part
@@ -176,8 +182,8 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1008})
 
 
-def _parts(engine: Relevo) -> list[tuple[str, Any]]:
-    """Every prefix and the ASGI application behind it."""
+def _parts(engine: Relevo, closing: list[Callable[[], Awaitable[None]]]) -> list[tuple[str, Any]]:
+    """Every prefix and the ASGI application behind it; `closing` gets what they have to end."""
     parts = [
         (site.prefix, site.build(engine), app.name if site.title else None)
         for app in engine.apps
@@ -189,7 +195,7 @@ def _parts(engine: Relevo) -> list[tuple[str, Any]]:
         return [(prefix, built) for prefix, built, _ in parts]
     from relevo.web import Web
 
-    web = Web(engine, Settings.read())
+    web = Web(engine, Settings.read(), closing)
     doors = web.doors()
     return [
         *((prefix, web.guard(built, of=app) if app else built) for prefix, built, app in parts),

@@ -671,3 +671,16 @@ async def test_no_text_of_others_becomes_markup(web: Site, admin: Visitor, some:
         assert "<img" not in answer.text.replace('<img src="/static/relevo.svg', ""), path
         assert "<script>" not in answer.text, path
         assert SCRIPT not in answer.text, path
+
+
+async def test_nothing_of_the_pages_goes_on_when_the_engine_has_closed(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    await admin.see("/")
+    begun = await admin.do("/jobs/bulk", verb="retry", state="dead", rate="1/m", note="slowly")
+    assert begun.headers["location"].startswith("/sweeps/")
+
+    await web.relevo.close()
+
+    names = {task.get_name() for task in asyncio.all_tasks()}
+    assert not [name for name in names if name.startswith(("relevo-dashboard", "relevo-sweep"))]

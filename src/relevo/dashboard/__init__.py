@@ -6,10 +6,8 @@ and request; what it does stands in actions.py, each a POST.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -88,13 +86,8 @@ def build(relevo: Relevo, web: Web) -> ASGIApp:
     web.menu[:0] = [entry for entry in MENU if entry not in web.menu]
     web.search = "/search"
     web.spanish |= SPANISH
-
-    @asynccontextmanager
-    async def life(app: Starlette) -> AsyncGenerator[None]:
-        yield
-        await board.close()
-
-    return web.guard(site(routes(board), lifespan=life))
+    web.closing.append(board.close)
+    return web.guard(site(routes(board)))
 
 
 def routes(board: Board) -> list[BaseRoute]:

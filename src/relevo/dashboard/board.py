@@ -60,7 +60,8 @@ class Board:
             live.forget()
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop looking, and changing."""
+        await self.sweeps.close()
         for live in self._lives.values():
             await live.close()
 

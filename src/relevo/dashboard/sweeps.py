@@ -80,6 +80,14 @@ class Sweeps:
         """Those that go on, newest first."""
         return [each for each in self._all.values() if not each.is_over and _sees(apps, each)][::-1]
 
+    async def close(self) -> None:
+        """Stop all of them."""
+        tasks = [each.task for each in self._all.values() if each.task and not each.is_over]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
     def stop(self, sweeping: Sweeping) -> None:
         """Go no further; what was changed stays changed."""
         if sweeping.task is not None:

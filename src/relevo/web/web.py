@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,17 +38,23 @@ class Entry:
 class Web:
     """People, menu and static files of one program.
 
-    The dashboard adds its lines to `menu` and their Spanish to `spanish`, and says where one
-    searches: `search`.
+    The dashboard adds its lines to `menu` and their Spanish to `spanish`, says where one searches
+    with `search`, and in `closing` what to do when the engine closes.
     """
 
-    def __init__(self, relevo: Relevo, settings: Settings) -> None:
+    def __init__(
+        self,
+        relevo: Relevo,
+        settings: Settings,
+        closing: list[Callable[[], Awaitable[None]]] | None = None,
+    ) -> None:
         self.relevo = relevo
         self.settings = settings
         self.people = People(relevo.store, relevo.clock)
         self.auth = Auth(self.people, settings, relevo.clock)
         self.files = Files(STATIC, "/static")
         self.search: str | None = None
+        self.closing = [] if closing is None else closing
         self.spanish: dict[str, str] = {}  # of the menu, which stands on everyone's pages
         self.menu = [
             Entry(site.title, site.prefix, "Apps", app.name)
