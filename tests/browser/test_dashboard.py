@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from relevo.job import State
+from relevo.ids import new_id
+from relevo.job import NewJob, State
 from relevo.store import EffectState, QueueMode
 from tests.browser.conftest import PASSWORD, Program, Reader, program, reading
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled
@@ -62,6 +63,22 @@ def test_no_page_is_wider_than_a_telephone(browser: Browser, shop: Program) -> N
         for path in places(shop.some):
             page = reader.go(path)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_a_long_name_pushes_nothing_out_of_sight(browser: Browser, tmp_path: Path) -> None:
+    queue = f"cars:{'supplier-' * 7}:{'booking' * 8}"
+    with program(tmp_path, is_filled=False) as made:
+        job = NewJob(id=new_id(), queue=queue, kind="Book" * 20, payload=b"{}", key="k" * 400)
+        made.do(made.relevo.store.insert([job]))
+        for width in (390, 1440):
+            with reading(browser, made.url, viewport={"width": width, "height": 800}) as reader:
+                for path in ("/", "/jobs", "/queues", f"/queues/{queue}", f"/jobs/{job.id}"):
+                    page = reader.go(path)
+                    assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+                for path in ("/queues", "/jobs") if width > 390 else ("/queues",):
+                    badge = reader.go(path).locator("td .badge").first.bounding_box()
+                    assert badge is not None
+                    assert badge["x"] + badge["width"] <= width, path
 
 
 def test_no_text_of_others_is_ever_run(
