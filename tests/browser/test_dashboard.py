@@ -12,7 +12,7 @@ from relevo.ids import new_id
 from relevo.job import NewJob, State
 from relevo.store import EffectState, QueueMode
 from tests.browser.conftest import PASSWORD, Program, Reader, program, reading
-from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled
+from tests.browser.fill import BOOK, CHARGE, READ, SAVE, SCRIPT, WELCOME, Filled
 from tests.conformance.steps import add, state
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -160,6 +160,20 @@ def test_ticked_jobs_are_cancelled(reader: Reader, shop: Program) -> None:
     expect(page.locator("td input:checked")).to_have_count(3)
     choose(page, "Cancel")
     expect(page.locator(".said")).to_have_text("Changed: 3 of 3.")
+
+
+def test_nobody_discards_without_saying_why(reader: Reader, shop: Program) -> None:
+    page = reader.go(f"/jobs?state=dead&queue={READ}")
+    page.locator("tbody input[name=id]").first.check()
+    for _ in range(2):  # the list, and then the page of one
+        place = page.url
+        choose(page, "Discard")
+        note = page.locator("input[name=note]").first
+        assert note.evaluate("note => note.matches(':invalid') && note == document.activeElement")
+        assert page.url == place
+        if "?" in place:
+            page.locator("tbody a").first.click()
+            page.wait_for_url("**/jobs/*")
 
 
 def test_an_effect_is_decided(reader: Reader, shop: Program) -> None:
