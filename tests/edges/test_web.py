@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import re
 import time
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -97,11 +98,31 @@ async def test_what_is_not_right_stays_out(web: Site) -> None:
 
 @pytest.mark.parametrize(
     "there",
-    ["//evil.example", "https://evil.example", "/\\evil.example", "/a//b", "javascript:x", "/x\n"],
+    [
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "/a//b",
+        "javascript:x",
+        "/x\n",
+        "/?a=//b",
+    ],
 )
 async def test_after_the_login_nobody_is_sent_elsewhere(web: Site, there: str) -> None:
     async with web.browser() as browser:
         assert (await log_in(browser, next=there)).headers["location"] == "/"
+
+
+async def test_a_link_with_filters_survives_the_login(web: Site) -> None:
+    there = "/jobs?state=dead&queue=cars%3Asuppliers%3Abook&text=a%20%26%20b"
+    async with web.browser() as browser:
+        away = await browser.get(there, headers=ACCEPT)
+        page = await browser.get(away.headers["location"], headers=ACCEPT)
+        asked = re.search(r'name="next" value="([^"]*)"', page.text)
+        assert asked
+        answer = await log_in(browser, next=unescape(asked[1]))
+
+    assert answer.headers["location"] == there
 
 
 async def test_a_login_begins_a_new_session_and_ends_the_old(web: Site) -> None:

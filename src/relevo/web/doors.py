@@ -220,14 +220,15 @@ def wants_json(asked: HTTPConnection) -> bool:
 
 def _log_in_first(visit: Visit, asked: Request) -> Response:
     there = quote(visit.path(asked.scope), safe="/")
-    door = visit.url(f"/login?next={there}")
+    query = asked.url.query
+    filters = quote(f"?{query}", safe="") if 0 < len(query) < 1_500 else ""
+    door = visit.url(f"/login?next={there}{filters}")
     if asked.headers.get("hx-request") == "true":
         return Response("", 401, {"hx-redirect": door})
     if asked.method in ("GET", "HEAD") and not wants_json(asked):
         if asked.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
             # Whoever follows a link from elsewhere comes without the cookie, which is for our own
             # pages only. One of them, asking for the same again, gets it sent along.
-            query = asked.url.query
             path = "/" + there.lstrip("/")  # what begins with two is a host's name to a browser
             here = escape(visit.url(path) + (f"?{query}" if query else ""))
             return HTMLResponse(

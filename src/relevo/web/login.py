@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.web")
 
-_PATH = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/:@%-]*)?", re.ASCII)
+_PATH = re.compile(
+    r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/:@%-]*)?(?:\?[A-Za-z0-9._~/:@%&=+*-]*)?", re.ASCII
+)
 
 
 class Doors:
@@ -110,4 +112,4 @@ def _form(
 
 def _next(path: str) -> str:
     """Where to go on: a path of ours, and never a name that a browser takes for a host."""
-    return path if _PATH.fullmatch(path[:500]) and "//" not in path else "/"
+    return path if len(path) <= 2_000 and _PATH.fullmatch(path) and "//" not in path else "/"
