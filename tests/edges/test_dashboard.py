@@ -148,10 +148,19 @@ def test_every_word_has_its_spanish() -> None:
 
 def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:
     told = [*sentences.RETOLD, *(text for pair in sentences.COUNTED.values() for text in pair)]
+    told += sentences.ALONE
     told += [text for entry in MENU for text in (entry.title, entry.section) if text]
     told += re.findall(r'(?:text = |_warn\()"([^"]+)"', (HERE / "health.py").read_text())
     assert len(told) > 50
     assert [text for text in told if text not in words.SPANISH | SHARED] == []
+
+
+async def test_the_store_and_the_audit_speak_spanish_too(admin: Visitor, some: Filled) -> None:
+    spanish = {"accept-language": "es"}
+    assert "durabilidad" in (usage := await admin.see("/usage", **spanish))
+    assert "cada confirmación llega al disco" in usage
+    assert ">pausa<" in await admin.see("/audit", **spanish)
+    assert ">pause<" in await admin.see("/audit")
 
 
 def test_every_blank_is_kept_in_spanish() -> None:

@@ -45,8 +45,33 @@ RETOLD: Final = (
     "{verb}, then confirm or deny",
     "canary {id} is {state} again: {why}",
     "canary {id} is {state} again",
+    "every commit reaches the disk before it is answered",
+    "only its owner may read the database",
+    "others may read the jobs: {advice}",
+    "{n} MiB are free",
+    "{n} MiB are free: free some before jobs are refused",
+    "this process agrees with the file's clock",
+    "durable and not full",
+    "the server takes writes",
+    "the oldest open transaction is {n} s old",
+    "{n} of {all} connections are taken",
+    "the jobs table has {n} live and {dead} dead rows in {size} MB",
+    "what jobs and deliveries carry is sealed; keys, errors and names are not",
 )
-"""What the desk says in words of its own, which reach a page filled in."""
+"""What the desk and the stores say in words of their own, which reach a page filled in."""
+
+ALONE: Final = (
+    *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "forget"),
+    *("conclude", "run", "breaker open", "breaker close", "breaker probe"),
+    *("add person", "remove person", "add token", "remove token"),
+    *("ok", "warning", "error"),
+    *("durability", "file modes", "disk space", "write-ahead log", "file system", "clock"),
+    *("version", "read-only", "oldest transaction", "connections", "bloat", "seal"),
+    *("settled", "retry", "snooze", "dead", "held", "cancelled", "parked", "rescued", "trouble"),
+    *("lease lost", "delivery taken", "delivery repeated", "delivery forged"),
+    *("delivery unreadable", "delivery failed", "delivery busy"),
+)
+"""Words of theirs that stand alone: in the audit, and on the page of usage."""
 
 
 def _shape(phrase: str) -> re.Pattern[str]:

@@ -191,7 +191,7 @@ SPANISH: Final[dict[str, str]] = {
     "No job waits: everything due has been taken.": (
         "Ningún trabajo espera: todo lo pendiente está en manos de alguien."
     ),
-    "{n:,} ready": "{n:,} listos",
+    "{n:,} ready": "listos: {n:,}",
     "{busy:,} of {slots:,} places busy": "{busy:,} de {slots:,} puestos ocupados",
     # what is wrong
     "{n:,} jobs are held: nobody knows what they did outside, and a person decides": (
@@ -600,6 +600,69 @@ SPANISH: Final[dict[str, str]] = {
     "what, and why.": (
         "Cada reintento, cancelación, edición, pausa y decisión queda apuntada en el mismo paso: "
         "quién, cuándo, a qué y por qué."
+    ),
+    # what the stores and the audit say
+    "cancel": "cancelación",
+    "edit": "edición",
+    "pause": "pausa",
+    "resume": "reanudación",
+    "drain": "vaciado",
+    "replay": "repetición",
+    "forget": "olvido",
+    "conclude": "decisión",
+    "run": "turno",
+    "breaker open": "disyuntor abierto",
+    "breaker close": "disyuntor cerrado",
+    "breaker probe": "disyuntor probado",
+    "add person": "persona añadida",
+    "remove person": "persona quitada",
+    "add token": "token añadido",
+    "remove token": "token quitado",
+    "ok": "bien",
+    "warning": "aviso",
+    "error": "error",
+    "durability": "durabilidad",
+    "file modes": "permisos del archivo",
+    "disk space": "espacio en disco",
+    "write-ahead log": "registro de escritura (WAL)",
+    "file system": "sistema de archivos",
+    "clock": "reloj",
+    "version": "versión",
+    "read-only": "solo lectura",
+    "oldest transaction": "transacción más antigua",
+    "connections": "conexiones",
+    "bloat": "filas muertas",
+    "seal": "sello",
+    "settled": "terminados",
+    "snooze": "aplazado",
+    "rescued": "recuperados",
+    "trouble": "apuros",
+    "lease lost": "arriendo perdido",
+    "delivery taken": "entregas aceptadas",
+    "delivery repeated": "entregas repetidas",
+    "delivery forged": "entregas falsificadas",
+    "delivery unreadable": "entregas ilegibles",
+    "delivery failed": "entregas falladas",
+    "delivery busy": "entregas aplazadas",
+    "every commit reaches the disk before it is answered": (
+        "cada confirmación llega al disco antes de responderse"
+    ),
+    "only its owner may read the database": "solo su dueño puede leer la base de datos",
+    "others may read the jobs: {advice}": "otros pueden leer los trabajos: {advice}",
+    "{n} MiB are free": "{n} MiB libres",
+    "{n} MiB are free: free some before jobs are refused": (
+        "{n} MiB libres: libera espacio antes de que se rechacen trabajos"
+    ),
+    "this process agrees with the file's clock": ("este proceso coincide con el reloj del archivo"),
+    "durable and not full": "duradero y no lleno",
+    "the server takes writes": "el servidor acepta escrituras",
+    "the oldest open transaction is {n} s old": ("la transacción abierta más antigua tiene {n} s"),
+    "{n} of {all} connections are taken": "{n} de {all} conexiones ocupadas",
+    "the jobs table has {n} live and {dead} dead rows in {size} MB": (
+        "la tabla de trabajos tiene {n} filas vivas y {dead} muertas en {size} MB"
+    ),
+    "what jobs and deliveries carry is sealed; keys, errors and names are not": (
+        "lo que llevan trabajos y entregas está sellado; claves, errores y nombres no"
     ),
     # keys
     "Keys": "Teclas",
