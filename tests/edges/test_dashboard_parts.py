@@ -77,6 +77,13 @@ def test_what_is_late_paused_or_draining_is_said() -> None:
     ]
 
 
+def test_a_breaker_that_keeps_nobody_waiting_is_no_alarm() -> None:
+    idle = BreakerView(name="bank", circuit=Circuit(state="open"), parked=0)
+    [trouble] = troubles(breakers=[idle], now=NOW)
+    assert not trouble.is_bad
+    assert said(breakers=[idle]) == ["The breaker bank is open; no job waits behind it"]
+
+
 def test_the_worst_comes_first() -> None:
     found = troubles(
         [tally(QueueMode.PAUSED, dead=1, held=2)],

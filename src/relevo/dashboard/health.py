@@ -72,10 +72,14 @@ def _breakers(breakers: Sequence[BreakerView]) -> list[Trouble]:
     for each in breakers:
         if each.circuit.state == "closed":
             continue
+        href = "/breakers/one?" + urlencode({"name": each.name}, errors="replace")
+        if not each.parked:  # it turns with the next call, and keeps nobody waiting until then
+            text = "The breaker {name} is open; no job waits behind it"
+            found.append(_warn(text, href, name=each.name[:80]))
+            continue
         text = "The breaker {name} is open, and {n:,} jobs wait behind it"
         if each.parked == 1:
             text = "The breaker {name} is open, and one job waits behind it"
-        href = "/breakers/one?" + urlencode({"name": each.name}, errors="replace")
         found.append(_bad(text, href, name=each.name[:80], n=each.parked))
     return found[:MOST]
 

@@ -209,6 +209,9 @@ SPANISH: Final[dict[str, str]] = {
     "The breaker {name} is open, and {n:,} jobs wait behind it": (
         "El disyuntor {name} está abierto, y {n:,} trabajos esperan detrás"
     ),
+    "The breaker {name} is open; no job waits behind it": (
+        "El disyuntor {name} está abierto; ningún trabajo espera detrás"
+    ),
     "The breaker {name} is open, and one job waits behind it": (
         "El disyuntor {name} está abierto, y un trabajo espera detrás"
     ),
