@@ -22,6 +22,7 @@ def places(some: Filled) -> list[str]:
     return [
         "/",
         "/search",
+        "/search?q=nobody-knows-this",
         f"/threads/{some.thread}",
         "/deliveries",
         f"/deliveries/{some.delivery}",

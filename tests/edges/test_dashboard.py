@@ -250,7 +250,6 @@ async def test_what_is_not_there_is_not_found(admin: Visitor, some: Filled) -> N
         "/breakers/one?name=nobody",
         f"/effects/one?job={new_id()}&name=book",
         f"/threads/{new_id()}",
-        "/search?q=nobody-knows-this",
         "/sweeps/x",
         "/dead/0123",
         "/nowhere",

@@ -34,11 +34,9 @@ async def search(board: Board, request: Request) -> Response:
     if story is not None and is_one:
         return go(request, f"/threads/{part(story.threads[0])}")
     threads = [] if story is None else _by_thread(story)
-    found = bool(threads or queues or deliveries or flow)
     return board.page(
         request,
         "search",
-        status=200 if found else 404,
         q=text,
         story=story,
         threads=threads,
