@@ -205,8 +205,11 @@ async def verify(
     if id is not None:
         async with terminal.desk() as desk:
             kept = await desk.delivery(id)
-        is_good = kept.state is Keeping.ACCEPTED
-        why = RIGHT if is_good else kept.reason
+        # Whoever signed well and was refused for something else was not answered 401.
+        is_good = kept.state is Keeping.ACCEPTED or kept.status != 401
+        why = kept.reason
+        if is_good:
+            why = f"{RIGHT}; it was refused for another reason: {why}" if why else RIGHT
         terminal.show({"id": kept.id, "ok": is_good, "why": why}, lambda: AsIs(why))
         return OK if is_good else PROBLEM
     if path is None:
