@@ -101,6 +101,8 @@ def test_a_delivery_is_sent_seen_and_let_in_again(door: Box, up: subprocess.Pope
     assert (dry["is_dry"], dry["generation"]) == (True, 1)
     assert [order["queue"] for order in dry["orders"]] == ["shop:events:save"]
     assert "ana@example.com" not in json.dumps(dry)
+    orders = door("deliveries", "replay", id, "--dry-run", "--reveal").out
+    assert '{"id":"evt_1"' in orders  # as it would be stored, to be read by other tools
     assert len(listed()) == 2
     assert door("deliveries", "replay", id).code != 0  # nobody to ask
     again = door("deliveries", "replay", id, "--yes", "--note", "lost mail", "--json").json
@@ -115,7 +117,9 @@ def test_a_delivery_is_sent_seen_and_let_in_again(door: Box, up: subprocess.Pope
         story = door("trace", anything, "--json").json
         assert story["deliveries"][0]["id"] == id
         assert story["jobs"][0]["cause"] == id
-    assert "POST shop:/hooks/shop" in door("trace", id).out
+    told = door("trace", id).out
+    assert "POST shop:/hooks/shop" in told
+    assert "came again once" in told
     why = door("deliveries", "verify", bad)
     assert why.code == 1
     assert "X-Hub-Signature-256" in why.out

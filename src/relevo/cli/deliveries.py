@@ -168,20 +168,21 @@ async def replay(
             terminal.ask(f"Let {kept.source} {kept.key or ''} in again?", yes)
         done = await engine.desk.replay(id, person, receiver, note, dry_run=dry_run)
     shown = view(done)
-    for order, plain in zip(shown["orders"], done.orders, strict=True):
-        order["payload"] = view(plain.payload if reveal else mask(plain.payload))
-    terminal.show(shown, lambda: _replayed(done, shown))
+    payloads = [each.payload if reveal else mask(each.payload) for each in done.orders]
+    for order, payload in zip(shown["orders"], payloads, strict=True):
+        order["payload"] = view(payload)
+    terminal.show(shown, lambda: _replayed(done, payloads))
 
 
-def _replayed(done: Replay, shown: dict[str, Any]) -> Any:
+def _replayed(done: Replay, payloads: list[bytes]) -> Any:
     from rich.console import Group
 
     what = "would be" if done.is_dry else "is"
     head = f"{done.source} {done.key} {what} generation {done.generation}"
     answer = f"answer {done.answer.status} {done.answer.body.decode(errors='replace')[:200]}"
     rows = [
-        (order["queue"], order["kind"], order["key"], AsIs(str(order["payload"])))
-        for order in shown["orders"]
+        (order.queue, order.kind, order.key, data(payload))
+        for order, payload in zip(done.orders, payloads, strict=True)
     ]
     orders = table(("queue", "kind", "key", "payload"), rows) if rows else "nothing to enqueue"
     return Group(cell(head), cell(answer), orders)

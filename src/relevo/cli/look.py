@@ -84,7 +84,8 @@ def _came(kept: Kept) -> Iterator[str]:
     yield f"  {kept.id}{key}" + (f"  generation {kept.generation}" if kept.generation else "")
     if kept.repeats:
         differs = ", with another body" if kept.differs else ""
-        yield f"  came again {kept.repeats} times{differs}, the last {at(kept.repeated_at)}"
+        often = "once" if kept.repeats == 1 else f"{kept.repeats:,} times"
+        yield f"  came again {often}{differs}, the last {at(kept.repeated_at)}"
     if kept.reason:
         yield f"  {short(kept.reason, 200)}"
     yield ""
