@@ -588,8 +588,11 @@ async def test_canaries_without_an_outcome_stop_the_rest(desk: Desk, store: Stor
     for _ in range(3):
         await dead(store)
 
-    sweep = await desk.retry_where(Filter(), ANN, canary=1, patience="50ms")
+    seen: list[Sweep] = []
+    sweep = await desk.retry_where(Filter(), ANN, canary=1, patience="50ms", progress=seen.append)
 
+    # How far it has come is known while the canaries are waited for, not only after.
+    assert seen[:2] == [Sweep(total=3), Sweep(total=3, changed=1)]
     assert sweep.changed == 1
     assert "have not ended in time" in sweep.stopped
 

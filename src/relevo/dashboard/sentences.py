@@ -45,6 +45,7 @@ RETOLD: Final = (
     "{verb}, then confirm or deny",
     "canary {id} is {state} again: {why}",
     "canary {id} is {state} again",
+    "{n} of {all} canaries have not ended in time; the first is {id}, {state}",
     "every commit reaches the disk before it is answered",
     "only its owner may read the database",
     "others may read the jobs: {advice}",

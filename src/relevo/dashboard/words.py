@@ -647,6 +647,9 @@ SPANISH: Final[dict[str, str]] = {
     "delivery unreadable": "entregas ilegibles",
     "delivery failed": "entregas falladas",
     "delivery busy": "entregas aplazadas",
+    "{n} of {all} canaries have not ended in time; the first is {id}, {state}": (
+        "{n} de {all} canarios no han terminado a tiempo; el primero es {id}, {state}"
+    ),
     "every commit reaches the disk before it is answered": (
         "cada confirmación llega al disco antes de responderse"
     ),

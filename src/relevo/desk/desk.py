@@ -155,7 +155,9 @@ class Desk(Forgetting, Standing, Deliveries):
             where = replace(where, states=frozenset({State.DEAD}))
         if where.states - _SWEEPABLE:
             raise DefinitionError("only dead, held, parked and cancelled jobs are taken in bulk")
+        tell: Progress = progress or (lambda _: None)
         sweep = Sweep(total=await self.count(where, most=COUNT_MAX))
+        tell(sweep)
         started = await self.store.now()
         many = PAGE_MAX if pace is None else min(max(2_000 * pace[0] // pace[1], 1), PAGE_MAX)
         cursor = None
@@ -171,11 +173,11 @@ class Desk(Forgetting, Standing, Deliveries):
                 changed=sweep.changed + len(taken),
                 refused=sweep.refused + len(ids) - len(taken),
             )
+            tell(sweep)
             if canary is not None and taken:
                 sweep = replace(sweep, stopped=await self._trouble(taken, patience))
+                tell(sweep)
                 canary = None
-            if progress is not None:
-                progress(sweep)
             cursor = page.cursor
             if cursor is None or sweep.stopped:
                 return sweep
