@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -64,6 +65,36 @@ def test_no_page_is_wider_than_a_telephone(browser: Browser, shop: Program) -> N
         for path in places(shop.some):
             page = reader.go(path)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+FAINT = """() => {
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const light = colour => colour.slice(0, 3)
+    .map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0.05);
+  const ground = place => {
+    const colour = numbers(getComputedStyle(place).backgroundColor);
+    return (colour[3] ?? 1) > 0.9 || !place.parentElement ? colour : ground(place.parentElement);
+  };
+  const found = new Set(), texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const place = texts.currentNode.parentElement, ink = getComputedStyle(place).color;
+    if (!texts.currentNode.data.trim() || !place.offsetParent || !ink.startsWith("rgb")) continue;
+    const [dark, bright] = [light(numbers(ink)), light(ground(place))].sort((a, b) => a - b);
+    if (bright / dark < 4.5) found.add(`${place.className}: ${texts.currentNode.data.trim()}`);
+  }
+  return [...found];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(
+    browser: Browser, shop: Program, theme: Literal["light", "dark"]
+) -> None:
+    with reading(browser, shop.url, color_scheme=theme) as reader:
+        for path in ("/", "/queues", f"/jobs/{shop.some.held}", "/dead", "/effects", "/usage"):
+            assert reader.go(path).evaluate(FAINT) == [], path
 
 
 def test_a_long_name_pushes_nothing_out_of_sight(browser: Browser, tmp_path: Path) -> None:
