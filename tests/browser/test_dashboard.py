@@ -67,6 +67,16 @@ def test_no_page_is_wider_than_a_telephone(browser: Browser, shop: Program) -> N
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+@pytest.mark.parametrize("locale", ["en-GB", "es-ES"])
+def test_a_wide_screen_shows_tables_whole(browser: Browser, shop: Program, locale: str) -> None:
+    with reading(
+        browser, shop.url, viewport={"width": 1440, "height": 800}, locale=locale
+    ) as reader:
+        for path in ("/queues", "/jobs", "/dead", "/effects", "/workers", "/recurring", "/flows"):
+            wide = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+            assert reader.go(path).locator(".scroll").evaluate_all(wide) == 0, path
+
+
 FAINT = """() => {
   const numbers = text => text.match(/[\\d.]+/g).map(Number);
   const light = colour => colour.slice(0, 3)
