@@ -67,6 +67,22 @@ def test_no_page_is_wider_than_a_telephone(browser: Browser, shop: Program) -> N
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+def test_a_drawn_node_keeps_its_words_inside(browser: Browser, tmp_path: Path) -> None:
+    flow = new_id()
+    job = NewJob(
+        id=new_id(), queue=SAVE, kind="W" * 60, payload=b"{}", flow=flow, node="W" * 60, bundle=flow
+    )
+    beside = """box => {
+      const { right, top } = box.getBoundingClientRect();
+      return [23, 40].some(y => document.elementFromPoint(right + 4, top + y)?.closest(".node"));
+    }"""
+    with program(tmp_path, is_filled=False) as made:
+        made.do(made.relevo.store.insert([job]))
+        with reading(browser, made.url) as reader:
+            box = reader.go(f"/flows/{flow}").locator(".node rect").first
+            assert box.evaluate(beside) is False
+
+
 @pytest.mark.parametrize("locale", ["en-GB", "es-ES"])
 def test_a_wide_screen_shows_tables_whole(browser: Browser, shop: Program, locale: str) -> None:
     with reading(
