@@ -76,12 +76,19 @@ async def saving_a_field(delivery: Delivery, ctx: Intake) -> None:
     await ctx.enqueue(Save((delivery.params if delivery.query else delivery.form)["id"]))
 
 
+mended: set[str] = set()  # the deliveries on which the function works by now
+
+
 async def odd(delivery: Delivery, ctx: Intake) -> Answer | None:
     """Does what the delivery tells it to."""
     wish: dict[str, Any] = delivery.json
     match wish["do"]:
         case "raise":
             raise RuntimeError("a mistake of the app")
+        case "mend" if wish["id"] not in mended:
+            raise RuntimeError("a mistake not yet mended")
+        case "mend":
+            await ctx.enqueue(Save(wish["id"]))
         case "reject":
             raise Reject(422, "no_such_room", "room 99 is not there")
         case "answer":

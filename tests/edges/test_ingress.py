@@ -592,13 +592,16 @@ async def test_b28_too_many_orders_of_one_delivery_are_none(relevo: Relevo) -> N
 # what a function may do
 
 
-async def test_a_function_that_raises_is_500_and_nothing_is_kept(
+async def test_a_function_that_raises_is_500_and_nothing_is_taken(
     relevo: Relevo, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await deliver(relevo, ODD, json={"id": "e1", "do": "raise"})
+    await relevo.asgi().gate.refusals.close()
 
     assert code(answer) == (500, "internal")
-    assert await kept(relevo) == await kept(relevo, Keeping.REJECTED) == 0
+    assert (await kept(relevo), await kept(relevo, Keeping.REJECTED)) == (0, 1)
+    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    assert came.reason == "its function failed: RuntimeError: a mistake of the app"
     [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert line.__dict__["door"] == f"shop:{ODD}"
     assert len(line.__dict__["delivery"]) == 32

@@ -11,10 +11,11 @@ from sqlalchemy import text
 
 from relevo import Relevo
 from relevo.desk import Person, Role
-from relevo.store import Letterbox, Store
+from relevo.errors import MisuseError
+from relevo.store import Keeping, Letterbox, Store
 from relevo.testing import ManualClock, deliver, drain
 from tests.edges import doors
-from tests.edges.doors import ODD, QSTASH, SIGNED, TX, jobs, kept
+from tests.edges.doors import ODD, QSTASH, SIGNED, TX, jobs, kept, mended
 from tests.edges.test_ingress import OK
 
 ANN = Person("ann", Role.ADMIN)
@@ -69,3 +70,22 @@ async def test_every_store_lets_a_delivery_in_again_as_the_next_generation(engin
     story = await engine.desk.trace("evt1")
     assert [one.generation for one in story.deliveries] == [0, 1, 2]
     assert len(story.jobs) == 3
+
+
+async def test_every_store_lets_in_what_its_function_once_failed_on(engine: Relevo) -> None:
+    """It is there for whoever mends the function, who need not wait for the provider."""
+    event = {"id": f"flaw-{engine.store.name}", "do": "mend"}
+    assert (await deliver(engine, ODD, json=event)).status == 500
+    await engine.asgi().gate.refusals.close()
+    [came], _ = await engine.desk.deliveries(Letterbox(state=Keeping.REJECTED))
+    assert came.reason == "its function failed: RuntimeError: a mistake not yet mended"
+    with pytest.raises(MisuseError, match=r"its function fails on delivery .* not yet mended"):
+        await engine.desk.replay(came.id, ANN, engine.receiver, dry_run=True)
+
+    mended.add(event["id"])
+    assert len((await engine.desk.replay(came.id, ANN, engine.receiver, dry_run=True)).orders) == 1
+    assert (await engine.desk.replay(came.id, ANN, engine.receiver)).generation == 0
+    assert await deliver(engine, ODD, json=event) == OK
+    await drain(engine)
+
+    assert await jobs(engine) == [event["id"]]

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one
 from relevo.dashboard.sentences import counted
-from relevo.desk import Replay
+from relevo.desk import Replay, is_replayable
 from relevo.errors import DefinitionError
 from relevo.intake import answer_of
 from relevo.store import Keeping, Kept, Letterbox
@@ -90,9 +90,7 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
 
 
 def _can_replay(board: Board, kept: Kept) -> bool:
-    if kept.state is Keeping.REJECTED or kept.key is None:
-        return False
-    return board.relevo.receiver.door(kept.source) is not None
+    return is_replayable(kept) and board.relevo.receiver.door(kept.source) is not None
 
 
 def _text(body: bytes) -> str:

@@ -5,7 +5,7 @@ by the store in the same step. DefinitionError: the question is written wrongly.
 there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
 """
 
-from relevo.desk.deliveries import Order, Replay
+from relevo.desk.deliveries import Order, Replay, is_replayable
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
@@ -34,6 +34,7 @@ __all__ = [
     "Story",
     "Sweep",
     "What",
+    "is_replayable",
     "name_of",
     "view",
 ]

@@ -12,8 +12,9 @@ from relevo import sensitive
 from relevo.clock import moment
 from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
-from relevo.errors import DefinitionError, MisuseError, NotFoundError
+from relevo.errors import DefinitionError, MisuseError, NotFoundError, RelevoError
 from relevo.ids import new_id
+from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
 from relevo.store import Audit, Keeping, Kept, Letterbox
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from relevo.intake import Receiver, Taken
 
 TEXT_MAX = 500
+UNSIGNED = 401  # the status of what is not known to come from who it says
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +103,12 @@ class Deliveries(Looking):
     ) -> Replay:
         """Run today's code on a delivery's raw bytes, as the next generation of its key.
 
-        A dry run tells what would be enqueued and keeps nothing.
+        Also on one that was signed well and refused, or whose function failed. A dry run tells what
+        would be enqueued and keeps nothing.
         """
         signed = by.acts("replay", note)
         kept = await self.delivery(id)
-        if kept.state is Keeping.REJECTED or kept.key is None:
+        if not is_replayable(kept):
             raise MisuseError(
                 f"delivery {kept.id} was turned away ({kept.reason or 'or is pruned'}), and its "
                 "signature is not kept: ask the provider to send it again"
@@ -116,13 +119,23 @@ class Deliveries(Looking):
         from relevo.intake import delivery_of
 
         unsealed(kept.body)
-        [newest] = await self.store.delivered(kept.source, [kept.key])
-        generation = (kept if newest is None else newest).generation + 1
         again = replace(delivery_of(kept, moment(kept.received_at)), id=new_id())
-        if dry_run:
-            taken = await receiver.rehearse(door, again, generation)
-            return _replay(kept, taken, generation, is_dry=True)
-        taken = await receiver.take(door, again, generation=generation)
+        [newest] = await self.store.delivered(kept.source, [kept.key or door.key(again)])
+        last = newest or (kept if kept.state is Keeping.ACCEPTED else None)
+        generation = 0 if last is None else last.generation + 1
+        try:
+            if dry_run:
+                taken = await receiver.rehearse(door, again, generation)
+                return _replay(kept, taken, generation, is_dry=True)
+            taken = await receiver.take(door, again, generation=generation)
+        except RelevoError:
+            raise
+        except Exception as mistake:
+            failure = describe(mistake)
+            raise MisuseError(
+                f"its function fails on delivery {kept.id}, and nothing was kept: "
+                f"{failure.type}: {failure.message}"
+            ) from mistake
         if not taken.is_new:
             raise MisuseError(f"delivery {kept.id} was let in again by someone else just now")
         done = Audit(
@@ -130,6 +143,13 @@ class Deliveries(Looking):
         )
         await self.store.audit([done])
         return _replay(kept, taken, generation)
+
+
+def is_replayable(kept: Kept) -> bool:
+    """Whether it is known to come from who it says, and still there."""
+    if kept.state is Keeping.REJECTED:
+        return kept.status != UNSIGNED
+    return kept.key is not None
 
 
 def _masked_field(field: str) -> str:

@@ -335,14 +335,8 @@ class Gate:
             if flight.task is not None and flight.task.cancelling():
                 raise
             reply = self._internal(flight)  # the function's own doing
-        except Exception as mistake:  # noqa: BLE001 - a function may raise anything; nothing is kept
-            self._engine.telemetry.counts["delivery_failed"] += 1
-            log.error(
-                "a webhook's function failed",
-                exc_info=mistake,
-                extra={"door": door.source, "delivery": delivery.id},
-            )
-            reply = INTERNAL
+        except Exception as mistake:  # noqa: BLE001 - a function may raise anything
+            reply = self.refusals.failed(door, delivery, mistake)
         if reply is not None:
             flight.reply(reply)
 

@@ -15,6 +15,7 @@ import msgspec
 
 from relevo.ingress.reply import Reply, error, reply_of
 from relevo.intake import Door, Reject
+from relevo.outcome import describe
 from relevo.signatures import InvalidSignature, explain
 from relevo.store import Keeping, Kept
 from relevo.telemetry import log
@@ -92,18 +93,38 @@ class Refusals:
         self._engine.telemetry.counts["delivery_unreadable"] += 1
         self._note(door, delivery, str(rejected), rejected.answer, is_forged=False)
 
+    def failed(self, door: Door, delivery: Delivery, mistake: BaseException) -> Reply:
+        """500: its function is wrong. Who mends that finds here what to try it on."""
+        self._engine.telemetry.counts["delivery_failed"] += 1
+        log.error(
+            "a webhook's function failed",
+            exc_info=mistake,
+            extra={"door": door.source, "delivery": delivery.id},
+        )
+        failure = describe(mistake)
+        why = f"its function failed: {failure.type}: {failure.message}"
+        answer = Answer.json({"ok": False, "error": "internal"}, 500)
+        self._keep_some(door, delivery, why, answer, is_forged=False)
+        return reply_of(answer)
+
     def _note(
         self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
     ) -> None:
+        if self._keep_some(door, delivery, why, answer, is_forged=is_forged):
+            log.warning(
+                "delivery refused",
+                extra={"door": door.source, "delivery": delivery.id, "why": why[:REASON_MAX]},
+            )
+
+    def _keep_some(
+        self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
+    ) -> bool:
         if not self._keep.take(door.source):
-            return
-        log.warning(
-            "delivery refused",
-            extra={"door": door.source, "delivery": delivery.id, "why": why[:REASON_MAX]},
-        )
+            return False
         self._waiting.append((door, delivery, why, answer, is_forged))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="relevo-refusals")
+        return True
 
     async def close(self) -> None:
         if self._task is not None:
@@ -117,14 +138,16 @@ class Refusals:
                     # It tries many spellings of the body: not while others wait for their answer.
                     now = delivery.received_at
                     why = await asyncio.to_thread(explain, delivery, door.scheme, now)
-                await self._store(door, delivery, why, answer)
+                await self._store(door, delivery, why, answer, is_forged=is_forged)
         except Exception as trouble:  # noqa: BLE001 - explaining is a kindness, and hurts nobody
             self._waiting.clear()
             self._engine.telemetry.trouble("refused deliveries are not kept", trouble)
         finally:
             self._task = None
 
-    async def _store(self, door: Door, delivery: Delivery, why: str, answer: Answer) -> None:
+    async def _store(
+        self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
+    ) -> None:
         kept: Kept = door.keep(
             delivery,
             None,
@@ -133,5 +156,6 @@ class Refusals:
             answer=door.encoded(answer),
             status=answer.status,
         )
-        kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
+        if is_forged:
+            kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
         await self._engine.receiver.keep_rejected([kept])
