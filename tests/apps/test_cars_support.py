@@ -148,6 +148,8 @@ async def test_the_command_line_lists_shows_and_decides(
     shown = json.loads(out)
     assert (shown["status"], shown["supplier_reservation_code"]) == ("CONFIRMED", "MX777")
     assert [each["outcome"] for each in shown["requests"]] == ["uncertain"]
+    status, out = await to_thread(cli, "show", code)
+    assert "attempt 1, uncertain in" in out
     status, out = await to_thread(cli, "show", "RES-NONE")
     assert (status, out.count("\n")) == (1, 1)
     status, out = await to_thread(cli, "cancel", code, "--yes")

@@ -139,6 +139,12 @@ def _print(terminal: Terminal, case: Case) -> None:
         state = "none" if case.job is None else f"{case.job.state} ({case.job.id})"
         head = f"{kept.code}  {kept.status}  supplier {kept.supplier_id}  order: {state}"
         told = [f"{each['at']}  {each['what']:<16}  {each['detail']}" for each in history]
-        return clean("\n".join([head, *told]))
+        called = [
+            f"{each['at']}  {each['verb']:<16}  attempt {each['attempt']}, {each['outcome']} "
+            f"in {each['milliseconds']:,} ms  {each['detail']}"
+            for each in requests
+        ]
+        asked = ["", "the supplier was called:", *called] if called else []
+        return clean("\n".join([head, *told, *asked]))
 
     terminal.show(shown, lines)
