@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import httpx2
@@ -260,7 +261,7 @@ async def waiting(relevo: Relevo, name: str) -> tuple[int, int, Counter[str]]:
             dead += job.state is State.DEAD
             held += job.state is State.HELD
             why = job.failure.message if job.failure else ""
-            reasons[f"{job.state} · {job.queue} · {why[:100]}"] += 1
+            reasons[f"{job.state} · {job.queue} · {shorten(why, 160, placeholder=' …')}"] += 1
         cursor = page.cursor
         if cursor is None:
             return dead, held, reasons
