@@ -29,6 +29,8 @@ from tests.servers.redis import RedisServer
 
 CANARY = "canary-hunter22"
 EMAIL = "ana.perez@example.com"
+MENDED: set[str] = set()
+"""What can be read after all."""
 
 
 class Read(Command, queue="test:cortex:read", attempts=1):
@@ -40,7 +42,7 @@ class Sum(Command, queue="test:cortex:sum", attempts=1):
 
 
 async def read(order: Read) -> str:
-    if order.what.startswith("bad"):
+    if order.what.startswith("bad") and order.what not in MENDED:
         raise ValueError("cannot read it")
     return order.what
 
@@ -112,6 +114,18 @@ def test_a_flow_is_drawn_with_shared_nodes_marked(box: Box) -> None:
         "b": 1,
         "sum": 2,
     }
+
+
+def test_a_node_that_ended_well_shows_no_error_of_before(box: Box) -> None:
+    started(box, small("bad at first"), key="42")
+    MENDED.add("bad at first")
+    assert box("flows", "retry", "42").code == 0
+    engine(box, drain)
+
+    text = lines(box("flows", "show", "42").out)
+
+    assert "└─ b  done  Read" in text
+    assert "cannot read it" not in "\n".join(text)
 
 
 def test_a_thousand_equal_nodes_take_a_few_lines(box: Box) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relevo.cli.tables import cell, short
 from relevo.desk import FlowView, name_of
-from relevo.job import Job
+from relevo.job import Failure, Job, State
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -121,8 +121,13 @@ class Graph:
 
 
 def _face(node: Job) -> tuple[Any, ...]:
-    failure = node.failure if node.ended_at else None
+    failure = _failure(node)
     return node.kind, node.queue, node.state, failure and failure.fingerprint
+
+
+def _failure(node: Job) -> Failure | None:
+    """Why it ended badly; what a run before a good one said is in its history."""
+    return node.failure if node.ended_at and node.state is not State.DONE else None
 
 
 def _line(lead: str, branch: Branch, graph: Graph, is_known: bool) -> Text:
@@ -146,8 +151,9 @@ def _line(lead: str, branch: Branch, graph: Graph, is_known: bool) -> Text:
     if graph.parents(first.id):
         notes.append("shared, drawn above" if is_known else "shared")
     # A child that failed stands below, with its own reason.
-    if first.failure is not None and first.ended_at and first.failure.type != "ChildFailed":
-        notes.append(short(f"{first.failure.type}: {first.failure.message}", 80) or "")
+    failure = _failure(first)
+    if failure is not None and failure.type != "ChildFailed":
+        notes.append(short(f"{failure.type}: {failure.message}", 80) or "")
     if notes:
         line.append("  ").append_text(cell(", ".join(notes)))
     return line
