@@ -119,7 +119,7 @@ def test_a_delivery_is_sent_seen_and_let_in_again(door: Box, up: subprocess.Pope
         assert story["jobs"][0]["cause"] == id
     told = door("trace", id).out
     assert "POST shop:/hooks/shop" in told
-    assert "came again once" in told
+    assert "came again once, 20" in told
     why = door("deliveries", "verify", bad)
     assert why.code == 1
     assert "X-Hub-Signature-256" in why.out

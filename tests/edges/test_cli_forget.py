@@ -52,8 +52,8 @@ def test_a_dry_run_tells_what_would_go_and_what_would_not(box: Box) -> None:
     told = box("forget", "--text", EVA, "--dry-run", "--json").json
 
     assert answer.code == 0
-    assert "1 deliveries and 1 jobs in 1 threads would be erased" in plain(answer)
-    assert "1 threads left alone" in plain(answer)
+    assert "1 delivery and 1 job in 1 thread would be erased" in plain(answer)
+    assert "1 thread left alone" in plain(answer)
     assert f"{WORK} 1" in plain(answer)
     assert f"job {held} of {WORK} is held" in plain(answer)
     assert f"relevo jobs cancel {held}" in plain(answer)
@@ -72,7 +72,7 @@ def test_what_has_ended_is_erased_and_written_down(box: Box) -> None:
     answer = box("forget", "--text", EVA, *NOTE, "--yes")
 
     assert answer.code == 0
-    assert "0 deliveries and 1 jobs in 1 threads erased; in the audit as" in plain(answer)
+    assert "0 deliveries and 1 job in 1 thread erased; in the audit as" in plain(answer)
     assert left(box) == 0
     rows = [row for row in box("audit", "ls", "--json").json["audits"] if row["verb"] == "forget"]
     assert [row["note"] for row in rows] == [NOTE[1]] * 2
@@ -101,7 +101,7 @@ def test_a_person_at_a_terminal_is_asked_first(box: Box) -> None:
     code, seen = at_terminal(box, *args, until="[y/N]", typed="n\n")
     assert code == 1
     assert "Erase all of this for good?" in seen
-    assert "1 deliveries and 1 jobs" in re.sub(r"\s+", " ", seen)
+    assert "1 delivery and 1 job" in re.sub(r"\s+", " ", seen)
     assert left(box) == before
     code, seen = at_terminal(box, *args, until="[y/N]", typed="y\n")
     assert code == 0

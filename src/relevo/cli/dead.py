@@ -8,7 +8,7 @@ import typer
 
 from relevo.cli import jobs
 from relevo.cli.jobs import QueueOption, job_text, jobs_table, report
-from relevo.cli.tables import ago, short, table
+from relevo.cli.tables import ago, counted, short, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -148,7 +148,7 @@ async def discard(
             return _told(terminal, count, "would be discarded")
         if where is None:
             if count > 1:
-                terminal.ask(f"Discard {count:,} jobs?", yes)
+                terminal.ask(f"Discard {counted(count, 'job')}?", yes)
             done = await desk.discard(wanted, terminal.person, note)
             return await report(terminal, desk, wanted, done)
         terminal.ask(f"Discard {count:,} dead letters?", yes)

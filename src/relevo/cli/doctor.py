@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
 from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
-from relevo.cli.tables import span, table
+from relevo.cli.tables import counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.desk import Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
@@ -85,11 +85,11 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         held = tally.counts.get(State.HELD, 0)
         if live and apps and tally.queue not in known:
             findings.append(
-                _warning(tally.queue, f"{live:,} jobs, but no app here knows the queue")
+                _warning(tally.queue, f"{counted(live, 'job')}, but no app here knows the queue")
             )
         elif live and tally.queue not in served:
             findings.append(
-                _warning(tally.queue, f"{live:,} jobs and no worker: start `relevo work`")
+                _warning(tally.queue, f"{counted(live, 'job')} and no worker: start `relevo work`")
             )
         if tally.mode is not QueueMode.OPEN:
             findings.append(
@@ -97,7 +97,10 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
             )
         if held:
             findings.append(
-                _warning(tally.queue, f"{held:,} held jobs wait for a person: `relevo effects ls`")
+                _warning(
+                    tally.queue,
+                    f"{counted(held, 'job')} held for a person to decide: `relevo effects ls`",
+                )
             )
     return findings
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relevo.cli.graph import drawn
-from relevo.cli.tables import ago, at, fields, short, table
+from relevo.cli.tables import ago, at, counted, fields, short, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -110,7 +110,7 @@ def _report(
     if not terminal.json and refused:
         terminal.warn(f"not {what}: {_some(refused)}; see `relevo flows explain {flow.id}`")
     shown = {"id": flow.id, "changed": done, "refused": refused}
-    many = "1 node" if len(done) == 1 else f"{len(done):,} nodes"
+    many = counted(len(done), "node")
     terminal.show(shown, lambda: f"{many} {what}: {_some(done)}" if changed else nothing)
     return PROBLEM if refused or not changed else OK
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relevo.cli.tables import cell, table
+from relevo.cli.tables import cell, counted, table
 from relevo.cli.terminal import OK, PROBLEM, Terminal, Verbs, Yes
 from relevo.desk import Forgotten
 
@@ -77,6 +77,7 @@ def _told(found: Forgotten, what: str) -> RenderableType:
 
 def _summary(found: Forgotten, what: str) -> str:
     jobs = sum(found.jobs.values())
-    text = f"{found.deliveries:,} deliveries and {jobs:,} jobs in {found.threads:,} threads {what}"
-    text += f"; {found.left:,} threads left alone" if found.left else ""
+    text = f"{counted(found.deliveries, 'delivery', 'deliveries')} and {counted(jobs, 'job')}"
+    text += f" in {counted(found.threads, 'thread')} {what}"
+    text += f"; {counted(found.left, 'thread')} left alone" if found.left else ""
     return text + (f"; in the audit as {found.act}" if found.act else "")

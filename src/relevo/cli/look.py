@@ -84,8 +84,9 @@ def _came(kept: Kept) -> Iterator[str]:
     yield f"  {kept.id}{key}" + (f"  generation {kept.generation}" if kept.generation else "")
     if kept.repeats:
         differs = ", with another body" if kept.differs else ""
-        often = "once" if kept.repeats == 1 else f"{kept.repeats:,} times"
-        yield f"  came again {often}{differs}, the last {at(kept.repeated_at)}"
+        times = "once" if kept.repeats == 1 else f"{kept.repeats:,} times"
+        last = "" if kept.repeats == 1 else "the last "
+        yield f"  came again {times}{differs}, {last}{at(kept.repeated_at)}"
     if kept.reason:
         yield f"  {short(kept.reason, 200)}"
     yield ""

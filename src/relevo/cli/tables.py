@@ -114,6 +114,11 @@ def data(value: bytes | None) -> str | None:
     return None if value is None else AsIs(value.decode(errors="replace"))
 
 
+def counted(n: int, one: str, more: str = "") -> str:
+    """So many of something: '1 job', '2 jobs', '2 deliveries'."""
+    return f"{n:,} {one if n == 1 else more or one + 's'}"
+
+
 def short(text: str | None, most: int = 60) -> str | None:
     """The first line, cut."""
     if text is None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from relevo.cli.loading import recurring
+from relevo.cli.tables import counted
 from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
@@ -68,7 +69,7 @@ async def work(
     stop_on_signals(stop)
     async with engine:
         names = ", ".join(queues[:5]) + (f" and {len(queues) - 5} more" if len(queues) > 5 else "")
-        say(f"serving {names} on {engine.store.url}, {many} jobs at once")
+        say(f"serving {names} on {engine.store.url}, {counted(many, 'job')} at once")
         watch = asyncio.create_task(_until_empty(engine, queues, stop)) if until_empty else None
         try:
             await engine.work(
