@@ -65,6 +65,17 @@ def test_an_app_is_looked_at_without_its_providers_secrets(box: Box, app: str) -
     assert "run `relevo migrate`" in answer.err
 
 
+def test_a_shell_takes_over_the_simulators_settings(box: Box) -> None:
+    told = box("simulators", "--json").json
+
+    script = f"{box('simulators').out}\nenv -0"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+
+    kept = dict(each.split("=", 1) for each in done.stdout.split("\0") if each)
+    assert "HOTEL_IDS" in told
+    assert told.items() <= kept.items()
+
+
 def test_help_names_every_group(box: Box) -> None:
     answer = box("--help")
     assert answer.code == 0

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 from contextlib import AsyncExitStack
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,6 +40,7 @@ def add_to(root: Verbs) -> None:
     """Hang the verbs under the program."""
     root.verb("serve")(serve)
     root.verb("up")(up)
+    root.verb("simulators")(simulators)
 
 
 async def serve(
@@ -59,14 +61,14 @@ async def up(
     ] = None,
     host: Host = None,
     port: Port = None,
-    simulators: Simulators = False,
+    pretend: Simulators = False,
     simulators_port: SimulatorsPort = SIMULATORS_PORT,
 ) -> int:
     """Run everything in one process: HTTP, workers, upkeep, pollers and schedules.
 
     An embedded store is brought up to date by itself.
     """
-    if not simulators:
+    if not pretend:
         return await _run(terminal, apps, host, port, is_working=True)
     # By name and only here: what runs in production does not know them.
     pretended = importlib.import_module("relevo.simulators")
@@ -79,6 +81,20 @@ async def up(
         os.environ.update(pretended.environment(world.base))
         say(AsIs(f"pretending the providers at {world.base}; effects at {world.base}/ledger"))
         return await _run(terminal, apps, host, port, is_working=True, world=world)
+
+
+async def simulators(terminal: Terminal, port: SimulatorsPort = SIMULATORS_PORT) -> None:
+    """Print the variables of `relevo up --simulators`, for the shell of another terminal.
+
+    Such as: eval "$(relevo simulators)"
+    """
+    pretended = importlib.import_module("relevo.simulators")
+    variables: dict[str, str] = pretended.environment(f"http://127.0.0.1:{port}")
+
+    def lines() -> AsIs:
+        return AsIs("\n".join(f"export {name}={quote(at)}" for name, at in variables.items()))
+
+    terminal.show(variables, lines)
 
 
 async def _run(

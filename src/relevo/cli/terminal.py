@@ -213,7 +213,9 @@ class Terminal:
             sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
         elif text is not None:
             made = text()
-            self.console.print(clean(made) if isinstance(made, str) else made, markup=False)
+            shown = clean(made) if isinstance(made, str) else made
+            # What is printed as it is may be copied, or read by a shell: a line stays a line.
+            self.console.print(shown, markup=False, soft_wrap=isinstance(made, AsIs))
 
     def warn(self, text: str) -> None:
         """A line for the person, beside the output."""
