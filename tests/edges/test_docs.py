@@ -34,6 +34,7 @@ SAMPLES = [
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
+_LOOK = re.compile(r"curl -s '?\S+$|relevo \w+ (ls|show|bots|month)\b")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -42,7 +43,10 @@ def named(page: Path) -> str:
 
 
 class Shell:
-    """What a person types, in a folder of their own; what ends in & runs on beside the rest."""
+    """What a person types, in a folder of their own; what ends in & runs on beside the rest.
+
+    Variables set by one command are there for the next.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,8 +58,9 @@ class Shell:
     def run(self, command: str, port: int) -> str:
         if command.endswith(" &"):
             return self._start(command.removesuffix(" &"), port)
+        kept = self.folder / ".variables"
         done = subprocess.run(  # noqa: S602 - the page shows what a person types
-            command,
+            f"set -a\n{command}\nended=$?\nenv -0 > {kept}\nexit $ended",
             shell=True,
             cwd=self.folder,
             env=self.env,
@@ -65,7 +70,18 @@ class Shell:
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        self.env = dict(each.split("=", 1) for each in kept.read_text().split("\0") if "=" in each)
         return done.stdout + done.stderr
+
+    def look(self, command: str, port: int, shown: list[str]) -> str:
+        """The same; a look that changes nothing is taken again until it shows what is awaited."""
+        deadline = time.monotonic() + 30
+        while True:
+            printed = self.run(command, port)
+            is_there = all(line in printed for line in shown)
+            if is_there or time.monotonic() > deadline or not _LOOK.match(command):
+                return printed
+            time.sleep(0.2)
 
     def _start(self, command: str, port: int) -> str:
         with (self.folder / "beside.log").open("ab") as log:
@@ -88,6 +104,15 @@ class Shell:
             running.wait(20)
 
 
+def parted(step: str) -> tuple[str, list[str]]:
+    """A command, which goes on while a quote is open or a line ends in \\, and what it shows."""
+    lines = step.splitlines()
+    command = lines.pop(0)
+    while lines and (command.endswith("\\") or command.count("'") % 2):
+        command += "\n" + lines.pop(0)
+    return command, [line.strip() for line in lines if line.strip()]
+
+
 @pytest.fixture
 def shell(tmp_path: Path):
     made = Shell(tmp_path)
@@ -97,20 +122,24 @@ def shell(tmp_path: Path):
 
 @pytest.mark.parametrize("page", SAMPLES, ids=named)
 def test_a_page_s_samples_run_and_print_what_it_shows(page: Path, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        port, pretended = one.getsockname()[1], two.getsockname()[1]
     # The ports that a page names may be taken here.
-    text = re.sub(r"\b(?:8700|8080)\b", str(port), page.read_text())
+    text = re.sub(r"\b(?:8700|8080)\b", str(port), page.read_text()).replace("8701", str(pretended))
+    text = re.sub(r"(relevo simulators|--simulators)\b", rf"\1 --simulators-port {pretended}", text)
     shell.env["RELEVO_PORT"] = str(port)
     for kind, body in _FENCE.findall(text):
         if kind == "python" and (name := _FILE.match(body)):
             (shell.folder / name[1]).write_text(body)
         elif kind == "console" and body.startswith("$ "):
             for step in re.split(r"^\$ ", body, flags=re.M)[1:]:
-                command, _, shown = step.partition("\n")
-                printed = shell.run(command, port)
-                for line in filter(None, shown.splitlines()):
-                    assert line.strip() in printed, f"{command} printed:\n{printed}"
+                command, shown = parted(step)
+                printed = shell.look(command, port, shown)
+                for line in shown:
+                    assert line in printed, f"{command} printed:\n{printed}"
 
 
 @pytest.mark.parametrize("page", DOCS, ids=named)

@@ -48,7 +48,7 @@ class Upload(Wish):
 
 
 def build(relevo: Relevo) -> FastAPI:
-    """The API under /razworks/api, with its documentation under /razworks/api/docs."""
+    """The API under /razworks/api, described by its openapi.json."""
     prefix = "/razworks/api"
     api = FastAPI(
         title="razworks",
