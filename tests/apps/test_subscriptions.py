@@ -225,9 +225,10 @@ async def test_b47_values_are_written_as_they_are(relevo: Relevo, world: World) 
 
 def test_settings_name_everything_that_is_missing() -> None:
     with pytest.raises(SettingsError) as caught:
-        settings.read({"WORKERS_MAX_RETRIES": "many"})
+        settings.read({"WORKERS_MAX_RETRIES": "many", "STRIPE_LIVEMODE": "1"})
     assert "DOPPLER_API_KEY is missing" in str(caught.value)
     assert "WORKERS_MAX_RETRIES is a whole number" in str(caught.value)
+    assert "STRIPE_LIVEMODE is true or false" in str(caught.value)
 
 
 # With Redis: the streams that others know

@@ -32,6 +32,8 @@ SAMPLES = [
     page for page in DOCS if "```console\n$ " in page.read_text() and page.name != "README.es.md"
 ]
 
+SYSTEMS = ("cars", "hotel", "expenses", "subscriptions", "razworks", "qstash")
+
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 _LOOK = re.compile(r"curl -s '?\S+$|relevo \w+ (ls|show|bots|month)\b")
@@ -242,3 +244,12 @@ def test_every_keyword_has_its_line() -> None:
     left_out = {"self", "cls", "kwargs", "function", "put_aside", "values", "amount"}
     names = {name for each in functions for name in inspect.signature(each).parameters} - left_out
     assert not [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)]
+
+
+@pytest.mark.parametrize("app", SYSTEMS)
+def test_every_setting_of_a_system_is_on_its_page(app: str) -> None:
+    source = (ROOT / "src" / "relevo" / "apps" / app / "settings.py").read_text()
+    told = (ROOT / "docs" / "systems" / f"{app}.md").read_text()
+    names = set(re.findall(r'"([A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9])"', source))
+    assert names
+    assert not [name for name in sorted(names) if name not in told]

@@ -72,11 +72,14 @@ def read(environ: Mapping[str, str] = os.environ) -> SubscriptionSettings:
         numbers[name] = _number(environ, name, default, problems)
     paces = {name: _pace(environ, name, problems) for name in NAMES}
     account = _account(environ.get("GOOGLE_SERVICE_ACCOUNT", ""), problems)
+    livemode = (environ.get("STRIPE_LIVEMODE") or "false").lower()
+    if livemode not in ("true", "false"):
+        problems.append("STRIPE_LIVEMODE is true or false")
     if problems:
         raise SettingsError("subscriptions: " + "; ".join(problems))
     return SubscriptionSettings(
         webhook_secret=environ["SUBSCRIPTIONS_STRIPE_WEBHOOK_SECRET"],
-        livemode=environ.get("STRIPE_LIVEMODE", "false").lower() == "true",
+        livemode=livemode == "true",
         relay_url=environ.get("DOPPLER_RELAY_URL", "https://api.dopplerrelay.com"),
         relay_key=environ["DOPPLER_RELAY_API_KEY"],
         relay_account=environ["DOPPLER_RELAY_ACCOUNT_ID"],
