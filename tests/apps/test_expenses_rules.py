@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from relevo.apps.expenses import texts
-from relevo.apps.expenses.rules import Question, Spent, after, month_of, read
+from relevo.apps.expenses.rules import REGIONS, Question, Spent, after, month_of, read
 
 TODAY = date(2026, 3, 13)  # a Friday
 
@@ -61,7 +61,13 @@ def why(text: str) -> str:
 @pytest.mark.parametrize("text", DELETIONS)
 def test_a_deletion_never_writes_an_expense(text: str) -> None:
     assert why(text) == "undo"
-    assert "borrar último" in texts.question("undo", "es")
+    assert "borrar último" in texts.question("undo", "es", REGIONS["AR"])
+
+
+def test_a_question_shows_a_number_as_the_person_writes_them() -> None:
+    assert "1.234,50" in texts.question("number", "es", REGIONS["AR"])
+    assert "1,234.50" in texts.question("number", "es", REGIONS["MX"])
+    assert "1,234.50" in texts.question("number", "en", REGIONS["US"])
 
 
 @pytest.mark.parametrize("text", MONEY)

@@ -45,8 +45,8 @@ _ASK = {
         "How much was it? Write it with the amount, such as “bread 5”.",
     ),
     "number": (
-        "No estoy seguro de ese número y no quiero errarle. ¿Me lo escribís así: «pan 1.234,50»?",
-        "I am not sure about that number. Could you write it like “bread 1,234.50”?",
+        "No estoy seguro de ese número y no quiero errarle. ¿Me lo escribís así: «pan {number}»?",
+        "I am not sure about that number. Could you write it like “bread {number}”?",
     ),
     "size": (
         "Ese monto no lo puedo anotar. ¿Lo revisás?",
@@ -132,12 +132,13 @@ def written_down(spent: Spent, language: str, region: Region) -> str:
     return f"✅ {head}: {amount}{what} · {kind} · {spent.on:%Y-%m-%d}\n{undo}."
 
 
-def question(why: str, language: str) -> str:
-    return _pick(_ASK[why], language)
+def question(why: str, language: str, region: Region) -> str:
+    number = "1.234,50" if region.decimal == "," else "1,234.50"
+    return _pick(_ASK[why], language).format(number=number)
 
 
-def asked(found: Question, language: str) -> str:
-    return question(found.why, language)
+def asked(found: Question, language: str, region: Region) -> str:
+    return question(found.why, language, region)
 
 
 def help_text(language: str) -> str:

@@ -206,9 +206,9 @@ async def carry_out(
             await records.add_expense(tx, user, message, reading, understood.read_by, times)
             return "expense", texts.written_down(reading, language, region)
         case Question():
-            return "asked", texts.asked(reading, language)
+            return "asked", texts.asked(reading, language, region)
         case str():
-            return "asked", texts.question(reading, language)
+            return "asked", texts.question(reading, language, region)
         case Order(wish="help"):
             return "help", texts.help_text(language)
         case Order(wish="undo"):
