@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -161,6 +162,13 @@ async def test_the_store_and_the_audit_speak_spanish_too(admin: Visitor, some: F
     assert "cada confirmación llega al disco" in usage
     assert ">pausa<" in await admin.see("/audit", **spanish)
     assert ">pause<" in await admin.see("/audit")
+
+
+@pytest.mark.parametrize("app", ["cars", "expenses", "hotel", "razworks", "subscriptions"])
+def test_an_app_has_one_name_in_spanish_on_its_own_pages_and_on_all_others(app: str) -> None:
+    own = importlib.import_module(f"relevo.apps.{app}.words").SPANISH
+    title = app.capitalize()
+    assert own[title] == SHARED.get(title, title)
 
 
 def test_every_blank_is_kept_in_spanish() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 SPANISH: Final[dict[str, str]] = {
-    "Cars": "Coches",
+    "Cars": "Autos",
     "PENDING": "Pendiente",
     "PAID": "Pagada",
     "CONFIRMED": "Confirmada",
@@ -48,7 +48,7 @@ SPANISH: Final[dict[str, str]] = {
     "A reservation appears here as soon as a customer makes it with POST /reservations.": (
         "Una reserva aparece aquí en cuanto un cliente la hace con POST /reservations."
     ),
-    "What happened": "Qué ha pasado",
+    "What happened": "Qué pasó",
     "Calls of the supplier": "Llamadas al proveedor",
     "Call": "Llamada",
     "Attempt": "Intento",
@@ -60,7 +60,7 @@ SPANISH: Final[dict[str, str]] = {
     "The supplier may have this booking: its answer never came. Look it up there first.": (
         "El proveedor puede tener esta reserva: su respuesta no llegó. Compruébalo allí primero."
     ),
-    "The supplier was asked and did not book.": "Se pidió al proveedor y no la hizo.",
+    "The supplier was asked and did not book.": "Se le pidió al proveedor y no la hizo.",
     "Note": "Nota",
     "Retry": "Reintentar",
     "Ask the supplier": "Preguntar al proveedor",
@@ -70,7 +70,7 @@ SPANISH: Final[dict[str, str]] = {
     "Cancel this reservation? A paid one is marked for a refund.": (
         "¿Cancelar esta reserva? Si está pagada, queda marcada para devolver el dinero."
     ),
-    "The supplier is asked again.": "Se vuelve a pedir al proveedor.",
+    "The supplier is asked again.": "Se le vuelve a pedir al proveedor.",
     "The reservation is confirmed.": "La reserva está confirmada.",
     "The reservation is cancelled.": "La reserva está cancelada.",
     "Everything about this order": "Todo sobre esta orden",

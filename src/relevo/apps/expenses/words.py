@@ -10,7 +10,7 @@ SPANISH = {
     "Latest": "Último",
     "No expense yet": "Todavía no hay gastos",
     "A message to the WhatsApp number makes the first.": (
-        "El primer mensaje al número de WhatsApp crea el primero."
+        "Un mensaje al número de WhatsApp crea el primero."
     ),
     "Expenses of {name}, {when}": "Gastos de {name}, {when}",
     "Day": "Día",

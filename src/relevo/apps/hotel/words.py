@@ -41,7 +41,7 @@ SPANISH = {
     "Your answer": "Tu respuesta",
     "Send": "Enviar",
     "There is no way to answer here: set CM_SOAP_URL.": (
-        "No hay forma de responder aquí: configure CM_SOAP_URL."
+        "No hay forma de responder aquí: configura CM_SOAP_URL."
     ),
     "Booking": "Reserva",
     "State": "Estado",

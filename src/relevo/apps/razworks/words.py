@@ -23,7 +23,7 @@ SPANISH = {
     ),
     "No recording yet": "Ninguna grabación aún",
     "POST /razworks/api/recordings starts the cortex on one.": (
-        "POST /razworks/api/recordings pone la corteza a trabajar en una."
+        "POST /razworks/api/recordings inicia el flujo cortex con una."
     ),
     "The flow of this recording": "El flujo de esta grabación",
     "The whole flow": "El flujo completo",

@@ -4,7 +4,7 @@ SPANISH = {
     "Subscriptions": "Suscripciones",
     "Subscriber": "Suscriptor",
     "Plan": "Plan",
-    "Amount": "Importe",
+    "Amount": "Monto",
     "E-mail": "Correo",
     "List": "Lista",
     "Spreadsheet": "Hoja de cálculo",
