@@ -35,7 +35,7 @@ SAMPLES = [
 SYSTEMS = ("cars", "hotel", "expenses", "subscriptions", "razworks", "qstash")
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
-_FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
+_FILE = re.compile(r"\{?# ([\w./-]+\.\w+)(?: #\})?\n")
 _LOOK = re.compile(r"curl -s '?\S+$|relevo \w+ (ls|show|bots|month)\b")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -134,8 +134,10 @@ def test_a_page_s_samples_run_and_print_what_it_shows(page: Path, shell: Shell) 
     text = re.sub(r"(relevo simulators|--simulators)\b", rf"\1 --simulators-port {pretended}", text)
     shell.env["RELEVO_PORT"] = str(port)
     for kind, body in _FENCE.findall(text):
-        if kind == "python" and (name := _FILE.match(body)):
-            (shell.folder / name[1]).write_text(body)
+        if kind in ("python", "html") and (name := _FILE.match(body)):
+            file = shell.folder / name[1]
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(body)
         elif kind == "console" and body.startswith("$ "):
             for step in re.split(r"^\$ ", body, flags=re.M)[1:]:
                 command, shown = parted(step)
