@@ -176,6 +176,18 @@ def test_both_front_pages_show_the_same_samples() -> None:
     assert english == spanish
 
 
+def test_both_front_pages_lead_to_the_same_pages_and_show_the_same_figures() -> None:
+    english, spanish = ((ROOT / name).read_text() for name in ("README.md", "README.es.md"))
+    ours = {"README.md", "README.es.md"}
+    assert set(_LINK.findall(english)) - ours == set(_LINK.findall(spanish)) - ours
+    rows = [
+        [re.findall(r"\d[\d.,]*", line) for line in text.splitlines() if line.startswith("| ")]
+        for text in (english, spanish)
+    ]
+    figures = [[each for each in found if len(each) > 3] for found in rows]
+    assert figures[0] == figures[1]
+
+
 def test_the_quickstart_is_short() -> None:
     fences = _FENCE.findall((ROOT / "README.md").read_text())
     quickstart = next(body for kind, body in fences if kind == "python")
