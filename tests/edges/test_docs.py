@@ -21,6 +21,7 @@ from bench.report import kept
 
 import relevo
 from relevo import App, Breaker, Command, Context, Event, Flow, Intake, Poll, Relevo
+from relevo.apps.cars.gateways import KINDS
 from tests.edges.reference import pages
 
 ROOT = Path(__file__).parents[2]
@@ -258,6 +259,12 @@ def test_every_keyword_has_its_line() -> None:
     left_out = {"self", "cls", "kwargs", "function", "put_aside", "values", "amount"}
     names = {name for each in functions for name in inspect.signature(each).parameters} - left_out
     assert not [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)]
+
+
+def test_what_each_supplier_of_cars_wants_is_told() -> None:
+    told = (ROOT / "docs" / "systems" / "cars.md").read_text()
+    names = {name for kind in KINDS.values() for name in (*kind.fields, *kind.optional)}
+    assert not [name for name in sorted(names) if f"`{name}`" not in told]
 
 
 @pytest.mark.parametrize("app", SYSTEMS)
