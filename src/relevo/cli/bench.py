@@ -14,6 +14,7 @@ from urllib.parse import quote
 import typer
 
 from relevo.app import App
+from relevo.backoff import exponential
 from relevo.cli.terminal import Terminal, Verbs
 from relevo.engine import Relevo
 from relevo.errors import StoreUnavailable
@@ -27,7 +28,14 @@ PINGS = 100
 TEXT = "A guest asks whether breakfast is served before seven on Sundays. " * 3
 
 
-class Nothing(Command, queue="relevo:bench:nothing", keep=timedelta()):
+class Nothing(
+    Command,
+    queue="relevo:bench:nothing",
+    attempts=3,
+    backoff=exponential("1s", cap="10s"),
+    timeout="10s",
+    keep=timedelta(),
+):
     """A job as most are, about 200 bytes, that does nothing and leaves nothing."""
 
     run: str

@@ -29,12 +29,13 @@ class Claimed(Lease, array_like=True):
 _ESCAPE = f"\\u{ord(ESCAPE):04x}".encode()
 _decode_all = msgspec.json.Decoder(list[Claimed]).decode
 
-# In the order of Claimed's fields. One row for a whole batch: every row of its own would give the
-# interpreter's lock away once more. The values stay JSON because payloads are JSON.
+# In the order of the fields of Claimed, less what is the same in all. One row for a whole batch:
+# every row of its own would give the interpreter's lock away once more. The values stay JSON
+# because payloads are.
 _ROW = """
     printf(
-        '["%s",%s,%s,%s,%d,%d,%d,%d,%s,%d,%d,%d]',
-        id, json_quote(queue), json_quote(kind), payload, attempt + 1, attempts, ?1, seq,
+        '["%s","",%s,%s,%d,%d,0,%d,%s,%d,%d]',
+        id, json_quote(kind), payload, attempt + 1, attempts, seq,
         case
             when coalesce(key, lane, thread, cause, meta, flow, node) is null
             then 'null,null,null,null,null,null,null'
@@ -43,7 +44,7 @@ _ROW = """
                 || json_quote(cast(meta as text)) || ','
                 || json_quote(flow) || ',' || json_quote(node)
         end,
-        keep, inserted_at, ?2
+        keep, inserted_at
     )
 """
 _BATCH = f"""
@@ -65,16 +66,16 @@ _DUE = """
     from relevo_jobs
     where state = 10
       and lane is null
-      and queue = ?3
+      and queue = ?
       and priority in (0, 1, 2)
-      and run_at <= ?2
+      and run_at <= ?
     order by priority, run_at, seq
-    limit ?4
+    limit ?
 """
-_SEQS = "select seq, ?1 from (ROWS)"  # with every parameter that _BATCH has
+_SEQS = "select seq from (ROWS)"
 _CHOSEN = """
     select job.*
-    from json_each(?3) as chosen
+    from json_each(?) as chosen
     cross join relevo_jobs as job on job.seq = chosen.value
 """
 _BATCHES = {rows: _BATCH.replace("ROWS", rows) for rows in (_DUE, _CHOSEN)}
@@ -117,13 +118,13 @@ class _Turn:
 
     def take_due(self, queue: str, count: int) -> int:
         """Take the first due jobs of a queue without lanes."""
-        return self._take(_DUE, (self.token, self.tx.now, queue, count))
+        return self._take(queue, _DUE, (queue, self.tx.now, count))
 
-    def take(self, seqs: Sequence[int]) -> int:
-        """Take these jobs."""
-        return self._take(_CHOSEN, (self.token, self.tx.now, as_list(seqs))) if seqs else 0
+    def take(self, queue: str, seqs: Sequence[int]) -> int:
+        """Take these jobs of a queue."""
+        return self._take(queue, _CHOSEN, (as_list(seqs),)) if seqs else 0
 
-    def _take(self, rows: str, parameters: tuple[object, ...]) -> int:
+    def _take(self, queue: str, rows: str, parameters: tuple[object, ...]) -> int:
         try:
             count, odd, metas, seqs, batch = self.tx.one(_BATCHES[rows], parameters)
             if not count:
@@ -132,11 +133,11 @@ class _Turn:
         except (sqlite3.OperationalError, msgspec.DecodeError, ValueError) as error:
             if is_fatal(error):
                 raise
-            return self._take_one_by_one(rows, parameters)
+            return self._take_one_by_one(queue, rows, parameters)
         if len(leases) != count:
-            return self._take_one_by_one(rows, parameters)
+            return self._take_one_by_one(queue, rows, parameters)
         self._mark(seqs)
-        self._add(leases, batch, bool(metas))
+        self._add(queue, leases, batch, bool(metas))
         return count
 
     def _mark(self, seqs: str) -> None:
@@ -151,9 +152,12 @@ class _Turn:
             (self.token, self.until, tx.now, tx.worker(self.worker), seqs),
         )
 
-    def _add(self, leases: Sequence[Claimed], batch: bytes, has_meta: bool) -> None:
+    def _add(self, queue: str, leases: Sequence[Claimed], batch: bytes, has_meta: bool) -> None:
         """Take leases up, their values made what a Lease says they are."""
         self.leases += leases
+        token, now = self.token, self.tx.now
+        for lease in leases:
+            lease.queue, lease.token, lease.claimed_at = queue, token, now
         is_large = len(batch) > LARGE
         is_escaped = _ESCAPE in batch
         if not (has_meta or is_large or is_escaped):
@@ -172,15 +176,13 @@ class _Turn:
                 lease.flow = _plain(lease.flow)
                 lease.node = _plain(lease.node)
 
-    def _take_one_by_one(self, rows: str, parameters: tuple[object, ...]) -> int:
+    def _take_one_by_one(self, queue: str, rows: str, parameters: tuple[object, ...]) -> int:
         """A row among them was changed by hand: it is buried, with the reason; the others run."""
         taken = 0
         found = self.tx.all(_SEQS.replace("ROWS", rows), parameters)
-        for seq, _ in found:
+        for (seq,) in found:
             try:
-                _, odd, metas, one, batch = self.tx.one(
-                    _BATCHES[_CHOSEN], (self.token, self.tx.now, as_list([seq]))
-                )
+                _, odd, metas, one, batch = self.tx.one(_BATCHES[_CHOSEN], (as_list([seq]),))
                 (lease,) = _decode_all(batch)
                 msgspec.json.decode(lease.payload)  # closer than Raw looks at it
             except (sqlite3.OperationalError, msgspec.DecodeError, ValueError) as error:
@@ -192,7 +194,7 @@ class _Turn:
                 bury(self.tx, seq, "its row was changed by hand: its numbers make no sense")
                 continue
             self._mark(one)
-            self._add([lease], batch, bool(metas))
+            self._add(queue, [lease], batch, bool(metas))
             taken += 1
         self.look_again.append(self.tx.now)  # there may be more behind those that were buried
         return taken
@@ -328,7 +330,7 @@ def _take(tx: Tx, turn: _Turn, want: Want, count: int) -> int:
     if want.ordered and not row.ordered:
         _put_in_order(tx, want.queue)
     if row.laned:
-        taken = turn.take(_choose(tx, turn, want, count))
+        taken = turn.take(want.queue, _choose(tx, turn, want, count))
     else:
         taken = turn.take_due(want.queue, count)
     if taken and want.rate is not None:
