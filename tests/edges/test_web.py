@@ -8,7 +8,7 @@ import re
 import time
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import unquote_to_bytes
 
 import httpx2
@@ -17,6 +17,7 @@ import pytest
 import relevo.web
 from relevo.desk import Role
 from relevo.errors import DefinitionError, SettingsError
+from relevo.outcome import Outcome
 from relevo.settings import Settings
 from relevo.web.auth import Throttle, check_binding
 from relevo.web.people import IDLE, hashed, is_password
@@ -431,6 +432,24 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
         assert (await here.get("/metrics")).status_code == 200
         behind = {"x-forwarded-for": "203.0.113.5"}
         assert (await here.get("/metrics", headers=behind)).status_code == 401
+
+
+async def test_whatever_is_counted_begins_at_nought(web: Site) -> None:
+    """Of a series that begins at 1 Prometheus does not see the first."""
+    async with web.browser(address="127.0.0.1") as here:
+        told = (await here.get("/metrics")).text
+    texts = [path.read_text() for path in FOLDER.parent.rglob("*.py")]
+    source = "".join(text for text in texts if ".counts[" in text)
+    outcomes = set(re.findall(r'"delivery_(\w+)"', source))
+    events = set(re.findall(r'\.counts\["(?!delivery_)(\w+)"\]', source)) - {"settled"}
+    events |= {each.__name__.lower() for each in get_args(Outcome)} - {"done", "again"}
+    assert "taken" in outcomes and {"rescued", "dead"} <= events
+    for name, label, values in (
+        ("deliveries", "outcome", outcomes),
+        ("events", "what", events),
+    ):
+        found = re.findall(rf'^relevo_{name}_total{{{label}="(\w+)"}} 0\.0$', told, re.M)
+        assert set(found) == values
 
 
 async def test_many_who_ask_at_once_ask_the_store_once(

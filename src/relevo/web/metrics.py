@@ -35,6 +35,20 @@ BREAKERS_MAX = 500
 _CIRCUITS: Final = {"closed": 0, "half_open": 1, "open": 2}
 _DELIVERY = "delivery_"
 
+# Told as 0 before the first of each: of a series that begins at 1 a rate does not see the 1.
+DELIVERIES: Final = ("busy", "failed", "forged", "repeated", "taken", "unreadable")
+EVENTS: Final = (
+    "cancelled",
+    "dead",
+    "held",
+    "lease_lost",
+    "parked",
+    "rescued",
+    "retry",
+    "snooze",
+    "trouble",
+)
+
 
 def build(relevo: Relevo, web: Web) -> ASGIApp:
     """An ASGI app for /metrics: for this machine, and for whoever sees every app."""
@@ -136,7 +150,8 @@ class Metrics:
         from prometheus_client.core import CounterMetricFamily as Counter
         from prometheus_client.core import GaugeMetricFamily as Gauge
 
-        counts = dict(self._relevo.telemetry.counts)
+        counts = dict.fromkeys([*EVENTS, *(f"{_DELIVERY}{each}" for each in DELIVERIES)], 0)
+        counts |= self._relevo.telemetry.counts
         settled = counts.pop("settled", 0)
         happened = Counter("relevo_events", "What happened in this process.", labels=["what"])
         delivered = Counter(
