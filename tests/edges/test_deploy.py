@@ -6,10 +6,12 @@ import configparser
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +139,49 @@ def test_what_every_process_tells_alike_is_never_added_up() -> None:
             if not found[0].endswith("_total") and found[0] != "relevo_info":
                 before = expression[: found.start()]
                 assert re.search(r"max( by \([\w, ]+\))? ?\((\w+\()?$", before), expression
+
+
+def test_prometheus_reads_every_panel_and_rings_for_what_it_should(
+    tmp_path: Path, unmade: Callable[[str], None]
+) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        unmade("no promtool here to try the rules and to read what the dashboard asks")
+        return
+    board = json.loads((DEPLOY / "grafana" / "relevo.json").read_text())
+    asked = {
+        f"panel_{panel['id']}_{target['refId']}": target["expr"]
+        .replace("$__rate_interval", "1m")
+        .replace("$queue", ".*")
+        for panel in board["panels"]
+        for target in panel["targets"]
+    }
+    assert not [each for each in asked.values() if "$" in each]
+    rules = [{"record": name, "expr": expression} for name, expression in asked.items()]
+    panels = tmp_path / "panels.yaml"
+    panels.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    for words in (
+        ["check", "rules", "--lint-fatal", str(panels)],
+        ["check", "rules", "--lint-fatal", "alerts.yaml"],
+        ["test", "rules", "alerts.test.yaml"],
+    ):
+        made = subprocess.run(
+            [promtool, *words],
+            cwd=DEPLOY / "grafana",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        assert made.returncode == 0, made.stdout
+
+
+def test_every_alert_has_been_heard() -> None:
+    rules = yaml.safe_load((DEPLOY / "grafana" / "alerts.yaml").read_text())
+    tried = yaml.safe_load((DEPLOY / "grafana" / "alerts.test.yaml").read_text())
+    assert {rule["alert"] for group in rules["groups"] for rule in group["rules"]} == {
+        each["alertname"]
+        for test in tried["tests"]
+        for each in test.get("alert_rule_test", [])
+        if each.get("exp_alerts")
+    }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib
 import re
+import shutil
+import subprocess
 import time
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any, get_args
@@ -432,6 +436,27 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
         assert (await here.get("/metrics")).status_code == 200
         behind = {"x-forwarded-for": "203.0.113.5"}
         assert (await here.get("/metrics", headers=behind)).status_code == 401
+
+
+async def test_prometheus_finds_no_fault_with_the_numbers(
+    web: Site, unmade: Callable[[str], None]
+) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        unmade("no promtool here to read the metrics")
+        return
+    await add(web.relevo.store, "cars:suppliers:book")
+    async with web.browser(address="127.0.0.1") as here:
+        told = (await here.get("/metrics")).content
+    read = await asyncio.to_thread(
+        subprocess.run,
+        [promtool, "check", "metrics"],
+        input=told,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+    )
+    assert (read.returncode, read.stdout) == (0, b"")
 
 
 async def test_whatever_is_counted_begins_at_nought(web: Site) -> None:
