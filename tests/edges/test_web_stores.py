@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from relevo.desk import Role
 from relevo.engine import Relevo
+from relevo.relay import Relayed
 from relevo.store import Store
 from relevo.testing import ManualClock
 from relevo.web.metrics import Metrics
 from relevo.web.people import People, is_marked
 from tests.conformance.steps import add
+from tests.conformance.steps import job as new_job
 
 
 async def test_a_session_lives_while_it_is_used(store: Store, clock: ManualClock) -> None:
@@ -45,6 +49,22 @@ async def test_the_same_numbers_are_told(store: Store, clock: ManualClock) -> No
     await add(store, "cars:suppliers:book")
     text = (await Metrics(Relevo(store, clock=clock)).text())[0].decode()
     assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 1.0' in text
-    assert f'store="{store.name}"' in text
+    assert f'store="{store.name}"' in text and "relevo_store_up 1.0" in text
     is_billed = store.name in ("redis", "cluster")
     assert ("relevo_store_commands_total" in text) is is_billed
+
+
+async def test_the_outbox_is_told_of_while_the_store_is_away(tmp_path: Path) -> None:
+    relevo = Relevo("redis://127.0.0.1:1/0", database=f"sqlite:///{tmp_path}/app.db")
+    store = relevo.store
+    assert isinstance(store, Relayed)
+    await store.ledger.migrate()
+    await store.ledger.open()
+    await store.ledger.post([new_job()])
+
+    text = (await Metrics(relevo).text())[0].decode()
+
+    assert "relevo_store_up 0.0" in text and "relevo_outbox_waiting 1.0" in text
+    assert 'relevo_events_total{what="trouble"}' in text
+    assert "relevo_jobs{" not in text and "relevo_workers" not in text
+    await store.ledger.close()

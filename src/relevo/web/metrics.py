@@ -6,6 +6,7 @@ Counts of outcomes and deliveries are this process's own since it began; the res
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from relevo.errors import StoreUnavailable
 from relevo.job import State
 from relevo.relay import Relayed
 from relevo.store import QueueMode
@@ -84,9 +86,24 @@ class Metrics:
 
         async with self._making:
             if time.monotonic() - self._made_at >= FRESH:
-                self._text = _written([*await self._fleet(), *self._process()])
+                self._text = _written([*await self._stored(), *self._process()])
                 self._made_at = time.monotonic()
         return self._text, CONTENT_TYPE_LATEST
+
+    async def _stored(self) -> list[Metric]:
+        """What the store and the database tell; while one is away, at least that it is."""
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        told: list[Metric] = []
+        is_up = True
+        try:
+            told += await self._fleet()
+        except StoreUnavailable:
+            is_up = False
+        # The outbox lives elsewhere, and fills just then.
+        with contextlib.suppress(StoreUnavailable):
+            told += await self._outbox()
+        return [*told, Gauge("relevo_store_up", "1 while the store answers.", float(is_up))]
 
     async def _fleet(self) -> list[Metric]:
         from prometheus_client.core import GaugeMetricFamily as Gauge
@@ -121,17 +138,7 @@ class Metrics:
         for breaker in (await desk.breakers())[:BREAKERS_MAX]:
             circuits.add_metric([breaker.name], _CIRCUITS[breaker.circuit.state])
             parked.add_metric([breaker.name], breaker.parked)
-        return [
-            jobs,
-            oldest,
-            modes,
-            states,
-            running,
-            slots,
-            circuits,
-            parked,
-            *await self._outbox(),
-        ]
+        return [jobs, oldest, modes, states, running, slots, circuits, parked]
 
     async def _outbox(self) -> list[Metric]:
         from prometheus_client.core import GaugeMetricFamily as Gauge
