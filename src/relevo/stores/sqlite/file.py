@@ -67,7 +67,7 @@ def connect(
             connection.execute("pragma cache_size = -4096")
             connection.execute("pragma query_only = on")
         else:
-            connection.execute("pragma cache_size = -16384")
+            connection.execute("pragma cache_size = -8192")
             connection.execute(f"pragma wal_autocheckpoint = {WAL_PAGES}")
             connection.execute(f"pragma journal_size_limit = {WAL_LIMIT}")
     except BaseException:
