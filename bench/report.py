@@ -39,6 +39,10 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _host(machine: dict[str, Any]) -> str:
+    return f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gb']} GB"
+
+
 def versions() -> dict[str, str]:
     return {"relevo": version("relevo"), "Python": platform.python_version()}
 
@@ -50,6 +54,7 @@ class Setting(Struct, frozen=True):
     jobs: int
     rounds: int
     load: float
+    host: str = ""  # older files say it once for all
 
 
 class Kept(Struct, kw_only=True):
@@ -84,7 +89,8 @@ class Kept(Struct, kw_only=True):
 def taken(store: str, rows: Sequence[Row], about: dict[str, Any]) -> Kept:
     """One run of one store."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    setting = Setting(now, about["jobs"], about["rounds"], round(about["load"], 2))
+    load, host = round(about["load"], 2), _host(about["machine"])
+    setting = Setting(now, about["jobs"], about["rounds"], load, host)
     return Kept(
         store=store,
         machine=about["machine"],
@@ -179,19 +185,17 @@ def show(store: str, rows: Sequence[Row], console: Console) -> None:
 
 def how(found: Kept, sections: Iterable[str]) -> str:
     """On what, and how, these sections were measured; one sentence a setting."""
-    host = found.machine
     known = ", ".join(f"{name} {number}" for name, number in found.versions.items())
     ways: dict[Setting, list[str]] = {}
     for name in sections:
         if name in found.sections:
             ways.setdefault(found.sections[name], []).append(name)
     runs = "; ".join(
-        f"{', '.join(names)} on {way.date[:10]}, medians of {way.rounds} rounds of {way.jobs:,} "
-        f"jobs, load before the run {way.load:.1f}"
+        f"{', '.join(names)} with {way.host} on {way.date[:10]}, medians of {way.rounds} rounds of "
+        f"{way.jobs:,} jobs, load before the run {way.load:.1f}"
         for way, names in ways.items()
     )
-    cores = f"{host['cores']} cores ({host['processor']}), {host['memory_gb']} GB"
-    return f"{known}; {cores}; {runs}."
+    return f"{known}; {runs}."
 
 
 def as_markdown(found: Kept) -> str:
@@ -210,7 +214,11 @@ def as_markdown(found: Kept) -> str:
 
 
 def read(path: Path) -> Kept:
-    return msgspec.json.decode(path.read_bytes(), type=Kept)
+    found = msgspec.json.decode(path.read_bytes(), type=Kept)
+    for name, way in found.sections.items():
+        host = way.host or _host(found.machine)
+        found.sections[name] = msgspec.structs.replace(way, host=host)
+    return found
 
 
 def kept() -> dict[str, Kept]:
