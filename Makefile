@@ -26,8 +26,9 @@ check: setup
 	$(BIN)/relevo check src
 	$(BIN)/pytest -q -n 2 tests/unit
 
+# Three at a time on two cores: many tests wait for a lease, a server or a disk.
 test: setup
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak" || \
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not soak" || \
 	  { echo "What failed beside the others is tried once more, alone:"; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 

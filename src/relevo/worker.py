@@ -223,7 +223,7 @@ class Worker:
             return 0  # the store does not keep up with what has ended
         now = self._loop.time()
         since, before = self._pace
-        if now - since >= PREFETCH or self.finished - before >= min(self.concurrency, BATCH):
+        if now - since >= PREFETCH or self.finished - before >= BATCH:
             pace = (self.finished - before) / max(now - since, 0.001)
             self._ahead = min(AHEAD, int(pace * PREFETCH))
             self._pace = (now, self.finished)
