@@ -328,7 +328,7 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
     The application's lifespan is the caller's affair. Calls under way may end within `grace`.
     """
     errors = logging.getLogger("uvicorn.error")
-    errors.handlers, errors.propagate = log.handlers, not log.handlers
+    errors.handlers[:], errors.propagate = log.handlers, not log.handlers
     errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
     front = cast("Doors", app) if hasattr(app, "gate") else None
     config = uvicorn.Config(
