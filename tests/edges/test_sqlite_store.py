@@ -661,6 +661,26 @@ async def test_numbers_are_never_used_again(store: SqliteStore, path: Path) -> N
     assert (await take_one(store)).ref > lease.ref
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_ending_that_met_a_claim_is_written_whatever_becomes_of_that(
+    store: SqliteStore, is_cancelled: bool
+) -> None:
+    """It waits to share the next claim's commit, and there may be no next claim."""
+    await put(store, job(), job())
+    lease = await take_one(store)
+    async with store.turn():
+        claiming = asyncio.create_task(take(store))
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(end(store, lease))
+        await asyncio.sleep(0)
+        if is_cancelled:
+            claiming.cancel()
+
+    assert await ending
+    assert await state(store, lease.id) is State.DONE
+    await asyncio.wait({claiming})
+
+
 async def test_what_is_not_kept_leaves_nothing_behind(store: SqliteStore, path: Path) -> None:
     """A line of history and an edge would wait for a job that never comes back."""
     child = await add(store, keep=0)
