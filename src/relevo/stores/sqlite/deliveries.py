@@ -71,7 +71,7 @@ def _post(tx: Tx, jobs: Sequence[NewJob]) -> Sequence[str]:
 def _receive(
     tx: Tx, arrivals: Sequence[Arrival], storing: Storing, shut: set[str]
 ) -> list[Reception]:
-    identities = [_identity(arrival.kept) for arrival in arrivals]
+    identities = [identity_of(arrival.kept) for arrival in arrivals]
     closed = {
         place
         for place, arrival in enumerate(arrivals)
@@ -124,7 +124,7 @@ def _fresh(
     return fresh
 
 
-def _identity(kept: Kept) -> Identity | None:
+def identity_of(kept: Kept) -> Identity | None:
     """What makes it the same delivery again; one rejected stands in nobody's way."""
     if kept.key is None or kept.state is Keeping.REJECTED:
         return None
@@ -154,40 +154,14 @@ def _keep(
     stored: dict[int, Kept] = {}
     start = 0
     for place in places:
-        kept, jobs = arrivals[place].kept, arrivals[place].jobs
-        end = start + len(jobs)
-        stored[place] = _replace(
-            kept, received_at=kept.received_at or tx.now, jobs=tuple(stands[start:end])
-        )
+        end = start + len(arrivals[place].jobs)
+        stored[place] = stored_of(arrivals[place].kept, tx.now, tuple(stands[start:end]))
         start = end
-    first = tx.last_delivery + 1
-    tx.last_delivery += len(stored)
-    rows = [
-        (
-            seq,
-            kept.state is Keeping.REJECTED,
-            kept.generation,
-            kept.received_at,
-            kept.status,
-            kept.id,
-            text(kept.source),
-            None if kept.key is None else text(kept.key),
-            None if (identity := identities[place]) is None else identity[0],
-            None if kept.thread == kept.id else text(kept.thread or ""),
-            text(kept.method),
-            text(kept.path),
-            text(kept.query),
-            text(kept.reason),
-            bytes.fromhex("".join(kept.jobs)),
-            # Made from the body when it is asked for, unless that is sealed.
-            b"" if arrivals[place].body is None else _print(arrivals[place].compared),
-            kept.headers,
-            kept.answer,
-            kept.body,
-        )
-        for seq, (place, kept) in enumerate(stored.items(), first)
-    ]
     named = [(identities[place], kept) for place, kept in stored.items()]
+    hashes = [identity and identity[0] for identity, _ in named]
+    first = tx.known.last_delivery + 1
+    tx.known.last_delivery += len(stored)
+    rows = rows_of(first, [arrivals[place] for place in stored], list(stored.values()), hashes)
     if rows and tx.insert(_KEEP, rows) < len(rows):
         # One was kept under another key: it has no row to make its second line from.
         lines.enter_now(
@@ -198,19 +172,61 @@ def _keep(
                 if identity is not None
             ],
         )
-    hashes = [identity and identity[0] for identity, _ in named]
     if any(hashes):
         lines.leave(tx, first, hashes)
     return stored
 
 
-_KEEP = """
-    insert into relevo_deliveries
-        (seq, rejected, generation, received_at, status, id, source, key, hash, thread, method,
-         path, query, reason, jobs, print, headers, answer, body)
+def stored_of(kept: Kept, now: int, jobs: tuple[str, ...]) -> Kept:
+    """A new delivery as it is stored."""
+    return _replace(kept, received_at=kept.received_at or now, jobs=jobs)
+
+
+def rows_of(
+    first: int,
+    arrivals: Sequence[Arrival],
+    stored: Sequence[Kept],
+    hashes: Sequence[bytes | None],
+) -> list[tuple[Any, ...]]:
+    """New deliveries as rows of their table, in the order of COLUMNS."""
+    return [
+        (
+            seq,
+            kept.state is Keeping.REJECTED,
+            kept.generation,
+            kept.received_at,
+            kept.status,
+            kept.id,
+            text(kept.source),
+            None if kept.key is None else text(kept.key),
+            hash_,
+            None if kept.thread == kept.id else text(kept.thread or ""),
+            text(kept.method),
+            text(kept.path),
+            text(kept.query),
+            text(kept.reason),
+            bytes.fromhex("".join(kept.jobs)),
+            # Made from the body when it is asked for, unless that is sealed.
+            b"" if arrival.body is None else _print(arrival.compared),
+            kept.headers,
+            kept.answer,
+            kept.body,
+        )
+        for seq, (arrival, kept, hash_) in enumerate(
+            zip(arrivals, stored, hashes, strict=True), first
+        )
+    ]
+
+
+COLUMNS = """
+    seq, rejected, generation, received_at, status, id, source, key, hash, thread, method, path,
+    query, reason, jobs, print, headers, answer, body
+"""
+_KEEP = f"""
+    insert into relevo_deliveries ({COLUMNS})
     values []
     on conflict (rejected, id) do nothing
-"""
+"""  # noqa: S608 - put together from constants
 
 
 def _count(tx: Tx, repeats: list[tuple[Identity, bool]]) -> None:

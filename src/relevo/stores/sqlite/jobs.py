@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -237,57 +238,65 @@ def _keep_keys(tx: Tx, pairs: list[tuple[NewJob, Inserted]]) -> None:
 
 def _store(tx: Tx, jobs: Sequence[NewJob], first: int) -> int:
     """Write rows; an id already there is left alone. Answers how many were written."""
+    _enter_lanes(tx, jobs)
+    tx.woken.update({job.queue for job in jobs})
+    return tx.insert(_INSERT, rows_of(tx, jobs, first))
+
+
+def rows_of(tx: Tx, jobs: Sequence[NewJob], first: int) -> list[tuple[Any, ...]]:
+    """Jobs as rows of their table, in the order of COLUMNS."""
     now = tx.now
-    queues = {job.queue for job in jobs}
-    ordered = {name for name in queues if tx.queue(name).ordered}
+    ordered = {name for name in {job.queue for job in jobs} if tx.queue(name).ordered}
     kinds = {kind: text(kind) for kind in {job.kind for job in jobs}}
-    tx.woken.update(queues)
-    return tx.insert(
-        _INSERT,
-        [
-            (
-                now,
-                seq,
-                WAITING if job.after else READY,
-                min(max(job.priority, 0), 2),
-                job.attempts,
-                job.key is not None and job.unique == "forever",
-                now + job.delay if job.run_at is None else job.run_at,
-                job.keep,
-                job.id,
-                job.queue,
-                kinds[job.kind],
-                job.key and text(job.key),
-                _lane(tx, job) if job.lane or job.queue in ordered else None,
-                None if job.thread is None or job.thread == job.id else text(job.thread),
-                job.cause and text(job.cause),
-                job.flow and text(job.flow),
-                job.node and text(job.node),
-                job.payload,
-                job.meta,
-            )
-            for seq, job in enumerate(jobs, first)
-        ],
-    )
+    return [
+        (
+            now,
+            seq,
+            WAITING if job.after else READY,
+            min(max(job.priority, 0), 2),
+            job.attempts,
+            job.key is not None and job.unique == "forever",
+            now + job.delay if job.run_at is None else job.run_at,
+            job.keep,
+            job.id,
+            job.queue,
+            kinds[job.kind],
+            job.key and text(job.key),
+            _lane(tx, job) if job.lane or job.queue in ordered else None,
+            None if job.thread is None or job.thread == job.id else text(job.thread),
+            job.cause and text(job.cause),
+            job.flow and text(job.flow),
+            job.node and text(job.node),
+            job.payload,
+            job.meta,
+        )
+        for seq, job in enumerate(jobs, first)
+    ]
 
 
-_INSERT = """
-    insert into relevo_jobs
-        (inserted_at, seq, state, priority, attempts, forever, run_at, keep, id, queue, kind, key,
-         lane, thread, cause, flow, node, payload, meta)
+COLUMNS = """
+    inserted_at, seq, state, priority, attempts, forever, run_at, keep, id, queue, kind, key, lane,
+    thread, cause, flow, node, payload, meta
+"""
+_INSERT = f"""
+    insert into relevo_jobs ({COLUMNS})
     values []
     on conflict (id) do nothing
-"""
+"""  # noqa: S608 - put together from constants
+
+
+def _enter_lanes(tx: Tx, jobs: Sequence[NewJob]) -> None:
+    for name in {job.queue for job in jobs if job.lane}:
+        if not tx.queue(name).laned:
+            tx.change_queue(name, laned=True)
 
 
 def _lane(tx: Tx, job: NewJob) -> str | None:
-    row = tx.queue(job.queue)
-    if job.lane and not row.laned:
-        tx.change_queue(job.queue, laned=True)
-    return text(job.lane) if job.lane else "" if row.ordered else None
+    return text(job.lane) if job.lane else "" if tx.queue(job.queue).ordered else None
 
 
 def _reopen(tx: Tx, standing: str, job: NewJob) -> None:
+    _enter_lanes(tx, [job])
     tx.woken.add(job.queue)
     tx.run(
         "delete from relevo_edges where parent = (select seq from relevo_jobs where id = ?)",

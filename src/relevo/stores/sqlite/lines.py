@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from relevo.stores.sqlite.transaction import Tx, as_list
+from relevo.stores.sqlite.transaction import Known, Tx, as_list
 
 WIDTH = 16  # bytes of a hash
 NO_KEY = bytes(WIDTH)
@@ -35,6 +35,20 @@ def leave(tx: Tx, first: int, hashes: Sequence[bytes | None]) -> None:
     known = [hash_ or NO_KEY for hash_ in hashes]
     no = tx.add("insert into relevo_fresh (first, hashes) values (?, ?)", (first, b"".join(known)))
     _remember(tx, no, first, known)
+
+
+def have_room(known: Known, count: int) -> bool:
+    """Whether a row of so many keys more may wait for their lines."""
+    return known.fresh_rows < ROWS and len(known.fresh) + count <= MOST
+
+
+def left(known: Known, first: int, hashes: Sequence[bytes], *, entered: bool) -> None:
+    """Remember the keys of a row that was left at one stroke, all others entered first or not."""
+    if entered:
+        known.fresh, known.fresh_rows = {}, 0
+    known.fresh_seen += 1
+    known.fresh_rows += 1
+    known.fresh.update(zip(hashes, range(first, first + len(hashes)), strict=True))
 
 
 def _remember(tx: Tx, no: int, first: int, hashes: Sequence[bytes]) -> None:
@@ -71,7 +85,7 @@ def enter_now(tx: Tx, rows: Sequence[tuple[object, ...]]) -> None:
 
 def enter_all(tx: Tx) -> None:
     """Enter the lines that are missing."""
-    tx.run(_ENTER_ALL)
+    tx.run(ENTER_ALL)
     tx.run("delete from relevo_fresh")
     tx.known.fresh = {}
     tx.known.fresh_rows = 0
@@ -86,7 +100,7 @@ _ENTER_SOME = """
       and answer is not null
     on conflict (hash, source, generation) do nothing
 """
-_ENTER_ALL = """
+ENTER_ALL = """
     insert into relevo_delivered (hash, source, generation, id, received_at, status, answer)
     select hash, source, generation, id, received_at, status, answer
     from relevo_fresh

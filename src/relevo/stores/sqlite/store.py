@@ -40,6 +40,7 @@ from relevo.store import (
     WorkerInfo,
 )
 from relevo.stores.sqlite import (
+    arriving,
     claims,
     deliveries,
     doctor,
@@ -177,12 +178,19 @@ class SqliteStore:
         """Have a verb run in the next transaction."""
         return self._submit(verb, args, False, rank)
 
-    def _write_all(self, verb: Verb, items: Sequence[Any], rank: int) -> asyncio.Future[Any]:
+    def _write_all(
+        self, verb: Verb, items: Sequence[Any], rank: int, at_once: Verb | None = None
+    ) -> asyncio.Future[Any]:
         """The same for a verb that shares one call with others of its kind."""
-        return self._submit(verb, items, True, rank)
+        return self._submit(verb, items, True, rank, at_once)
 
     def _submit(
-        self, verb: Verb, args: Sequence[Any], merged: bool, rank: int
+        self,
+        verb: Verb,
+        args: Sequence[Any],
+        merged: bool,
+        rank: int,
+        at_once: Verb | None = None,
     ) -> asyncio.Future[Any]:
         self._shared  # noqa: B018 - raises if it is not open
         loop = asyncio.get_running_loop()
@@ -194,6 +202,7 @@ class SqliteStore:
             clock=self._clock,
             future=loop.create_future(),
             owner=self._pending,
+            stroke=at_once,
         )
         self._pending.add(command)
         if self._watch is None:
@@ -306,7 +315,9 @@ class SqliteStore:
     # deliveries
 
     async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
-        return await self._write_all(deliveries.receive, arrivals, RECEIVE) if arrivals else []
+        if not arrivals:
+            return []
+        return await self._write_all(deliveries.receive, arrivals, RECEIVE, arriving.receive)
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
         return (await self._within(connection, lambda tx: deliveries.receive(tx, [arrival])))[0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from secrets import randbits
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,7 +38,7 @@ CODES = {state: code for code, state in STATES.items()} | {State.SCHEDULED: READ
 NEVER = 1_099_511_627_776  # the moment of what has not happened, see 0001_jobs.sql
 NOBODY = 999  # the worker of a job that never ran
 
-_SIZES = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+SIZES = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 
 WIDE = 128  # rows of many columns in one statement, which takes up to a kilobyte for each
 
@@ -66,6 +66,7 @@ class Known:
         self.workers: dict[str, int] = {}
         self.limited: set[str] = set()  # queues where an ending may let the next one go
         self.last_seq = 0
+        self.last_delivery = 0  # relevo_deliveries.seq
         self.turns = 0  # claims over several queues so far: each begins at another one
         self.fresh: dict[bytes, int] = {}  # see lines.py
         self.fresh_rows = 0
@@ -80,6 +81,14 @@ class Known:
         self.fresh_rows = self.fresh_seen = 0
 
 
+class Stroke(NamedTuple):
+    """A transaction that is a single statement (arriving.py), and what is known once it is done."""
+
+    sql: str
+    values: Sequence[Any]
+    learn: Callable[[], None]
+
+
 class Tx:
     """One transaction, already begun, and the moment it happens at."""
 
@@ -89,9 +98,8 @@ class Tx:
         self.now = now
         self.woken: set[str] = set()  # queues that have work once this commits
         self.late: Callable[[Tx], None] | None = None  # what whoever commits does first
-        self.last_delivery = 0  # relevo_deliveries.seq, once prepared
+        self.stroke: Stroke | None = None  # all of it, in one statement
         self.last_fresh = 0  # relevo_fresh.no
-        self._max_seq: int | None = None
 
     def at(self, now: int) -> Tx:
         """The same transaction for a verb whose caller lives by another clock."""
@@ -138,8 +146,8 @@ class Tx:
                    (select max(no) from relevo_fresh)
             """
         )
-        self._max_seq = top or 0
-        self.last_delivery = delivery or 0
+        self.known.last_seq = max(self.known.last_seq, top or 0)
+        self.known.last_delivery = delivery or 0
         self.last_fresh = fresh or 0
         if version != self.known.version:
             self.known.queues = {
@@ -152,20 +160,13 @@ class Tx:
 
     def take_seqs(self, count: int) -> int:
         """The first of `count` numbers that no job has had, nor will have."""
-        if self._max_seq is None:
-            self.prepare()
-        first = max(self.known.last_seq + 1, self.now << 21, (self._max_seq or 0) + 1)
+        first = max(self.known.last_seq + 1, self.now << 21)
         self.known.last_seq = first + count - 1
         return first
 
     def queue(self, name: str) -> QueueRow:
         """What is known of a queue; an unknown one is entered."""
-        row = self.known.queues.get(name)
-        if row is None:
-            if self._max_seq is None:
-                self.prepare()
-            row = self.known.queues.get(name) or self.change_queue(name)
-        return row
+        return self.known.queues.get(name) or self.change_queue(name)
 
     def change_queue(
         self,
@@ -254,11 +255,11 @@ def as_list(values: Iterable[Any]) -> str:
     return encode(list(values)).decode()
 
 
-def chunks(items: Sequence[T], *, most: int = _SIZES[0]) -> Iterator[Sequence[T]]:
+def chunks(items: Sequence[T], *, most: int = SIZES[0]) -> Iterator[Sequence[T]]:
     """The items in pieces of few different lengths, so that prepared statements are found again."""
     start = 0
     left = len(items)
-    for size in _SIZES:
+    for size in SIZES:
         while left >= size <= most:
             yield items[start : start + size] if size != len(items) else items
             start += size

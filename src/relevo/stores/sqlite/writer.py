@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from relevo.clock import Clock
 from relevo.errors import StoreDamaged, StoreUnavailable
 from relevo.store import BATCH
-from relevo.stores.sqlite import file, schema
+from relevo.stores.sqlite import arriving, file, schema
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
 from relevo.stores.sqlite.log import Log
 from relevo.stores.sqlite.readers import Readers
@@ -54,7 +54,18 @@ class Listener(Protocol):
 class Command:
     """One verb that waits for its transaction."""
 
-    __slots__ = ("args", "began", "clock", "future", "loop", "merged", "owner", "rank", "verb")
+    __slots__ = (
+        "args",
+        "began",
+        "clock",
+        "future",
+        "loop",
+        "merged",
+        "owner",
+        "rank",
+        "stroke",
+        "verb",
+    )
 
     def __init__(
         self,
@@ -66,8 +77,10 @@ class Command:
         clock: Clock,
         future: asyncio.Future[Any],
         owner: set[Command],
+        stroke: Verb | None = None,
     ) -> None:
         self.verb = verb
+        self.stroke = stroke  # the same as one statement, where it can be
         self.args = args  # a merged verb's batch, or the arguments of another
         self.merged = merged  # may share one call with others of its kind
         self.rank = rank  # in the transaction; claims come last, so that they see everything
@@ -122,12 +135,12 @@ class Writer:
             if isinstance(error, sqlite3.Error):
                 raise file.translate(error, self.path) from error
             raise
-        self._threads = [
-            threading.Thread(target=self._work, name="relevo-sqlite", daemon=True),
-            threading.Thread(target=self._finish_all, name="relevo-sqlite-commit", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._working = threading.Thread(target=self._work, name="relevo-sqlite", daemon=True)
+        self._committing = threading.Thread(
+            target=self._finish_all, name="relevo-sqlite-commit", daemon=True
+        )
+        self._working.start()
+        self._committing.start()
 
     # what its handles ask of it
 
@@ -153,10 +166,10 @@ class Writer:
     def stop(self) -> None:
         """Run what is waiting, then let go of the file."""
         self._begun.put(None)
+        self._committing.join()  # it may have something left for the other
         self._commands.put(None)
+        self._working.join()
         self._log.stop()
-        for thread in self._threads:
-            thread.join()
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("pragma wal_checkpoint(truncate)")
@@ -191,6 +204,7 @@ class Writer:
             (mode,) = connection.execute("pragma journal_mode").fetchone()
             if mode != "wal":
                 connection.execute("pragma journal_mode = wal")
+            arriving.make_ready(connection)
         except sqlite3.Error as error:
             raise file.translate(error, self.path) from error
         return connection
@@ -231,9 +245,12 @@ class Writer:
         try:
             self.identity.check()
             if self._connection is not None:
-                self._connection.execute("begin immediate")
                 tx = Tx(self._connection, self.known, 0)
-                self._begun.put(Begun(tx, batch, self._run(tx, batch)))
+                outcomes = self._strike(tx, batch)
+                if outcomes is None:
+                    self._connection.execute("begin immediate")
+                    outcomes = self._run(tx, batch)
+                self._begun.put(Begun(tx, batch, outcomes))
                 is_begun = True
         except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
             pass
@@ -242,6 +259,15 @@ class Writer:
                 self._rollback()
                 self.turns.give()
         return is_begun
+
+    def _strike(self, tx: Tx, batch: list[Command]) -> list[Outcome] | None:
+        """Lay out a transaction that is a single statement; None if it has to be a longer one."""
+        [command, *others] = batch
+        if others or command.stroke is None:
+            return None
+        tx.now = self.now(command.clock)
+        answers = command.stroke(tx, command.args)
+        return None if answers is None else [(answers, None)]
 
     def _finish_all(self) -> None:
         while (begun := self._begun.get()) is not None:
@@ -334,6 +360,9 @@ class Writer:
         try:
             self._end(begun.tx)
         except Exception as error:  # noqa: BLE001 - told to every caller
+            if begun.tx.stroke is not None:
+                self._commands.put(begun.batch)  # the long way; what is wrong is met there too
+                return
             self._rollback()
             if file.is_fatal(error):
                 self._disconnect()
@@ -371,6 +400,10 @@ class Writer:
         return tx, outcomes
 
     def _end(self, tx: Tx) -> None:
+        if tx.stroke is not None:
+            tx.connection.execute(tx.stroke.sql, tx.stroke.values)
+            tx.stroke.learn()
+            return
         tx.complete()
         tx.connection.execute("commit")
         self._is_at_work.clear()
