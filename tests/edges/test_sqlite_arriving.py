@@ -22,6 +22,7 @@ from relevo.stores.sqlite.transaction import SIZES, Tx
 from tests.conformance.steps import OTHER, WORK, about, count, job
 from tests.edges.test_sqlite_store import connected, opened
 from tests.edges.test_sqlite_store import path as path
+from tests.edges.test_sqlite_taking import never
 
 SOURCE = "app:/one"
 ANN = By("ann")
@@ -119,7 +120,7 @@ async def test_the_rows_are_those_of_the_long_way(
         file = path.with_name(f"{is_long}.db")
         with monkeypatch.context() as patch:
             if is_long:
-                patch.setattr(arriving, "receive", lambda tx, arrivals: None)
+                patch.setattr(arriving, "lay", never)
             async with opened(file) as store:
                 await store.receive([arrival("first", job(WORK, lane="x"), job(OTHER, lane="x"))])
                 longer.clear()
@@ -167,6 +168,7 @@ LONG: dict[str, Callable[[], list[Arrival]]] = {
     "a queue that is new": lambda: [arrival("a", job("new"))],
     "a queue that had no lanes": lambda: [arrival("a", job(lane="l"))],
     "too many": lambda: [arrival(str(n)) for n in range(SIZES[0] + 1)],
+    "too heavy": lambda: [arrival("a", body=bytes(arriving.HEAVY))],
     "too many jobs": lambda: [arrival("a", *[job() for _ in range(SIZES[0] + 1)])],
 }
 

@@ -1,27 +1,25 @@
-"""New deliveries at one stroke: they and their jobs, in one statement that is a whole transaction.
+"""New deliveries at one stroke: they and the jobs that came of them.
 
-SQLite runs a statement without the interpreter's lock, and one outside of any transaction commits
-by itself. So the event loop only lays out the rows; the thread that commits does the rest while the
-loop goes on, and waits for the lock once, however many webhooks there are.
-
-The statement inserts into a view of this connection alone, and triggers put each row where it
-belongs. The first row is the head: it holds what this process knows by heart against the file,
-before anything is written. If another process has left a key, if a key has its line already, or if
-a queue has changed, nothing is written, and the batch goes the long way (deliveries.py).
+The event loop lays out the rows and goes on; the thread that commits does the rest. The statement
+inserts into a view of this connection alone, and triggers put each row where it belongs. The first
+row is the head: it sees whether another process has left a key, whether a key has its line, and
+whether a queue has changed. The long way is `deliveries.receive`.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 from relevo.job import NewJob, Verdict
 from relevo.store import Arrival, QueueMode, Reception
 from relevo.stores.sqlite import deliveries, jobs, lines
-from relevo.stores.sqlite.transaction import SIZES, Known, Stroke, Tx
+from relevo.stores.sqlite.command import FAIL, Command, Stroke
+from relevo.stores.sqlite.transaction import SIZES, Known, Tx
+
+HEAVY = 4 << 20  # bytes that need not be in memory once more, for the sake of one statement
 
 
 class Part:
@@ -52,13 +50,13 @@ HEAD = ["seen", "version", "hashes", "enters"]
 FIRST = ["kept_seq", "job_seq"]  # in the head too: the first of each
 
 _NAMES = [*HEAD, *KEPT.names, *JOB.names]
-_SCHEMA = (
+SCHEMA = (
     f"create temp view relevo_arriving as select {', '.join([f'0 as {name}' for name in _NAMES])}",
     f"""
     create temp trigger relevo_arriving_head instead of insert on relevo_arriving
     when new.seen is not null
     begin
-        select raise(abort, 'it is not as it was thought to be')
+        {FAIL}
         where (select seq from sqlite_sequence where name = 'relevo_fresh') is not new.seen
            or (select value from relevo_meta where name = 'queues') is not new.version
            or (select max(seq) from relevo_jobs) >= new.job_seq
@@ -94,21 +92,21 @@ _SCHEMA = (
 )
 
 
-def make_ready(connection: sqlite3.Connection) -> None:
-    """Give a connection what the statement needs."""
-    for sql in _SCHEMA:
-        connection.execute(sql)
-
-
-def receive(tx: Tx, arrivals: Sequence[Arrival]) -> list[Reception] | None:
-    """Lay out in `tx.stroke` that all are kept as new; None if that would be too much to hope."""
+def lay(tx: Tx, batch: Sequence[Command]) -> Stroke | None:
+    """Have all arrivals kept as new; None if that would be too much to hope."""
+    if len(batch) != 1 or batch[0].verb is not deliveries.receive:
+        return None
     known = tx.known
+    arrivals: Sequence[Arrival] = batch[0].args
     orders = list(chain.from_iterable([arrival.jobs for arrival in arrivals]))
     identities = [deliveries.identity_of(arrival.kept) for arrival in arrivals]
     hashes = [identity[0] for identity in identities if identity is not None]
+    weight = sum([len(arrival.kept.body) for arrival in arrivals])
+    weight += sum([len(order.payload) for order in orders])
     if not (
         known.version
         and len(arrivals) <= SIZES[0] >= len(orders)
+        and weight <= HEAVY
         and len(set(hashes)) == len(arrivals)
         and known.fresh.keys().isdisjoint(hashes)
         and all(_is_plain(known, job) for job in orders)
@@ -125,9 +123,14 @@ def receive(tx: Tx, arrivals: Sequence[Arrival]) -> list[Reception] | None:
         deliveries.rows_of(first, arrivals, stored, hashes),
         jobs.rows_of(tx, orders, first_job),
     )
-    tx.stroke = Stroke(sql, values, partial(_learn, known, first, hashes, enters))
     tx.woken.update([job.queue for job in orders])
-    return [Reception(kept, Verdict.NEW) for kept in stored]
+
+    def finish(tx: Tx) -> list[Any]:
+        tx.known.last_delivery = first + len(hashes) - 1
+        lines.left(tx.known, first, hashes, entered=enters)
+        return [[Reception(kept, Verdict.NEW) for kept in stored]]
+
+    return Stroke(sql, values, finish)
 
 
 def _is_plain(known: Known, job: NewJob) -> bool:
@@ -136,11 +139,6 @@ def _is_plain(known: Known, job: NewJob) -> bool:
     if queue is None or job.key is not None or job.after:
         return False
     return queue.mode is not QueueMode.DRAINING and (queue.laned or not job.lane)
-
-
-def _learn(known: Known, first: int, hashes: Sequence[bytes], entered: bool) -> None:
-    known.last_delivery = first + len(hashes) - 1
-    lines.left(known, first, hashes, entered=entered)
 
 
 def _statement(

@@ -27,7 +27,7 @@ class Claimed(Lease, array_like=True):
 
 
 _ESCAPE = f"\\u{ord(ESCAPE):04x}".encode()
-_decode_all = msgspec.json.Decoder(list[Claimed]).decode
+decode_all = msgspec.json.Decoder(list[Claimed]).decode
 
 # In the order of the fields of Claimed, less what is the same in all. One row for a whole batch:
 # every row of its own would give the interpreter's lock away once more. The values stay JSON
@@ -47,30 +47,30 @@ _ROW = """
         keep, inserted_at
     )
 """
-_BATCH = f"""
-    select count(*),
+BATCH = f"""
+    select count(*) as count,
            count(*) filter (
                where not (
                    attempt between 0 and 1000000
                    and attempts between 1 and 1000000
                    and keep between 0 and 1000000000000000
                )
-           ),
-           count(meta),
-           '[' || group_concat(seq) || ']',
-           cast('[' || group_concat({_ROW}) || ']' as blob)
+           ) as odd,
+           count(meta) as metas,
+           '[' || group_concat(seq) || ']' as seqs,
+           cast('[' || group_concat({_ROW}) || ']' as blob) as batch
     from (ROWS)
 """  # noqa: S608 - put together from constants
-_DUE = """
+DUE = """
     select *
     from relevo_jobs
     where state = 10
       and lane is null
-      and queue = ?
+      and queue = ?1
       and priority in (0, 1, 2)
-      and run_at <= ?
+      and run_at <= ?2
     order by priority, run_at, seq
-    limit ?
+    limit ?3
 """
 _SEQS = "select seq from (ROWS)"
 _CHOSEN = """
@@ -78,25 +78,38 @@ _CHOSEN = """
     from json_each(?) as chosen
     cross join relevo_jobs as job on job.seq = chosen.value
 """
-_BATCHES = {rows: _BATCH.replace("ROWS", rows) for rows in (_DUE, _CHOSEN)}
+_BATCHES = {rows: BATCH.replace("ROWS", rows) for rows in (DUE, _CHOSEN)}
+
+
+MARK = """
+    update relevo_jobs
+    set state = 20, token = ?1, until_at = ?2, claimed_at = ?3, worker = ?4, attempt = attempt + 1
+    where seq in (select value from json_each(?5))
+"""
 
 
 def claim(tx: Tx, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
     """Take up to `count` due jobs, shared evenly over the queues."""
-    # A queue that is not known has never had a job.
-    known = [want for want in wants if want.queue in tx.known.queues]
-    open_ = [want for want in known if tx.queue(want.queue).mode is not QueueMode.PAUSED]
+    open_ = open_wants(tx, wants)
     turn = _Turn(tx, worker, lease)
-    if len(open_) == 1 and _is_plain(tx, open_[0]):
+    if len(open_) == 1 and is_plain(tx, open_[0]):
         turn.take_due(open_[0].queue, count)
     elif open_ and count > 0:
         _share(tx, turn, open_, count)
     if len(turn.leases) >= count or not open_:
         return Claim(turn.leases)
-    return Claim(turn.leases, _next_due(tx, open_, turn.look_again))
+    return Claim(turn.leases, next_due(tx, open_, turn.look_again))
 
 
-def _is_plain(tx: Tx, want: Want) -> bool:
+def open_wants(tx: Tx, wants: Sequence[Want]) -> list[Want]:
+    """Those of queues that may have jobs to give."""
+    # A queue that is not known has never had a job.
+    known = [want for want in wants if want.queue in tx.known.queues]
+    return [want for want in known if tx.queue(want.queue).mode is not QueueMode.PAUSED]
+
+
+def is_plain(tx: Tx, want: Want) -> bool:
+    """Whether the first jobs of a queue are simply the next ones."""
     return not (
         want.limit is not None
         or want.rate is not None
@@ -118,7 +131,7 @@ class _Turn:
 
     def take_due(self, queue: str, count: int) -> int:
         """Take the first due jobs of a queue without lanes."""
-        return self._take(queue, _DUE, (queue, self.tx.now, count))
+        return self._take(queue, DUE, (queue, self.tx.now, count))
 
     def take(self, queue: str, seqs: Sequence[int]) -> int:
         """Take these jobs of a queue."""
@@ -129,7 +142,7 @@ class _Turn:
             count, odd, metas, seqs, batch = self.tx.one(_BATCHES[rows], parameters)
             if not count:
                 return 0
-            leases = [] if odd else _decode_all(batch)
+            leases = [] if odd else decode_all(batch)
         except (sqlite3.OperationalError, msgspec.DecodeError, ValueError) as error:
             if is_fatal(error):
                 raise
@@ -137,44 +150,15 @@ class _Turn:
         if len(leases) != count:
             return self._take_one_by_one(queue, rows, parameters)
         self._mark(seqs)
-        self._add(queue, leases, batch, bool(metas))
+        self._add(queue, leases, batch, metas)
         return count
+
+    def _add(self, queue: str, leases: Sequence[Claimed], batch: bytes, metas: int) -> None:
+        self.leases += dressed(leases, batch, metas, queue=queue, token=self.token, now=self.tx.now)
 
     def _mark(self, seqs: str) -> None:
         tx = self.tx
-        tx.run(
-            """
-            update relevo_jobs
-            set state = 20, token = ?1, until_at = ?2, claimed_at = ?3, worker = ?4,
-                attempt = attempt + 1
-            where seq in (select value from json_each(?5))
-            """,
-            (self.token, self.until, tx.now, tx.worker(self.worker), seqs),
-        )
-
-    def _add(self, queue: str, leases: Sequence[Claimed], batch: bytes, has_meta: bool) -> None:
-        """Take leases up, their values made what a Lease says they are."""
-        self.leases += leases
-        token, now = self.token, self.tx.now
-        for lease in leases:
-            lease.queue, lease.token, lease.claimed_at = queue, token, now
-        is_large = len(batch) > LARGE
-        is_escaped = _ESCAPE in batch
-        if not (has_meta or is_large or is_escaped):
-            return
-        for lease in leases:
-            if lease.meta is not None:
-                lease.meta = lease.meta.encode()  # pyright: ignore[reportAttributeAccessIssue] - as Lease has it
-            if is_large:
-                lease.payload = lease.payload.copy()
-            if is_escaped:
-                lease.kind = plain(lease.kind)
-                lease.key = _plain(lease.key)
-                lease.lane = _plain(lease.lane)
-                lease.thread = _plain(lease.thread)
-                lease.cause = _plain(lease.cause)
-                lease.flow = _plain(lease.flow)
-                lease.node = _plain(lease.node)
+        tx.run(MARK, (self.token, self.until, tx.now, tx.worker(self.worker), seqs))
 
     def _take_one_by_one(self, queue: str, rows: str, parameters: tuple[object, ...]) -> int:
         """A row among them was changed by hand: it is buried, with the reason; the others run."""
@@ -183,7 +167,7 @@ class _Turn:
         for (seq,) in found:
             try:
                 _, odd, metas, one, batch = self.tx.one(_BATCHES[_CHOSEN], (as_list([seq]),))
-                (lease,) = _decode_all(batch)
+                (lease,) = decode_all(batch)
                 msgspec.json.decode(lease.payload)  # closer than Raw looks at it
             except (sqlite3.OperationalError, msgspec.DecodeError, ValueError) as error:
                 if is_fatal(error):
@@ -194,10 +178,36 @@ class _Turn:
                 bury(self.tx, seq, "its row was changed by hand: its numbers make no sense")
                 continue
             self._mark(one)
-            self._add(queue, [lease], batch, bool(metas))
+            self._add(queue, [lease], batch, metas)
             taken += 1
         self.look_again.append(self.tx.now)  # there may be more behind those that were buried
         return taken
+
+
+def dressed(
+    leases: Sequence[Claimed], batch: bytes, metas: int, *, queue: str, token: int, now: int
+) -> Sequence[Lease]:
+    """Leases out of a batch, their values made what a Lease says they are."""
+    for lease in leases:
+        lease.queue, lease.token, lease.claimed_at = queue, token, now
+    is_large = len(batch) > LARGE
+    is_escaped = _ESCAPE in batch
+    if not (metas or is_large or is_escaped):
+        return leases
+    for lease in leases:
+        if lease.meta is not None:
+            lease.meta = lease.meta.encode()  # pyright: ignore[reportAttributeAccessIssue] - as Lease has it
+        if is_large:
+            lease.payload = lease.payload.copy()
+        if is_escaped:
+            lease.kind = plain(lease.kind)
+            lease.key = _plain(lease.key)
+            lease.lane = _plain(lease.lane)
+            lease.thread = _plain(lease.thread)
+            lease.cause = _plain(lease.cause)
+            lease.flow = _plain(lease.flow)
+            lease.node = _plain(lease.node)
+    return leases
 
 
 def _plain(value: str | None) -> str | None:
@@ -580,7 +590,7 @@ def _serve(tx: Tx, want: Want, lanes: Sequence[tuple[_Lane, int]]) -> None:
         )
 
 
-def _next_due(tx: Tx, wants: Sequence[Want], moments: Sequence[int]) -> int | None:
+def next_due(tx: Tx, wants: Sequence[Want], moments: Sequence[int]) -> int | None:
     """In how many milliseconds the next job falls due, or a limit gives way."""
     (due,) = tx.one(
         """

@@ -415,17 +415,7 @@ def _settle_plain(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]
     seqs = as_list(places)
     # A mark of this very call tells the rows ended now from those ended before with this lease.
     stamp = -new_token()
-    ended = tx.run(
-        """
-        update relevo_jobs
-        set state = 30, token = ?1, ended_at = ?2, until_at = ?2 + keep
-        where seq in (select value from json_each(?3))
-          and token = ?4
-          and state = 20
-          and waited = 0
-        """,
-        (stamp, tx.now, seqs, token),
-    )
+    ended = tx.run(END_PLAIN, (seqs, token, stamp, tx.now))
     if ended == len(places):
         return []
     rows = tx.all(
@@ -441,24 +431,35 @@ def _settle_plain(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]
     return [place for seq, place in places.items() if seq not in done]
 
 
+END_PLAIN = """
+    update relevo_jobs
+    set state = 30, token = ?3, ended_at = ?4, until_at = ?4 + keep
+    where seq in (select value from json_each(?1))
+      and token = ?2
+      and state = 20
+      and waited = 0
+"""
+
+
 def _settle_gone(tx: Tx, token: int | str, places: dict[int, int]) -> list[int]:
     """The same for jobs of which nothing is kept."""
-    (seqs,) = tx.one(
-        """
-        select json_group_array(seq)
-        from relevo_jobs as job
-        where seq in (select value from json_each(?))
-          and token = ?
-          and state = 20
-          and waited = 0
-          and runs = 0
-          and not exists (select 1 from relevo_edges where parent = job.seq)
-        """,
-        (as_list(places), token),
-    )
-    tx.run("delete from relevo_jobs where seq in (select value from json_each(?))", (seqs,))
+    ends = (as_list(places), token)
+    (seqs,) = tx.one(_GOING, ends)
+    tx.run(END_GONE, ends)
     gone = set(msgspec.json.decode(seqs))
     return [place for seq, place in places.items() if seq not in gone]
+
+
+_MAY_GO = """
+    where seq in (select value from json_each(?1))
+      and token = ?2
+      and state = 20
+      and waited = 0
+      and runs = 0
+      and not exists (select 1 from relevo_edges where parent = relevo_jobs.seq)
+"""
+_GOING = f"select json_group_array(seq) from relevo_jobs {_MAY_GO}"  # noqa: S608 - constants
+END_GONE = f"delete from relevo_jobs {_MAY_GO}"  # noqa: S608 - constants
 
 
 def _settle_any(tx: Tx, endings: Sequence[Ending], places: Sequence[int]) -> list[int]:

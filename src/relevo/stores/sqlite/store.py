@@ -40,7 +40,6 @@ from relevo.store import (
     WorkerInfo,
 )
 from relevo.stores.sqlite import (
-    arriving,
     claims,
     deliveries,
     doctor,
@@ -54,10 +53,11 @@ from relevo.stores.sqlite import (
     wake,
     writer,
 )
+from relevo.stores.sqlite.command import Command, Verb
 from relevo.stores.sqlite.jobs import extend_leases, insert_jobs, settle_runs
 from relevo.stores.sqlite.readers import Reading
 from relevo.stores.sqlite.transaction import Known, Tx
-from relevo.stores.sqlite.writer import Command, Verb, Writer
+from relevo.stores.sqlite.writer import Writer
 
 LATE, WATCH = 4.4, 0.4  # seconds after which a caller is told so, and between looks at them
 FIRST_LOOK, LONG_LOOK, LONGEST_LOOK = 0.02, 0.25, 1.0  # seconds between looks of one who waits
@@ -178,19 +178,12 @@ class SqliteStore:
         """Have a verb run in the next transaction."""
         return self._submit(verb, args, False, rank)
 
-    def _write_all(
-        self, verb: Verb, items: Sequence[Any], rank: int, at_once: Verb | None = None
-    ) -> asyncio.Future[Any]:
+    def _write_all(self, verb: Verb, items: Sequence[Any], rank: int) -> asyncio.Future[Any]:
         """The same for a verb that shares one call with others of its kind."""
-        return self._submit(verb, items, True, rank, at_once)
+        return self._submit(verb, items, True, rank)
 
     def _submit(
-        self,
-        verb: Verb,
-        args: Sequence[Any],
-        merged: bool,
-        rank: int,
-        at_once: Verb | None = None,
+        self, verb: Verb, args: Sequence[Any], merged: bool, rank: int
     ) -> asyncio.Future[Any]:
         self._shared  # noqa: B018 - raises if it is not open
         loop = asyncio.get_running_loop()
@@ -202,7 +195,6 @@ class SqliteStore:
             clock=self._clock,
             future=loop.create_future(),
             owner=self._pending,
-            stroke=at_once,
         )
         self._pending.add(command)
         if self._watch is None:
@@ -315,9 +307,7 @@ class SqliteStore:
     # deliveries
 
     async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
-        if not arrivals:
-            return []
-        return await self._write_all(deliveries.receive, arrivals, RECEIVE, arriving.receive)
+        return await self._write_all(deliveries.receive, arrivals, RECEIVE) if arrivals else []
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
         return (await self._within(connection, lambda tx: deliveries.receive(tx, [arrival])))[0]

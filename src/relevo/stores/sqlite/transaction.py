@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from secrets import randbits
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -57,6 +57,9 @@ class QueueRow(msgspec.Struct):
     laned: bool = False
 
 
+NOTHING: tuple[Sequence[Any], bytes, int] = ((), b"", 0)
+
+
 class Known:
     """What one connection remembers between transactions; checked against the file in each."""
 
@@ -71,6 +74,7 @@ class Known:
         self.fresh: dict[bytes, int] = {}  # see lines.py
         self.fresh_rows = 0
         self.fresh_seen = 0  # the last row read or written
+        self.heard = NOTHING  # see taking.py
 
     def forget(self) -> None:
         """After a rollback: what was learnt in it may not be so."""
@@ -79,14 +83,6 @@ class Known:
         self.workers = {}
         self.fresh = {}
         self.fresh_rows = self.fresh_seen = 0
-
-
-class Stroke(NamedTuple):
-    """A transaction that is a single statement (arriving.py), and what is known once it is done."""
-
-    sql: str
-    values: Sequence[Any]
-    learn: Callable[[], None]
 
 
 class Tx:
@@ -98,7 +94,6 @@ class Tx:
         self.now = now
         self.woken: set[str] = set()  # queues that have work once this commits
         self.late: Callable[[Tx], None] | None = None  # what whoever commits does first
-        self.stroke: Stroke | None = None  # all of it, in one statement
         self.last_fresh = 0  # relevo_fresh.no
 
     def at(self, now: int) -> Tx:

@@ -4,9 +4,10 @@ It takes all commands that have piled up, runs them in one transaction and resol
 with one call into each event loop. A lone command goes at once; while a commit is on its way to the
 disk the next ones gather by themselves.
 
-Short commands that nobody is in the way of do not wait for that thread: they run where they are, in
-the event loop, and a second thread has only the commit to make. Two threads that both run Python
-wait for each other more than they work.
+Two threads that both run Python wait for each other more than they work. So commands that nobody is
+in the way of do not wait for that thread: short ones run where they are, in the event loop, and a
+second thread has only the commit to make; the most frequent are a single statement, which that
+second thread runs.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from relevo.clock import Clock
 from relevo.errors import StoreDamaged, StoreUnavailable
 from relevo.store import BATCH
-from relevo.stores.sqlite import arriving, file, schema
+from relevo.stores.sqlite import arriving, file, schema, taking
 from relevo.stores.sqlite.anchor import Anchor, boot_id, wall_offset
+from relevo.stores.sqlite.command import Command, Outcome, Stroke
 from relevo.stores.sqlite.log import Log
 from relevo.stores.sqlite.readers import Readers
 from relevo.stores.sqlite.transaction import Known, Tx
@@ -41,9 +44,6 @@ HANDOVER = 0.001  # seconds a caller lets the thread begin, at most
 IDLE = 0.5  # seconds between looks at a log that has to be cut back, when nobody writes
 MILLISECOND = timedelta(milliseconds=1)
 
-Verb: TypeAlias = Callable[..., Any]
-Outcome: TypeAlias = tuple[Any, BaseException | None]
-
 
 class Listener(Protocol):
     """Someone in this process who wants to know which queues have work."""
@@ -51,56 +51,13 @@ class Listener(Protocol):
     def wake(self, queues: set[str]) -> None: ...
 
 
-class Command:
-    """One verb that waits for its transaction."""
-
-    __slots__ = (
-        "args",
-        "began",
-        "clock",
-        "future",
-        "loop",
-        "merged",
-        "owner",
-        "rank",
-        "stroke",
-        "verb",
-    )
-
-    def __init__(
-        self,
-        verb: Verb,
-        args: Sequence[Any],
-        *,
-        merged: bool,
-        rank: int,
-        clock: Clock,
-        future: asyncio.Future[Any],
-        owner: set[Command],
-        stroke: Verb | None = None,
-    ) -> None:
-        self.verb = verb
-        self.stroke = stroke  # the same as one statement, where it can be
-        self.args = args  # a merged verb's batch, or the arguments of another
-        self.merged = merged  # may share one call with others of its kind
-        self.rank = rank  # in the transaction; claims come last, so that they see everything
-        self.clock = clock
-        self.future = future
-        self.loop = future.get_loop()
-        self.owner = owner  # where its handle finds those that wait too long
-        self.began = time.monotonic()
-
-    @property
-    def weight(self) -> int:
-        return len(self.args) if self.merged else 1
-
-
 class Begun(NamedTuple):
-    """A transaction that has come to its commit."""
+    """A transaction that has come to its commit, or is one statement."""
 
     tx: Tx
     batch: list[Command]
     outcomes: list[Outcome]
+    stroke: Stroke | None = None
 
 
 class Writer:
@@ -146,11 +103,12 @@ class Writer:
 
     def submit(self, commands: list[Command]) -> None:
         """Have commands run in the next transaction."""
-        if self._begin_here(commands):
+        if not self._begin_here(commands):
+            self._commands.put(commands)
+        elif all(command.merged for command in commands):
             return
-        self._commands.put(commands)
-        # Let it begin: it needs the interpreter's lock several times before its first long
-        # statement, and a busy loop would keep it for 5 ms each time.
+        # Let the thread begin: it needs the interpreter's lock before its first long statement,
+        # and a loop that is busy with jobs would keep it for 5 ms each time.
         self._is_at_work.wait(HANDOVER)
 
     def now(self, clock: Clock) -> int:
@@ -204,7 +162,9 @@ class Writer:
             (mode,) = connection.execute("pragma journal_mode").fetchone()
             if mode != "wal":
                 connection.execute("pragma journal_mode = wal")
-            arriving.make_ready(connection)
+            connection.create_function("relevo_heard", 5, partial(taking.hear, self.known))
+            for statement in (*arriving.SCHEMA, *taking.SCHEMA):
+                connection.execute(statement)
         except sqlite3.Error as error:
             raise file.translate(error, self.path) from error
         return connection
@@ -236,38 +196,39 @@ class Writer:
     # whoever calls
 
     def _begin_here(self, batch: list[Command]) -> bool:
-        """Run short commands at once; False if the thread has to do it, whatever the reason."""
-        is_short = all(command.merged for command in batch) and _weight(batch) <= BATCH
+        """Begin at once; False if the thread has to do it, whatever the reason."""
         is_free = self._commands.empty() and not self._is_inherited
-        if not (is_short and is_free and self.turns.take_now()):
+        if not (is_free and self.turns.take_now()):
             return False
-        is_begun = False
+        begun: Begun | None = None
         try:
             self.identity.check()
             if self._connection is not None:
-                tx = Tx(self._connection, self.known, 0)
-                outcomes = self._strike(tx, batch)
-                if outcomes is None:
-                    self._connection.execute("begin immediate")
-                    outcomes = self._run(tx, batch)
-                self._begun.put(Begun(tx, batch, outcomes))
-                is_begun = True
+                batch.sort(key=_rank)
+                tx = Tx(self._connection, self.known, self.now(batch[0].clock))
+                begun = self._lay(tx, batch) or self._begin(tx, batch)
         except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
             pass
         finally:
-            if not is_begun:
+            if begun is None:
                 self._rollback()
                 self.turns.give()
-        return is_begun
+        if begun is None:
+            return False
+        self._begun.put(begun)
+        return True
 
-    def _strike(self, tx: Tx, batch: list[Command]) -> list[Outcome] | None:
-        """Lay out a transaction that is a single statement; None if it has to be a longer one."""
-        [command, *others] = batch
-        if others or command.stroke is None:
+    def _lay(self, tx: Tx, batch: list[Command]) -> Begun | None:
+        """All in one statement, which the thread that commits runs."""
+        stroke = arriving.lay(tx, batch) or taking.lay(tx, batch)
+        return None if stroke is None else Begun(tx, batch, [], stroke)
+
+    def _begin(self, tx: Tx, batch: list[Command]) -> Begun | None:
+        """Short commands, run here up to the commit."""
+        if not all(command.merged for command in batch) or _weight(batch) > BATCH:
             return None
-        tx.now = self.now(command.clock)
-        answers = command.stroke(tx, command.args)
-        return None if answers is None else [(answers, None)]
+        tx.connection.execute("begin immediate")
+        return Begun(tx, batch, self._run(tx, batch))
 
     def _finish_all(self) -> None:
         while (begun := self._begun.get()) is not None:
@@ -357,22 +318,39 @@ class Writer:
 
     def _finish(self, begun: Begun) -> None:
         """Commit what was begun elsewhere."""
+        tx, batch, outcomes, stroke = begun
         try:
-            self._end(begun.tx)
-        except Exception as error:  # noqa: BLE001 - told to every caller
-            if begun.tx.stroke is not None:
-                self._commands.put(begun.batch)  # the long way; what is wrong is met there too
+            if stroke is None:
+                self._end(tx)
+            elif not self._strike(tx, stroke):
+                self._commands.put(batch)  # the long way; if anything is wrong it is met there too
                 return
+            else:
+                outcomes = [(answer, None) for answer in stroke.finish(tx)]
+        except Exception as error:  # noqa: BLE001 - told to every caller
             self._rollback()
             if file.is_fatal(error):
                 self._disconnect()
-            self._fail(begun.batch, error)
+            self._fail(batch, error)
             return
         finally:
             self.turns.give()
-        self._tell(*begun)
+        self._tell(tx, batch, outcomes)
 
-    def _tell(self, tx: Tx, batch: list[Command], outcomes: list[Outcome]) -> None:
+    def _strike(self, tx: Tx, stroke: Stroke) -> bool:
+        self._is_at_work.set()
+        try:
+            tx.connection.execute(stroke.sql, stroke.values)
+        except sqlite3.IntegrityError:  # it is not as it was thought to be
+            return False
+        except Exception:  # noqa: BLE001 - whatever it is, nothing was written
+            self._rollback()
+            return False
+        finally:
+            self._is_at_work.clear()
+        return True
+
+    def _tell(self, tx: Tx, batch: list[Command], outcomes: Sequence[Outcome]) -> None:
         """It is on the disk: tell who asked for it, and who waits for work."""
         self._resolve(list(zip(batch, outcomes, strict=True)))
         if tx.woken:
@@ -400,10 +378,6 @@ class Writer:
         return tx, outcomes
 
     def _end(self, tx: Tx) -> None:
-        if tx.stroke is not None:
-            tx.connection.execute(tx.stroke.sql, tx.stroke.values)
-            tx.stroke.learn()
-            return
         tx.complete()
         tx.connection.execute("commit")
         self._is_at_work.clear()
