@@ -499,12 +499,12 @@ SPANISH: Final[dict[str, str]] = {
         "Un sondeo pregunta a un proveedor una y otra vez, con un solo ejecutor por clave en toda "
         "la flota. Sus claves aparecen cuando arranca un worker."
     ),
-    "Next tick": "Próximo toque",
+    "Next tick": "Próxima vez",
     "Last looked": "Última mirada",
     "No schedule yet": "Ningún horario aún",
     "A schedule orders commands on a timetable, each tick once however many processes run. It "
     "appears when a worker starts.": (
-        "Un horario encarga órdenes a sus horas, cada toque una sola vez por muchos procesos que "
+        "Un horario encarga órdenes a sus horas, y cada hora una sola vez por muchos procesos que "
         "haya. Aparece cuando arranca un worker."
     ),
     "{name} is paused.": "{name} está en pausa.",
