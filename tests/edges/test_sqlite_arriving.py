@@ -19,7 +19,7 @@ from relevo.store import Arrival, By, Keeping, Kept, QueueMode, Reception
 from relevo.stores.sqlite import arriving, deliveries, lines
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import SIZES, Tx
-from tests.conformance.steps import OTHER, WORK, about, count, job
+from tests.conformance.steps import OTHER, WORK, about, count, job, take
 from tests.edges.test_sqlite_store import connected, opened
 from tests.edges.test_sqlite_store import path as path
 from tests.edges.test_sqlite_taking import never
@@ -217,6 +217,16 @@ async def test_what_another_process_left_is_met(
         ]
     assert longer == [1, 2] * 20
     assert await count(one) == 2 + 40
+
+
+async def test_what_is_known_outlives_other_verbs(
+    handles: list[SqliteStore], longer: list[int]
+) -> None:
+    store = handles[-1]
+    await take(store, 1, WORK, OTHER)
+    await store.rescue()
+    assert await verdicts(store, arrival("a")) == [Verdict.NEW]
+    assert longer == []
 
 
 async def test_a_queue_that_another_process_shuts_is_shut(handles: list[SqliteStore]) -> None:

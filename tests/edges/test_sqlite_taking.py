@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,6 +19,7 @@ from relevo.stores.sqlite import store as stores
 from relevo.stores.sqlite.command import Command
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import Tx
+from relevo.testing import until
 from tests.conformance.steps import OTHER, WORK, about, count, job, states
 from tests.edges.test_sqlite_store import connected, opened
 from tests.edges.test_sqlite_store import path as path
@@ -329,6 +332,60 @@ async def test_it_waits_for_whoever_writes(
     assert (answers, len(claim.leases)) == ([True], 1)
     assert longer != []
     assert await count(store) == 4
+
+
+async def test_a_claim_that_is_given_up_takes_nothing(handles: list[SqliteStore]) -> None:
+    store = handles[-1]
+    order = job()
+    await store.insert([order])
+    claiming = asyncio.create_task(take(store))
+    await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.wait({claiming})
+    assert [lease.id for lease in (await take(store)).leases] == [order.id]
+
+
+async def test_what_is_written_is_told_whatever_comes_after(
+    handles: list[SqliteStore], longer: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at what falls due next comes after the commit: too late to fail."""
+
+    def fail(*args: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    store = handles[-1]
+    await store.insert([job(), job()])
+    held = (await take(store, 1)).leases
+    monkeypatch.setattr(claims, "next_due", fail)
+    answers, claim = await turn(store, done(held))
+    assert (answers, len(claim.leases), claim.next_due) == ([True], 1, 0)
+    assert longer == []
+
+
+async def test_what_is_known_outlives_a_claim_that_is_not_plain(
+    handles: list[SqliteStore], longer: list[str]
+) -> None:
+    store = handles[-1]
+    await store.insert([job(), job(), job(OTHER)])
+    await take(store, 1, QUEUES["two queues"])
+    await store.rescue()
+    longer.clear()
+    assert len((await take(store, 1)).leases) == 1
+    assert longer == []
+
+
+async def test_what_was_claimed_is_let_go(handles: list[SqliteStore]) -> None:
+    store = handles[-1]
+    size = 8 << 20
+    await store.insert([job(payload=b'"%s"' % bytes(size).replace(b"\0", b"x"))])
+    tracemalloc.start()
+    try:
+        (lease,) = (await take(store)).leases
+        assert tracemalloc.get_traced_memory()[0] > size
+        del lease
+        await until(lambda: tracemalloc.get_traced_memory()[0] < size)
+    finally:
+        tracemalloc.stop()
 
 
 async def test_workers_with_writers_of_their_own_share_a_queue(

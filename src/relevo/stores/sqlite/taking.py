@@ -7,11 +7,12 @@ statement calls in its midst: if they cannot be read, nothing is written.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from relevo.job import Ending, State
-from relevo.store import Claim
+from relevo.store import Claim, Want
 from relevo.stores.sqlite import claims, jobs
 from relevo.stores.sqlite.command import FAIL, Command, Stroke, spelled
 from relevo.stores.sqlite.transaction import NOTHING, Known, Tx, as_list, new_token
@@ -55,7 +56,10 @@ SCHEMA = (
 def lay(tx: Tx, batch: Sequence[Command]) -> Stroke | None:
     """Have runs end and jobs claimed; None if there is more to it."""
     *settling, claiming = batch
-    if claiming.verb is not claims.claim or any(
+    # A claim that nobody waits for any more is left to the thread, which drops it.
+    if claiming.verb is not claims.claim or claiming.future.done():
+        return None
+    if any(
         command.verb is not jobs.settle_runs or command.clock is not claiming.clock
         for command in settling
     ):
@@ -97,10 +101,18 @@ def lay(tx: Tx, batch: Sequence[Command]) -> Stroke | None:
         leases, told, metas = tx.known.heard
         tx.known.heard = NOTHING
         taken = claims.dressed(leases, told, metas, queue=queue, token=token, now=now)
-        due = None if len(taken) >= count else claims.next_due(tx, open_, [])
+        due = None if len(taken) >= count else _next_due(tx, open_)
         return [*[[True] * len(command.args) for command in settling], Claim(list(taken), due)]
 
     return Stroke(_STATEMENTS[len(rows)], [value for row in rows for value in row], finish)
+
+
+def _next_due(tx: Tx, wants: Sequence[Want]) -> int | None:
+    """When to look again: at once if it cannot be told. What is written stays so either way."""
+    try:
+        return claims.next_due(tx, wants, [])
+    except sqlite3.Error:
+        return 0
 
 
 def _groups(endings: Sequence[Ending]) -> dict[tuple[int | str, bool], list[int]] | None:

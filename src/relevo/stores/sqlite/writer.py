@@ -207,11 +207,13 @@ class Writer:
                 batch.sort(key=_rank)
                 tx = Tx(self._connection, self.known, self.now(batch[0].clock))
                 begun = self._lay(tx, batch) or self._begin(tx, batch)
-        except Exception:  # noqa: BLE001, S110 - the thread meets it too, and tells whom it concerns
-            pass
+        except BaseException as error:
+            self._rollback()  # only here: what was not begun has not spoilt what is known by heart
+            if not isinstance(error, Exception):
+                raise
+            # The thread meets it too, and tells whom it concerns.
         finally:
             if begun is None:
-                self._rollback()
                 self.turns.give()
         if begun is None:
             return False
@@ -236,6 +238,7 @@ class Writer:
                 self._finish(begun)
             except Exception as error:  # noqa: BLE001 - the thread must outlive any mistake
                 self._fail(begun.batch, error)
+            del begun  # with all that was received or claimed: the next one may be long in coming
 
     # the thread
 
