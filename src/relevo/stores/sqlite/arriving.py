@@ -19,7 +19,7 @@ from relevo.stores.sqlite import deliveries, jobs, lines
 from relevo.stores.sqlite.command import FAIL, Command, Stroke
 from relevo.stores.sqlite.transaction import SIZES, Known, Tx
 
-HEAVY = 4 << 20  # bytes that need not be in memory once more, for the sake of one statement
+HEAVY = 1 << 20  # bytes: a statement keeps what was bound to it until it is run again
 
 
 class Part:

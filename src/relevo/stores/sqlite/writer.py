@@ -344,10 +344,10 @@ class Writer:
         self._is_at_work.set()
         try:
             tx.connection.execute(stroke.sql, stroke.values)
-        except sqlite3.IntegrityError:  # it is not as it was thought to be
-            return False
-        except Exception:  # noqa: BLE001 - whatever it is, nothing was written
-            self._rollback()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was written
+            # Not as it was thought to be, or somebody writes: what was known before is still so.
+            if not (isinstance(error, sqlite3.IntegrityError) or _is_busy(error)):
+                self._rollback()
             return False
         finally:
             self._is_at_work.clear()
