@@ -337,13 +337,18 @@ class Worker:
                 self._loop.call_later(min(waits, default=0) / 1_000, self.nudge)
             failures = 0
             self.telemetry.counts["settled"] += len(batch)
-            for end in batch:
-                self.flights.pop(end.lease.id, None)
-            if not all(settled):
-                for end, is_ours in zip(batch, settled, strict=True):
-                    if not is_ours:
-                        self.telemetry.lease_lost(end.lease)
+            # Not here: what ended meanwhile goes first, and the store has something to do.
+            self._loop.call_soon(self._let_go, batch, settled)
             self._slot_free.set()
+
+    def _let_go(self, batch: list[Ending], settled: list[bool]) -> None:
+        """Forget the flights that have ended."""
+        for end in batch:
+            self.flights.pop(end.lease.id, None)
+        if not all(settled):
+            for end, is_ours in zip(batch, settled, strict=True):
+                if not is_ours:
+                    self.telemetry.lease_lost(end.lease)
 
     def _give_back(self, flight: Flight) -> None:
         failure = reason("HandedBack", "its worker stopped; handed back")

@@ -118,11 +118,16 @@ def _next_due(tx: Tx, wants: Sequence[Want]) -> int | None:
 def _groups(endings: Sequence[Ending]) -> dict[tuple[int | str, bool], list[int]] | None:
     """Runs that simply went well, by claim; None if one went otherwise, or is there twice."""
     groups: dict[tuple[int | str, bool], list[int]] = {}
+    token, is_kept = None, False
+    seqs: list[int] = []
     for ending in endings:
         lease = ending.lease
         if ending.state is not State.DONE or ending.result is not None or ending.failure:
             return None
-        groups.setdefault((lease.token, lease.keep > 0), []).append(lease.ref)
+        if lease.token != token or (lease.keep > 0) is not is_kept:
+            token, is_kept = lease.token, lease.keep > 0
+            seqs = groups.setdefault((token, is_kept), [])
+        seqs.append(lease.ref)
     are_once = all(len(set(seqs)) == len(seqs) for seqs in groups.values())
     return groups if are_once and len(groups) <= GROUPS else None
 
