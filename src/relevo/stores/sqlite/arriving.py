@@ -28,11 +28,18 @@ class Part:
     In most batches all rows have the same in all columns but their own: that is bound once.
     """
 
-    def __init__(self, prefix: str, columns: str, own: set[str]) -> None:
-        names = columns.replace("\n", " ").replace(" ", "").split(",")
+    def __init__(self, prefix: str, table: str, columns: str, own: set[str]) -> None:
+        names = "".join(columns.split()).split(",")
         self.names = [f"{prefix}_{name}" for name in names]
-        self.new = ", ".join([f"new.{name}" for name in self.names])
         self.is_own = tuple([name in own for name in names])
+        self.trigger = f"""
+            create temp trigger relevo_arriving_{prefix} instead of insert on relevo_arriving
+            when new.seen is null and new.{prefix}_seq is not null
+            begin
+                insert into {table} ({columns})
+                values ({", ".join([f"new.{name}" for name in self.names])});
+            end
+        """  # noqa: S608 - put together from constants
 
     def lay(self, rows: Sequence[tuple[Any, ...]]) -> tuple[bool, list[Any], list[Sequence[Any]]]:
         """Whether the rows are alike, what they share, and the columns that are their own."""
@@ -44,8 +51,13 @@ class Part:
         return True, [column[0] if column else None for column in shared], own
 
 
-KEPT = Part("kept", deliveries.COLUMNS, {"seq", "id", "key", "hash", "jobs", "headers", "body"})
-JOB = Part("job", jobs.COLUMNS, {"seq", "id", "thread", "cause", "payload", "meta"})
+KEPT = Part(
+    "kept",
+    "relevo_deliveries",
+    deliveries.COLUMNS,
+    {"seq", "id", "key", "hash", "jobs", "headers", "body"},
+)
+JOB = Part("job", "relevo_jobs", jobs.COLUMNS, {"seq", "id", "thread", "cause", "payload", "meta"})
 HEAD = ["seen", "version", "hashes", "enters"]
 FIRST = ["kept_seq", "job_seq"]  # in the head too: the first of each
 
@@ -75,20 +87,8 @@ SCHEMA = (
         insert into relevo_fresh (first, hashes) values (new.kept_seq, new.hashes);
     end
     """,  # noqa: S608 - put together from constants
-    f"""
-    create temp trigger relevo_arriving_kept instead of insert on relevo_arriving
-    when new.seen is null and new.kept_seq is not null
-    begin
-        insert into relevo_deliveries ({deliveries.COLUMNS}) values ({KEPT.new});
-    end
-    """,  # noqa: S608 - put together from constants
-    f"""
-    create temp trigger relevo_arriving_job instead of insert on relevo_arriving
-    when new.seen is null and new.job_seq is not null
-    begin
-        insert into relevo_jobs ({jobs.COLUMNS}) values ({JOB.new});
-    end
-    """,  # noqa: S608 - put together from constants
+    KEPT.trigger,
+    JOB.trigger,
 )
 
 

@@ -342,7 +342,7 @@ class SqliteStore:
         self._rung.discard(wake.ANY)
         answer = self._write(claims.claim, wants, count, worker, lease, rank=CLAIM)
         answer.add_done_callback(self._send_soon)
-        if len(self._leaving) > 1:
+        if self._leaving[0].rank == SETTLE:
             self._send()  # endings have waited for it: nobody else is worth waiting for
         self._claims += 1
         try:
