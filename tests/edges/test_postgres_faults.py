@@ -26,7 +26,8 @@ from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
 from relevo.testing import until
 from tests.conformance.steps import LEASE, WORK, add, end, job, look, take, take_one
-from tests.servers.postgres import PostgresServer, free_port
+from tests.servers.ports import free_port
+from tests.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -69,6 +70,10 @@ class Proxy:
 
     def url(self, server: PostgresServer) -> str:
         return server.url.replace(str(server.port), str(self.port))
+
+    @property
+    def connections(self) -> int:
+        return len(self._open) // 2
 
     async def become(self, mode: str) -> None:
         async with self._changed:
@@ -182,6 +187,19 @@ async def test_a_silent_server_is_given_up_in_time(server: PostgresServer, proxy
         await proxy.become("pass")
         assert await eventually(lambda: works(store), 10) < 10
         assert await store.settle([Ending(lease=lease, state=State.DONE)]) == [True]
+
+
+async def test_a_connection_that_comes_after_the_end_is_closed(
+    server: PostgresServer, proxy: Proxy
+) -> None:
+    async with opened(proxy.url(server)) as store:
+        await proxy.become("hole")
+        late = asyncio.create_task(in_time(lambda: store.insert([job()])))
+        await until(lambda: proxy.connections == 2)
+    await proxy.become("pass")
+
+    assert not await late
+    await until(lambda: proxy.connections == 0)
 
 
 async def take_one_of(store: PostgresStore) -> Any:
@@ -404,7 +422,7 @@ async def test_too_many_connections_are_waited_for_and_none_leaks(server: Postgr
         await eventually(lambda: works(handle), 10)
         await handle.close()
 
-        for _ in range(30):
+        for _ in range(100):
             handle = store.spawn()
             await handle.open()
             await add(handle)

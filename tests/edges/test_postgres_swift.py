@@ -195,3 +195,26 @@ async def test_ids_in_another_spelling_are_the_same_and_no_others_pass(
             await store.insert([NewJob(id=wrong, queue=WORK, kind="Kind", payload=b"{}")])
     [inserted] = await store.insert([NewJob(id=str(UUID(id)), queue=WORK, kind="K", payload=b"1")])
     assert inserted.verdict is Verdict.NEW
+
+
+async def test_a_lane_is_lulled_by_its_own_jobs_alone(store: PostgresStore) -> None:
+    """F34: on a plan made while there were few jobs, all of a hot lane were read at every claim."""
+    await put(store, job(lane="cold"))
+    lull = store._sql("select relevo.lull_lanes(0, $1, $2, null, null, false)")
+    read = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = $1::regclass"
+    connection = await asyncpg.connect(postgres_url())
+    try:
+        await connection.execute("set plan_cache_mode = force_generic_plan")
+        cold = await connection.fetch(store._sql("select lane from relevo.lanes"))
+        lanes = [row["lane"] for row in cold]
+        await connection.fetch(lull, WORK, lanes)
+        (lease,) = (await store.claim(BOTH, 1, "worker", LEASE)).leases
+        await end(store, lease)
+        await put(store, *[job(lane="hot") for _ in range(1_000)])
+        async with connection.transaction():
+            await connection.fetch(lull, WORK, lanes)
+            fetched = await connection.fetchval(read, store._sql("relevo.jobs"))
+    finally:
+        await connection.close()
+
+    assert fetched < 10

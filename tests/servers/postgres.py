@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ import asyncpg
 
 from relevo.clock import Clock
 from relevo.stores.postgres.store import PostgresStore
+from tests.servers.ports import free_port
 
 ROLE = "relevo"
 """The plain role that tests work as; it owns the database of the same name and nothing else."""
@@ -70,13 +70,6 @@ def _account() -> dict[str, int | list[int]]:
             entry = pwd.getpwnam(name)
             return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
     raise RuntimeError("root cannot run PostgreSQL and there is no user 'postgres' nor 'nobody'")
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class PostgresServer:

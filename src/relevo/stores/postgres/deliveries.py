@@ -6,12 +6,15 @@ its answer for ever. Whoever delivers again touches only the line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any
+import asyncio
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 
+from relevo.errors import StoreUnavailable
 from relevo.ids import parse_id
 from relevo.job import NewJob, Verdict
 from relevo.store import (
@@ -23,15 +26,19 @@ from relevo.store import (
     Letterbox,
     Reception,
 )
-from relevo.stores.postgres.lines import Record, lent
+from relevo.stores.postgres import arriving
+from relevo.stores.postgres.lines import PATIENCE, Record, Spoiled, lent
 from relevo.stores.postgres.rows import (
     brief,
     columns_of,
+    digest,
     hashed,
     ids_as_text,
     job_arguments,
     known_ids,
+    packed_ids,
     page_size,
+    thread_of,
 )
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
@@ -79,19 +86,59 @@ class Deliveries(Session):
         if not arrivals:
             return []
         try:
-            return await self._receive(arrivals, posted=False)
-        finally:
-            self._ear.said({job.queue for arrival in arrivals for job in arrival.jobs})
+            async with asyncio.timeout(PATIENCE):
+                answers, unsure = await self._arrive(arrivals)
+                left = [place for place, answer in enumerate(answers) if answer is None]
+                if left:
+                    others = [arrivals[place] for place in left]
+                    with self._saying(others):
+                        late = await self._receive(others, posted=False, unsure=unsure)
+                    for place, answer in zip(left, late, strict=True):
+                        answers[place] = answer
+        except TimeoutError as error:
+            raise StoreUnavailable(f"PostgreSQL did not answer within {PATIENCE:g} s") from error
+        return cast("list[Reception]", answers)
 
     async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
         return await self._receive(arrivals, posted=True) if arrivals else []
 
-    async def _receive(self, arrivals: Sequence[Arrival], *, posted: bool) -> list[Reception]:
+    async def _arrive(self, arrivals: Sequence[Arrival]) -> tuple[list[Reception | None], bool]:
+        """Keeps those that are simply new; None for others, which may have been so, unheard."""
+        nothing: list[Reception | None] = [None] * len(arrivals)
+        # A pooler would have it planned every time.
+        if self._address.pooler or not all(map(arriving.is_plain, arrivals)):
+            return nothing, False
+        try:
+            with self._saying(arrivals):
+                [row], unsure = await self._in.fetch_once(
+                    self._sql(arriving.ARRIVE), self._skew, *arriving.columns_of(arrivals)
+                )
+        except Spoiled:
+            return nothing, False  # nor has an earlier try happened: this one would have seen it
+        now: int = row["now"]
+        if row["news"] is None:
+            return [_new(arrival, now) for arrival in arrivals], unsure
+        news: set[UUID] = set(row["news"])
+        return [
+            _new(arrival, now) if UUID(arrival.kept.id) in news else None for arrival in arrivals
+        ], unsure
+
+    @contextmanager
+    def _saying(self, arrivals: Sequence[Arrival]) -> Generator[None]:
+        try:
+            yield
+        finally:
+            # In any case: they may have been stored although no answer came.
+            self._ear.said({job.queue for arrival in arrivals for job in arrival.jobs})
+
+    async def _receive(
+        self, arrivals: Sequence[Arrival], *, posted: bool, unsure: bool = False
+    ) -> list[Reception]:
         # By their identities, deliveries go in once however often they are sent.
-        rows, unsure = await self._in.fetch_once(
+        rows, unheard = await self._in.fetch_once(
             self._sql(_RECEIVE), self._skew, *_columns_of(arrivals, posted)
         )
-        return _received(arrivals, rows, unsure=unsure)
+        return _received(arrivals, rows, unsure=unsure or unheard)
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
         return await self._receive_within(connection, arrival, posted=False)
@@ -237,7 +284,7 @@ def _hash(kept: Kept) -> str | None:
     """What makes it the same again; one rejected stands in nobody's way."""
     if kept.key is None or kept.state is Keeping.REJECTED:
         return None
-    return _digest(kept.key.encode("utf-8", "surrogatepass"))
+    return digest(kept.key)
 
 
 def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
@@ -257,15 +304,13 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         brief([kept.status for kept in all_kept]),
         brief([kept.state is Keeping.REJECTED for kept in all_kept]),
         brief([kept.received_at or None for kept in all_kept]),
-        brief([None if kept.thread == kept.id else clean(kept.thread or "") for kept in all_kept]),
+        brief([thread_of(kept) for kept in all_kept]),
         brief([clean(kept.method) for kept in all_kept]),
         brief([clean(kept.path) for kept in all_kept]),
         brief([clean(kept.query) for kept in all_kept]),
         [clean(kept.reason) for kept in all_kept] if any(kept.reason for kept in all_kept) else [],
-        [b"".join([bytes.fromhex(job.id) for job in arrival.jobs]) for arrival in arrivals]
-        if jobs
-        else [],
-        _as_text([_digest(arrival.compared) for arrival in arrivals]),
+        [packed_ids(arrival.jobs) for arrival in arrivals] if jobs else [],
+        ids_as_text([digest(arrival.compared) for arrival in arrivals]),
         brief([kept.headers for kept in all_kept]),
         brief([kept.answer for kept in all_kept]),
         [kept.body for kept in all_kept],
@@ -273,10 +318,6 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         [_pack(job) for job in jobs] if posted else [],
         *columns_of(jobs),
     ]
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
 
 
 def _as_text(digests: Sequence[str | None]) -> str:
@@ -300,10 +341,15 @@ def _received(
         elif row is not None and row["verdict"] == "closed":
             answers.append(Reception(kept, Verdict.CLOSED))
         else:
-            jobs = _ids_of(row["stands"]) if row else tuple([job.id for job in arrival.jobs])
-            stored = _replace(kept, received_at=kept.received_at or now, jobs=jobs)
-            answers.append(Reception(stored, Verdict.NEW))
+            answers.append(_new(arrival, now, None if row is None else _ids_of(row["stands"])))
     return answers
+
+
+def _new(arrival: Arrival, now: int, stands: tuple[str, ...] | None = None) -> Reception:
+    kept = arrival.kept
+    jobs = tuple([job.id for job in arrival.jobs]) if stands is None else stands
+    stored = _replace(kept, received_at=kept.received_at or now, jobs=jobs)
+    return Reception(stored, Verdict.NEW)
 
 
 def _ids_of(packed: bytes) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from relevo.stores.postgres.text import clean
 log = logging.getLogger("relevo.postgres")
 
 VACUUM_AFTER = 100_000
-"""Settled jobs after which the hot table is vacuumed: autovacuum comes too late for a queue."""
+"""Settled jobs, on average, after which the hot table is vacuumed: autovacuum comes too late."""
 
 _CLAIM = """
 select *
@@ -102,7 +102,6 @@ class Leases(Session):
         self._is_hurried = False  # the last claim got all it asked for: there is more
         self._known: set[str] = set()  # queues that the store knows for good
         self._unheard: list[int] = []
-        self._settled = 0
         self._vacuum: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # beside whoever asked
 
@@ -206,33 +205,38 @@ class Leases(Session):
             log.warning("jobs claimed for nobody wait to be rescued", extra={"error": str(error)})
 
     async def extend(self, leases: Sequence[Lease], lease: int) -> list[bool]:
+        order = _order_of(leases)
         rows = await self._upkeep.fetch(
             self._sql("select unnest(relevo.extend_leases($1, $2, $3, $4)) as place"),
             self._skew,
-            [held.id for held in leases],
-            [held.token for held in leases],
+            [leases[place].id for place in order],
+            [leases[place].token for place in order],
             lease,
             repeat=True,
         )
-        ours = {row["place"] for row in rows}
-        return [place in ours for place in range(1, len(leases) + 1)]
+        ours: set[int] = {order[row["place"] - 1] for row in rows}
+        return [place in ours for place in range(len(leases))]
 
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
         if not endings:
             return []
-        rows = await self._ends.fetch(self._sql(_SETTLE), self._skew, *settled_columns_of(endings))
-        self._settled += len(endings)
-        if self._settled >= VACUUM_AFTER and self._vacuum is None:
-            self._settled = 0
+        order = _order_of([ending.lease for ending in endings])
+        columns = settled_columns_of([endings[place] for place in order])
+        rows = await self._ends.fetch(self._sql(_SETTLE), self._skew, *columns)
+        # By chance, so that it comes as often whether one worker settles them, or many, or a long
+        # row of short-lived ones.
+        if self._vacuum is None and random.random() < len(endings) / VACUUM_AFTER:
             self._vacuum = asyncio.create_task(self._tidy(), name="relevo-postgres-vacuum")
-        return _settled(endings, rows)
+        return _settled(order, rows)
 
     async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
         if not endings:
             return []
+        order = _order_of([ending.lease for ending in endings])
+        columns = settled_columns_of([endings[place] for place in order])
         async with lent(connection) as driver:
-            rows = await driver.fetch(self._sql(_SETTLE), self._skew, *settled_columns_of(endings))
-        return _settled(endings, rows)
+            rows = await driver.fetch(self._sql(_SETTLE), self._skew, *columns)
+        return _settled(order, rows)
 
     async def _tidy(self) -> None:
         """Vacuum the hot table, unless somebody is at it already; nobody waits for it."""
@@ -282,8 +286,14 @@ def _limits(wants: Sequence[Want]) -> list[list[Any]]:
     ]
 
 
-def _settled(endings: Sequence[Ending], rows: Sequence[Record]) -> list[bool]:
+def _order_of(leases: Sequence[Lease]) -> list[int]:
+    """Their places in the order of their ids: who ends jobs and who extends them must not cross."""
+    ids = [lease.id for lease in leases]
+    return sorted(range(len(ids)), key=ids.__getitem__)
+
+
+def _settled(order: Sequence[int], rows: Sequence[Record]) -> list[bool]:
     if not rows:
-        return [True] * len(endings)
-    lost: set[int] = {row["place"] for row in rows}
-    return [place not in lost for place in range(1, len(endings) + 1)]
+        return [True] * len(order)
+    lost: set[int] = {order[row["place"] - 1] for row in rows}
+    return [place not in lost for place in range(len(order))]

@@ -33,6 +33,9 @@ else:
 PATIENCE = DEADLINE - 0.3
 """How long a call may take in all, so that its error too is in time."""
 
+LEAST = 0.1
+"""Seconds without which a call is not begun."""
+
 HOST_PATIENCE = 2.0
 LONGEST_BACKOFF = 2.0
 REPEATS = 2
@@ -56,6 +59,10 @@ SETTINGS = {
 
 class ConnectionLost(StoreUnavailable):
     """The connection broke while an answer was awaited: it may have happened, or not."""
+
+
+class Spoiled(StoreError):
+    """What a statement took for granted is not so: nothing of it has happened."""
 
 
 FIRST_OWN = 16_384
@@ -121,6 +128,8 @@ def translated(error: BaseException) -> RelevoError:
             return StoreDamaged(f"PostgreSQL reports damage: {text}")
         case pg.DataError() | pg.ProgramLimitExceededError() | UnicodeError():
             return MisuseError(f"PostgreSQL cannot store this: {text}")
+        case pg.UniqueViolationError() | pg.PostgresError(sqlstate="RV001"):
+            return Spoiled(f"PostgreSQL said no: {text}")
         case pg.InsufficientPrivilegeError():
             return StoreError(f"the role lacks a right: {text}")
         case (
@@ -174,6 +183,9 @@ class Door:
                 self._prefer_others(host)
             else:
                 self._failures = 0
+                if self.shut:  # meanwhile; nobody would close it
+                    connection.terminate()
+                    raise StoreUnavailable("the store is closed")
                 return connection
         pause = min(LONGEST_BACKOFF, 0.05 * 2 ** min(self._failures, 10))
         self._failures += 1
@@ -250,7 +262,9 @@ class Line:
     ) -> tuple[list[Record], bool]:
         lost = crossed = 0
         try:
-            async with asyncio.timeout(PATIENCE), self._turn:
+            async with asyncio.timeout(PATIENCE) as limit, self._turn:
+                if (limit.when() or 0.0) - asyncio.get_running_loop().time() < LEAST:
+                    raise TimeoutError  # it had to wait; begun now, it would be broken off at once
                 while True:
                     connection = await self._connected()
                     try:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
-from relevo.stores.postgres.lines import Record
+from relevo.stores.postgres.lines import Record, lent
 from relevo.stores.postgres.rows import hashed, page_size
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
 T = TypeVar("T")
+
+Fetch: TypeAlias = Callable[..., Awaitable[Sequence[Record]]]
+"""How a statement is run: on a line of ours, or on a caller's own connection."""
 
 _INFO = msgspec.json.Decoder(WorkerInfo)
 
@@ -22,7 +26,16 @@ class Memory(Session):
     """The verbs of memory, effects, workers and audit."""
 
     async def recall(self, kind: str, names: Sequence[str]) -> list[Note | None]:
-        rows = await self._upkeep.fetch(
+        return await self._recall(partial(self._upkeep.fetch, repeat=True), kind, names)
+
+    async def recall_within(
+        self, connection: Any, kind: str, names: Sequence[str]
+    ) -> list[Note | None]:
+        async with lent(connection) as driver:
+            return await self._recall(driver.fetch, kind, names)
+
+    async def _recall(self, fetch: Fetch, kind: str, names: Sequence[str]) -> list[Note | None]:
+        rows = await fetch(
             self._sql("""
             select kind, name, value, version, ttl, updated_at
             from relevo.notes
@@ -30,15 +43,21 @@ class Memory(Session):
             """),
             self._skew,
             [hashed(kind, name) for name in names],
-            repeat=True,
         )
         found = {note.name: note for note in map(_note_of, rows)}
         return [found.get(name) for name in names]
 
     async def remember(self, notes: Sequence[Note]) -> list[bool]:
+        return await self._remember(self._upkeep.fetch, notes)
+
+    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
+        async with lent(connection) as driver:
+            return await self._remember(driver.fetch, notes)
+
+    async def _remember(self, fetch: Fetch, notes: Sequence[Note]) -> list[bool]:
         written: list[bool] = []
         for batch in _distinct(notes, lambda note: (note.kind, note.name)):
-            rows = await self._upkeep.fetch(
+            rows = await fetch(
                 self._sql("""
                 with wish as (
                     select *, relevo.moment($1) as now

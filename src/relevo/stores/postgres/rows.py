@@ -12,6 +12,7 @@ import msgspec
 from relevo.errors import MisuseError
 from relevo.ids import parse_id
 from relevo.job import After, Attempt, Ending, Failure, Job, Lease, NewJob, State
+from relevo.store import Kept
 from relevo.stores.postgres.lines import Record
 from relevo.stores.postgres.text import clean, restore
 
@@ -33,6 +34,13 @@ def hashed(*texts: str) -> UUID:
     """Texts of any length as one short value; what is remembered of a key, never its text."""
     whole = "\0\1".join(texts).encode("utf-8", "surrogatepass")
     return UUID(bytes=hashlib.blake2b(whole, digest_size=16).digest())
+
+
+def digest(data: str | bytes) -> str:
+    """What is remembered of a key or a body, in hex."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def state_of(code: int, run_at: int, now: int) -> State:
@@ -62,8 +70,8 @@ def job_arguments(first: int) -> str:
 def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
     """How many there are, then their columns; a column of nulls travels as an empty one."""
     edges = [(job.id, edge) for job in jobs for edge in job.after]
-    keys = _filled([clean(job.key) for job in jobs])
-    lanes = _filled([clean(job.lane) for job in jobs])
+    keys = filled([clean(job.key) for job in jobs])
+    lanes = filled([clean(job.lane) for job in jobs])
     delays = [job.delay for job in jobs]
     return [
         len(jobs),
@@ -72,7 +80,7 @@ def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
         brief([clean(job.kind) for job in jobs]),
         [job.payload for job in jobs],
         delays if any(delays) else [],
-        _filled([job.run_at for job in jobs]),
+        filled([job.run_at for job in jobs]),
         brief([min(max(job.priority, 0), 2) for job in jobs]),
         brief([job.attempts for job in jobs]),
         brief([job.keep for job in jobs]),
@@ -81,24 +89,25 @@ def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
         [job.key is not None and job.unique == "forever" for job in jobs] if keys else [],
         [None if job.lane is None else hashed(job.lane) for job in jobs] if lanes else [],
         lanes,
-        _filled([clean(job.thread) for job in jobs]),
-        _filled([clean(job.cause) for job in jobs]),
-        _filled([job.meta for job in jobs]),
-        _filled([clean(job.flow) for job in jobs]),
-        _filled([clean(job.node) for job in jobs]),
-        _filled([clean(job.bundle) for job in jobs]),
+        filled([clean(job.thread) for job in jobs]),
+        filled([clean(job.cause) for job in jobs]),
+        filled([job.meta for job in jobs]),
+        filled([clean(job.flow) for job in jobs]),
+        filled([clean(job.node) for job in jobs]),
+        filled([clean(job.bundle) for job in jobs]),
         [parent for parent, _ in edges],
         [edge.child for _, edge in edges],
         [edge.policy == "fail" for _, edge in edges],
     ]
 
 
-def _filled(values: list[Any]) -> list[Any]:
+def filled(values: list[Any]) -> list[Any]:
+    """A column of nulls as an empty one."""
     return [] if values.count(None) == len(values) else values
 
 
 def brief(values: list[Any]) -> list[Any]:
-    """A column of which all values are the same as one; `relevo.spread` makes it whole again."""
+    """A column of which all values are the same as one; who reads it makes it whole again."""
     return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
@@ -113,13 +122,24 @@ def ids_as_text(ids: Sequence[str]) -> str:
     return f"{{{text}}}"
 
 
+def packed_ids(jobs: Sequence[NewJob]) -> bytes:
+    """The jobs of a delivery, sixteen bytes each."""
+    ids = [job.id for job in jobs]
+    return b"".join([bytes.fromhex(id) if len(id) == 32 else UUID(id).bytes for id in ids])
+
+
+def thread_of(kept: Kept) -> str | None:
+    """A delivery's thread as it is stored: nothing if it starts its own."""
+    return None if kept.thread == kept.id else clean(kept.thread or "")
+
+
 def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
     """The arguments of `settle_jobs` after the skew."""
     leases = [ending.lease for ending in endings]
     columns: list[Any] = [
         ids_as_text([lease.id for lease in leases]),
         f"{{{','.join([str(lease.token) for lease in leases])}}}",
-        _filled([ending.result for ending in endings]),
+        filled([ending.result for ending in endings]),
     ]
     states = [ending.state for ending in endings]
     if states.count(State.DONE) == len(states):

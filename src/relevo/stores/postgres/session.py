@@ -25,7 +25,8 @@ class Session:
         self._address = parse(url)
         self._statements: dict[str, str] = {}
         self._door = Door(self._address)
-        self._in = Line(self._door)
+        # Arrivals are a plain statement, planned once for tables of any size.
+        self._in = Line(self._door, plan_cache_mode="force_generic_plan", enable_seqscan="off")
         # Claims in a hurry are plain statements: their plan is this one whatever the tables hold.
         self._out = Line(
             self._door,
