@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -64,6 +65,7 @@ from tests.servers.redis import (
 from tests.servers.tls import certificate, vouching
 
 WORK = "app:module:work"
+QUEUES = (WORK, "app:module:other")
 ANN = By("ann", "because")
 LEASE = 60_000
 
@@ -534,6 +536,34 @@ async def test_a_busy_server_is_unavailable(server: RedisServer) -> None:
         assert lapsed == [None]
 
 
+async def test_a_server_that_reads_its_log_is_unavailable_until_it_has() -> None:
+    """F26: LOADING burns no attempt."""
+    with RedisServer() as server:
+        async with opened(server.url) as store:
+            payload = b'"' + b"x" * 10_000 + b'"'  # it looks up from its log every 2 MiB
+            for queue in (WORK, *QUEUES[:4]):
+                await store.insert([job(queue, payload=payload) for _ in range(400)])
+            server.command("BGREWRITEAOF")
+            until("the log", lambda: not server.info("persistence")["aof_rewrite_in_progress"])
+            server.kill()
+            with server.conf.open("a") as conf:
+                conf.write("key-load-delay 100000\n")  # a tenth of a second for each key
+            starting = asyncio.create_task(asyncio.to_thread(server.start))
+            refusals: list[str] = []
+            while not starting.done():
+                try:
+                    await take(store)
+                except StoreUnavailable as error:
+                    refusals.append(str(error))
+                await asyncio.sleep(0.01)
+            await starting
+
+            leases = await soon(lambda: take(store, 10), within=10)
+            assert [refusal for refusal in refusals if "LOADING" in refusal], set(refusals)
+            assert [lease.attempt for lease in leases] == [1] * 10
+            assert await end(store, *leases) == [True] * 10
+
+
 def _quietly(server: RedisServer, *words: Any) -> None:
     try:
         server.command(*words)
@@ -793,7 +823,8 @@ async def test_a_delivery_whose_receiver_died_is_finished_by_the_next(
 ) -> None:
     """F43: its jobs are there, and one has even ended and is not kept; none runs twice."""
     async with opened(server.url) as store:
-        arrival = Arrival(kept(), (job(keep=0), job("app:module:other", keep=0)))
+        # One with a key has to be looked up, so that it takes more than one step.
+        arrival = Arrival(kept(), (job(keep=0), job("app:module:other", keep=0, key="k")))
         with monkeypatch.context() as patch:
             patch.setattr(RedisStore, moment, crash)
             with pytest.raises(Crash):
@@ -819,17 +850,81 @@ async def test_a_delivery_waits_for_its_replicas(server: RedisServer) -> None:
             await careful.receive([came])
 
 
-async def test_a_batch_of_deliveries_is_three_commands(server: RedisServer) -> None:
+@pytest.mark.parametrize(("key", "commands"), [(None, 1), ("k", 3)])
+async def test_a_batch_of_deliveries_is_one_command_or_three(
+    server: RedisServer, key: str | None, commands: int
+) -> None:
     async with opened(server.url) as store:
         sources = [f"app:/hook/{n}" for n in range(10)]
         await store.receive([Arrival(kept(source=source)) for source in sources])
         before = server.info("commandstats")["cmdstat_evalsha"]["calls"]
 
         await store.receive(
-            [Arrival(kept(new_id(), source=source), (job(),)) for source in sources * 20]
+            [Arrival(kept(new_id(), source=source), (job(key=key),)) for source in sources * 20]
         )
 
-        assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 3
+        assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - before == commands
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_one_step_keeps_what_three_would(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Any deliveries, repeated within a batch and later, beside jobs and queues of every kind."""
+    chance = random.Random(seed)
+    known: list[NewJob] = []
+    batches: list[list[Arrival]] = []
+
+    def some_job() -> NewJob:
+        if known and chance.random() < 0.1:
+            return chance.choice(known)
+        known.append(job(chance.choice(QUEUES), priority=chance.randint(0, 2)))
+        return known[-1]
+
+    for _ in range(6):
+        batches.append([])
+        for _ in range(chance.randint(1, 12)):
+            name = chance.choice([None, *"abcdefghij"])
+            came = kept(
+                name,
+                source=chance.choice(["app:/one", "app:/two"]),
+                generation=chance.randint(0, 1),
+                state=Keeping.REJECTED if name is None else Keeping.ACCEPTED,
+                body=chance.choice([b"1", b"2"]),
+            )
+            jobs = [some_job() for _ in range(chance.choice([0, 1, 1, 3]) if name else 0)]
+            batches[-1].append(Arrival(came, tuple(jobs)))
+
+    async def story(prefix: str) -> object:
+        async with opened(f"{server.url}?prefix={prefix}") as store:
+            told: list[object] = []
+            for place, batch in enumerate(batches):
+                if place == seed % 6:
+                    await store.set_mode([QUEUES[0]], QueueMode.DRAINING, By("ann"))
+                if place == seed % 6 + 1:
+                    await store.set_mode([QUEUES[0]], QueueMode.OPEN, By("ann"))
+                told += [(*_alike(one.kept), one.verdict) for one in await store.receive(batch)]
+            letters, _ = await store.deliveries(Letterbox(), limit=200)
+            leases = [await take(store, 100, queue) for queue in QUEUES]
+            return (
+                told,
+                [_alike(each) for each in letters],
+                [[(one.id, one.keep, one.payload) for one in some] for some in leases],
+                [one.id for one in (await store.page(Filter(), limit=200)).jobs],
+            )
+
+    one = await story(f"one{seed}")
+    with monkeypatch.context() as patch:
+        patch.setattr(RedisStore, "_arrive", nothing_done)
+        assert one == await story(f"three{seed}")
+
+
+async def nothing_done(*_: object) -> None:
+    """As if it could not be done in one step."""
+
+
+def _alike(one: Kept) -> tuple[object, ...]:
+    return one.id, one.key, one.generation, one.state, one.jobs, one.repeats, one.differs
 
 
 async def test_a_crowd_of_one_moment_is_listed_to_its_end(server: RedisServer) -> None:

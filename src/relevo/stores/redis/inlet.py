@@ -92,18 +92,26 @@ class Inlet(Frame):
         self, jobs: Sequence[NewJob], answers: list[Inserted], part: Part = WHOLE
     ) -> bool:
         """Most jobs need no looking up; False if a draining queue was met and nothing stored."""
+        timed = any(job.run_at is not None or job.delay > 0 for job in jobs)
+        alike: dict[tuple[str, int], list[int]] = {}
+        for place, job in enumerate(jobs):
+            alike.setdefault((job.queue, band(job.priority)), []).append(place)
         numbers: dict[str, int] = {}
         args: list[Arg] = []
-        timed = any(job.run_at is not None or job.delay > 0 for job in jobs)
-        for job in jobs:
-            number = numbers.get(job.queue) or numbers.setdefault(job.queue, len(numbers) + 1)
-            args += (number, job.id, band(job.priority), pack_job(job))
-            if timed:
-                args.append(when(job))
+        for (queue, level), places in alike.items():
+            args += (numbers.setdefault(queue, len(numbers) + 1), level, len(places))
+            for job in [jobs[place] for place in places]:
+                args += (job.id, pack_job(job))
+                if timed:
+                    args.append(when(job))
+        order = [place for places in alike.values() for place in places]
+        if len(alike) > 1:  # they rank as they came in all the same
+            came = part.places or range(len(jobs))
+            part = Part(part.moment, [came[place] for place in order])
         found = await self._store("timed" if timed else "plain", numbers, len(jobs), args, part)
         if found == [-1]:
             return False
-        _read_answers(found, answers)
+        _read_answers([(order[at], verdict, id) for at, verdict, id in found], answers)
         return True
 
     async def _store(

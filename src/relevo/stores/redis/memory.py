@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import structs
 from msgspec.json import Decoder
 
+from relevo.errors import MisuseError
 from relevo.store import Note, WorkerInfo
 from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.life import Life, read_info
@@ -31,6 +33,14 @@ class Memory(Life):
             _read_note(kind, name, row) if row is not None else None
             for name, row in zip(names, rows, strict=True)
         ]
+
+    async def recall_within(
+        self, connection: Any, kind: str, names: Sequence[str]
+    ) -> list[Note | None]:
+        raise MisuseError("Redis is no SQL database: the outbox carries it")
+
+    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
+        raise MisuseError("Redis is no SQL database: the outbox carries it")
 
     @timely
     async def remember(self, notes: Sequence[Note]) -> list[bool]:

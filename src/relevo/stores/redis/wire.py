@@ -26,6 +26,8 @@ CONNECTIONS = 16  # per server
 REDIRECTS = 12
 LONGEST_PAUSE = 2.0
 SLOTS = 16_384
+# What some scripts share beside the words of all.
+SHARED = {"insert": ("plain",), "receive": ("letters",), "arrive": ("plain", "letters")}
 # Words of errors that pass. Inside a script they come wrapped, so the text is searched.
 PASSING = (
     "OOM",
@@ -63,7 +65,10 @@ def _scripts() -> dict[str, Script]:
         for file in (files("relevo.stores.redis") / "scripts").iterdir()
         if file.name.endswith(".lua")
     }
-    sources = {name: found["moves"] + source for name, source in found.items()}
+    sources = {
+        name: b"".join(found[part] for part in ("moves", *SHARED.get(name, ()), name))
+        for name in found
+    }
     return {
         name: Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
         for name, source in sources.items()

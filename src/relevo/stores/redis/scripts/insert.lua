@@ -1,8 +1,10 @@
 -- Stores jobs, all in this one step.
 -- KEYS  the roots of the queues
--- ARGV  4 'plain', 'timed', 'rich' or 'forced', 5 how many jobs, 6 and 7 '' or, for the part of a call that goes to
---       several slots, the moment of the call and the places of these jobs in it; then for each
---         plain: queue (number of its key), id, band, blob
+-- ARGV  4 'plain', 'timed', 'rich' or 'forced', 5 how many jobs, 6 '' or the moment of the call, for
+--       the part of it that goes to one of several slots, 7 '' or the places of these jobs in it;
+--       then for each
+--         plain: of some of a queue and band: queue (number of its key), band, how many, and of
+--                each id, blob
 --         timed: the same and '' or +delay or @moment
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
 --                waits for others, blob
@@ -20,11 +22,9 @@ end
 local FIRST = 8
 local answer = {}
 
--- A queue's jobs rank in the order they came in, whatever the clocks of its servers did.
 local rank_from = {}
 for n, root in ipairs(KEYS) do
-  local last = call('ZREVRANGE', root .. ':all', 0, 0, 'WITHSCORES')[2]
-  rank_from[n] = math.max(began, tonumber(last or 0) + 1 / 1024)
+  rank_from[n] = rank_after(root, began)
 end
 
 local function rank(queue, n)
@@ -38,11 +38,6 @@ for n, root in ipairs(KEYS) do
   drains = drains or draining[n]
 end
 
-local function known(root, id)
-  local state = call('HGET', root .. ':state', id)
-  return is_ended(state and string.sub(state, 1, 1)) and 'done' or 'in_progress'
-end
-
 -- When a job is due: now, after a delay, or at a moment of its own.
 local function due_at(when, n)
   if when == '' then
@@ -53,60 +48,30 @@ local function due_at(when, n)
 end
 
 if form == 'plain' or form == 'timed' then
-  local width = form == 'timed' and 5 or 4
   if drains then
     return { -1 }
   end
-  local ids = {}
-  for n = 1, #KEYS do
-    ids[n] = {}
-  end
-  for n = 0, count - 1 do
-    local mine = ids[tonumber(ARGV[FIRST + width * n])]
-    mine[#mine + 1] = ARGV[FIRST + width * n + 1]
-  end
-  local there = {}
-  for n, root in ipairs(KEYS) do
-    there[n] = {}
-    local scores = read('ZMSCORE', root .. ':all', ids[n])
-    for i, id in ipairs(ids[n]) do
-      there[n][id] = scores[i] or nil
-    end
-  end
-  local jobs, due, all = {}, {}, {}
-  for n = 1, #KEYS do
-    jobs[n], due[n], all[n] = {}, { ['0'] = {}, ['1'] = {}, ['2'] = {} }, {}
-  end
-  for n = 0, count - 1 do
-    local arg = FIRST + width * n
-    local queue, id = tonumber(ARGV[arg]), ARGV[arg + 1]
-    if there[queue][id] then
-      answer[#answer + 1] = { n, known(KEYS[queue], id), id }
-    else
-      there[queue][id] = true
-      local moment = string.format('%.4f', at + n / 2048)
-      local place = rank_from[queue] == at and not places[1] and moment or rank(queue, n)
-      if width == 5 and ARGV[arg + 4] ~= '' then
-        moment = string.format('%.4f', due_at(ARGV[arg + 4], n))
+  local arg, n = FIRST, 0
+  while n < count do
+    local queue, band, some = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2])
+    local first = n
+    local is_straight = rank_from[queue] == at and not places[1]
+    local all, jobs, due = {}, {}, {}
+    arg = arg + 3
+    for i = 1, 2 * some, 2 do
+      local id, moment = ARGV[arg], string.format('%.4f', at + n / 2048)
+      all[i], all[i + 1] = is_straight and moment or rank(queue, n), id
+      jobs[i], jobs[i + 1] = id, now .. ARGV[arg + 1]
+      arg = arg + 2
+      if form == 'timed' then
+        moment = ARGV[arg] == '' and moment or string.format('%.4f', due_at(ARGV[arg], n))
+        arg = arg + 1
       end
-      local last, mine = #all[queue], jobs[queue]
-      mine[last + 1], mine[last + 2] = id, now .. ARGV[arg + 3]
-      mine = all[queue]
-      mine[last + 1], mine[last + 2] = place, id
-      mine = due[queue][ARGV[arg + 2]]
-      last = #mine
-      mine[last + 1], mine[last + 2] = moment, id
+      due[i], due[i + 1] = moment, id
+      n = n + 1
     end
-  end
-  for n, root in ipairs(KEYS) do
-    if jobs[n][1] then
-      many('HSET', root .. ':jobs', jobs[n])
-      many('ZADD', root .. ':all', all[n])
-      for band, mine in pairs(due[n]) do
-        many('ZADD', root .. ':due:' .. band, mine)
-      end
-      register(root)
-      ring(root)
+    for _, met in ipairs(put(KEYS[queue], band, all, jobs, due)) do
+      answer[#answer + 1] = { first + met[1], met[2], met[3] }
     end
   end
   return answer
