@@ -955,3 +955,12 @@ def test_a_network_file_system_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     (found,) = doctor.place(tmp_path / "relevo.db")
 
     assert (found.level, "nfs4" in found.message) == ("warning", True)
+
+
+@pytest.mark.parametrize("folder", ["a-file", "a-file/below"])
+async def test_a_folder_that_cannot_be_made_is_told_and_no_surprise(
+    folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(StoreUnavailable, match="cannot be made"):
+        await SqliteStore(f"sqlite:///{tmp_path}/{folder}/relevo.db").migrate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -25,6 +26,13 @@ class Address(NamedTuple):
 
     path: Path
     synchronous: Synchronous
+
+    @property
+    def url(self) -> str:
+        """The same file from wherever it is read: a process may change its directory."""
+        name = str(self.path).replace("%", "%25").replace("?", "%3F")
+        how = "" if self.synchronous == "full" else f"?synchronous={self.synchronous}"
+        return f"sqlite:///{name}{how}"
 
 
 def parse(url: str) -> Address:
@@ -221,9 +229,9 @@ def examine(path: Path, *, clean: bool) -> None:
 
 def create(path: Path) -> None:
     """Make an empty database, private to its owner, whole from the first moment it is seen."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(draft, isolation_level=None)
         try:
@@ -243,4 +251,5 @@ def create(path: Path) -> None:
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be made: {error}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()

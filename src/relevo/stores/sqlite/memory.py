@@ -167,6 +167,15 @@ def _same(stored: Any, given: bytes | None) -> bool:
 # notes
 
 
+RECALL = """
+    select kind, name, value, version, expires_at, updated_at
+    from relevo_notes
+    where kind = ?
+      and name = ?
+      and (expires_at is null or expires_at > ?)
+    """
+
+
 def note_of(row: Sequence[Any], now: int) -> Note:
     """The note in a row: kind, name, value, version, expires_at, updated_at."""
     return Note(
@@ -177,6 +186,12 @@ def note_of(row: Sequence[Any], now: int) -> Note:
         ttl=None if row[4] is None else row[4] - now,
         updated_at=row[5],
     )
+
+
+def recall(tx: Tx, kind: str, names: Sequence[str]) -> list[Note | None]:
+    """What was remembered under these names, in this transaction too."""
+    rows = [tx.one(RECALL, (text(kind), text(name), tx.now)) for name in names]
+    return [None if row is None else note_of(row, tx.now) for row in rows]
 
 
 def remember(tx: Tx, notes: Sequence[Note]) -> list[bool]:

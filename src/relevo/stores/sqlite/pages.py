@@ -23,7 +23,7 @@ from relevo.store import (
     Tally,
     WorkerInfo,
 )
-from relevo.stores.sqlite.memory import effect_of, note_of, worker_of
+from relevo.stores.sqlite.memory import RECALL, effect_of, note_of, worker_of
 from relevo.stores.sqlite.transaction import (
     CODES,
     DONE,
@@ -587,20 +587,9 @@ def recall(
     connection: sqlite3.Connection, kind: str, names: Sequence[str], now: int
 ) -> list[Note | None]:
     """What was remembered under these names."""
-    found: list[Note | None] = []
-    for name in names:
-        row = connection.execute(
-            """
-            select kind, name, value, version, expires_at, updated_at
-            from relevo_notes
-            where kind = ?
-              and name = ?
-              and (expires_at is null or expires_at > ?)
-            """,
-            (text(kind), text(name), now),
-        ).fetchone()
-        found.append(None if row is None else note_of(row, now))
-    return found
+    asked = [(text(kind), text(name), now) for name in names]
+    rows = [connection.execute(RECALL, about).fetchone() for about in asked]
+    return [None if row is None else note_of(row, now) for row in rows]
 
 
 def notes(

@@ -73,8 +73,8 @@ class SqliteStore:
     """The store in one SQLite file. Any number of handles, threads and processes may share it."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        self._url = url
         self._address = file.parse(url)
+        self._url = self._address.url
         self._clock: Clock = clock or SystemClock()
         self._writer: Writer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -514,8 +514,16 @@ class SqliteStore:
     async def recall(self, kind: str, names: Sequence[str]) -> list[Note | None]:
         return await self._read(pages.recall, kind, names, self._now)
 
+    async def recall_within(
+        self, connection: Any, kind: str, names: Sequence[str]
+    ) -> list[Note | None]:
+        return await self._within(connection, lambda tx: memory.recall(tx, kind, names))
+
     async def remember(self, notes: Sequence[Note]) -> list[bool]:
         return await self._write_all(memory.remember, notes, REMEMBER) if notes else []
+
+    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
+        return await self._within(connection, lambda tx: memory.remember(tx, notes))
 
     async def forget(self, kind: str, names: Sequence[str]) -> int:
         return await self._write(memory.forget, kind, names)

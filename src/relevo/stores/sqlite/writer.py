@@ -300,7 +300,8 @@ class Writer:
             return []
         patience = min(command.began for command in batch) + PATIENCE - time.monotonic()
         if not self.turns.take(max(patience, 0.01)):
-            return self._put_off(batch, StoreUnavailable("a transaction of this process is open"))
+            said = "a transaction of this process is open: pass it as tx=, or end it sooner"
+            return self._put_off(batch, StoreUnavailable(said))
         try:
             self.identity.check()
             connection = self._connection = self._connection or self._connect()
