@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import islice, pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from relevo.job import LIVE
 from relevo.simulators import World
 from relevo.simulators.stripe import KEY, account, make_event
 from relevo.simulators.traffic import cars as traffic
-from relevo.store import Filter
+from relevo.store import Filter, Want
 from relevo.testing import ManualClock, deliver, drain
 
 ADMIN = Person("ada", Role.ADMIN)
@@ -407,6 +407,20 @@ async def test_the_webhook_and_the_request_together_order_one_booking(
     assert world.ledger.count("mexgroup", "book") == 1
 
 
+async def test_a_second_payment_of_the_same_reservation_is_marked_to_be_given_back(
+    relevo: Relevo, world: World, client: httpx2.AsyncClient
+) -> None:
+    code = await paid(client)
+    event = succeeded(world, code, id="pi_by_hand")
+    assert (await deliver(relevo, "/hooks/stripe", json=event)).status == 200
+    await drain(relevo)
+    lines = await rows(relevo, "select what, detail from reservation_history order by id")
+    whats = [what for what, _ in lines]
+    assert whats == ["PENDING", "PAID", "TO_REFUND", "CONFIRMED"]
+    assert lines[2][1].startswith("pi_by_hand")
+    assert world.ledger.count("mexgroup", "book", code) == 1
+
+
 async def test_b58_events_of_other_worlds_do_nothing(
     relevo: Relevo, world: World, client: httpx2.AsyncClient
 ) -> None:
@@ -486,6 +500,51 @@ async def test_a_refusal_is_dead_at_once_and_support_may_retry(
     assert whats[-4:] == ["BOOKING_FAILED", "DEAD_LETTER", "SUPPORT_RETRY", "CONFIRMED"]
 
 
+async def test_an_order_whose_last_worker_was_killed_is_seen_by_support(
+    relevo: Relevo, client: httpx2.AsyncClient, clock: ManualClock
+) -> None:
+    """R6: no run is left to say that it is dead."""
+    code = await paid(client, 28)
+    [(id,)] = await rows(relevo, "select id from outbox_events")
+    await relevo.desk.edit(id, ADMIN, attempts=1)
+    claim = await relevo.store.claim([Want(queue="cars:suppliers:book")], 1, "gone", 2_000)
+    assert len(claim.leases) == 1
+    clock.advance(timedelta(minutes=2))
+    await relevo.store.rescue()
+    support = Support(relevo.use(Records), relevo.desk)
+    assert [each.code for each in await support.ls(status="STUCK")] == [code]
+    [(attempts, reason)] = await rows(relevo, "select attempts, reason from outbox_dead_letters")
+    assert (attempts, "killed its worker" in reason) == (1, True)
+
+
+async def test_an_order_that_was_cancelled_elsewhere_is_seen_by_support(
+    relevo: Relevo, client: httpx2.AsyncClient, clock: ManualClock
+) -> None:
+    code = await paid(client, 28)
+    [(id,)] = await rows(relevo, "select id from outbox_events")
+    await relevo.desk.cancel([id], ADMIN, "from the page of all jobs")
+    clock.advance(timedelta(minutes=2))
+    support = Support(relevo.use(Records), relevo.desk)
+    assert [each.code for each in await support.ls(status="STUCK")] == [code]
+
+
+async def test_an_order_that_was_discarded_elsewhere_stays_stuck_until_support_decides(
+    relevo: Relevo, world: World, client: httpx2.AsyncClient
+) -> None:
+    code = await paid(client, 28)
+    world.faults.add("mexgroup", "book", "refuse")
+    await drain(relevo)
+    support = Support(relevo.use(Records), relevo.desk)
+    case = await support.show(code)
+    assert case.job is not None
+    await relevo.desk.discard([case.job.id], ADMIN, "from the page of all dead letters")
+    case = await support.show(code)
+    assert case.is_stuck
+    assert [each.code for each in await support.ls(status="STUCK")] == [code]
+    await support.cancel(code, ADMIN, "no car left")
+    assert await support.ls(status="STUCK") == []
+
+
 @pytest.mark.parametrize("kind", ["lost", "malformed", "hang"])
 async def test_r8_a_supplier_that_can_be_asked_is_asked_before_booking_again(
     kind: Any, relevo: Relevo, world: World, client: httpx2.AsyncClient
@@ -560,6 +619,19 @@ async def test_r8_one_that_cannot_be_asked_is_held_for_support(
         assert case.job.state is State.DONE
 
 
+async def test_those_that_are_stuck_are_counted_beyond_the_first_page(
+    relevo: Relevo, world: World, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.apps.cars.support.PAGE", 1)
+    world.faults.add("mexgroup", "book", "refuse")
+    for _ in range(2):
+        await paid(client, 28)
+    await drain(relevo, skip_waits=True)
+    support = Support(relevo.use(Records), relevo.desk)
+    assert await support.counts() == {"PAID": 2, "STUCK": 2, "TO_REFUND": 0}
+    assert len(await support.ls(status="STUCK")) == 1
+
+
 async def test_support_cancels_what_cannot_be_booked_and_marks_the_refund(
     relevo: Relevo, world: World, client: httpx2.AsyncClient
 ) -> None:
@@ -575,6 +647,14 @@ async def test_support_cancels_what_cannot_be_booked_and_marks_the_refund(
     assert case.reservation.status == "CANCELLED"
     assert case.history[-1].what == "TO_REFUND"
     assert case.history[-1].detail.startswith("pi_")
+    assert [each.code for each in await support.ls(status="TO_REFUND")] == [code]
+    with pytest.raises(NotAllowed):
+        await support.refunded(code, Person("eve"), "")
+    case = await support.refunded(code, ADMIN, "re_1")
+    assert (case.is_owed, case.history[-1].what) == (False, "REFUNDED")
+    assert await support.ls(status="TO_REFUND") == []
+    with pytest.raises(MisuseError, match="no money"):
+        await support.refunded(code, ADMIN, "again")
 
 
 async def test_r7_a_supplier_that_is_down_parks_its_bookings_and_no_others(

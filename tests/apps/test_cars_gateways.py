@@ -166,12 +166,14 @@ async def test_a_token_that_ended_is_renewed_once(
     assert world.calls[f"{PROVIDERS[id]}:login"] == 2
 
 
-@pytest.mark.parametrize("id", [28, 128], ids=["mex", "hertz"])
+@pytest.mark.parametrize("id", [28, 106, 128, 140], ids=lambda id: PROVIDERS[id])
 async def test_a_wrong_password_keeps_the_bookings_instead_of_killing_them(
     id: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEXGROUP_PASSWORD", "old")
     monkeypatch.setenv("HERTZ_PASSWORD", "old")
+    monkeypatch.setenv("NOLEGGIARE_PASSWORD", "old")
+    monkeypatch.setenv("INFINITY_REQUESTOR_ID", "0")
     factory = SupplierGatewayFactory(settings.read().suppliers, seconds=5)
     with pytest.raises(ProviderUnavailable, match="login"):
         await Selector(factory).for_supplier(id).book(booking(id))
@@ -296,6 +298,15 @@ async def test_an_ota_error_heals_or_not_by_its_type(
     inside = f'<Errors><Error Type="{type}" ShortText="no car"/></Errors>'
     with pytest.raises(error, match="no car"):
         await answering.book(140, ota(inside + reserved("Confirmed", ("14", "AV1"))))
+
+
+@EVERY
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_closed_door_keeps_the_bookings_too(
+    id: int, status: int, answering: Answering
+) -> None:
+    with pytest.raises(ProviderUnavailable, match="login"):
+        await answering.book(id, b"", status)
 
 
 FAULT = (

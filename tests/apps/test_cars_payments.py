@@ -135,6 +135,22 @@ async def test_our_payments_tell_every_answer_apart(world: World, payments: Paym
     assert world.ledger.count("stripe", "charge", "RES-1") == 1
 
 
+@pytest.mark.parametrize("body", ["{}", '{"id": "pi_1"}', '{"id": "pi_1", "amount": null}', "[]"])
+async def test_an_answer_of_another_shape_is_no_payment(
+    body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something in front of Stripe answered in its place: it may have worked."""
+    answer = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, stream=httpx2.ByteStream(body.encode()))
+    )
+    original = httpx2.AsyncClient
+    monkeypatch.setattr(httpx2, "AsyncClient", lambda **_: original(transport=answer))
+    payments = Payments(KEY, "http://stripe.example")
+    with pytest.raises(ProviderUncertain):
+        await payments.confirm("pi_1", "pm_card_visa", "RES-1", 1)
+    await payments.close()
+
+
 async def test_a_wrong_key_is_a_closed_door(world: World) -> None:
     wrong = Payments("sk_test_wrong", environment(world.base)["STRIPE_API_BASE"])
     with pytest.raises(ProviderUnavailable, match="key"):

@@ -27,6 +27,7 @@ from relevo.simulators import World
 from relevo.simulators.traffic import cars as traffic
 from relevo.testing import until, working
 from tests.servers import postgres
+from tests.servers.ports import free_port
 from tests.servers.redis import fresh_url
 
 PROVIDERS = ("mexgroup", "niza", "infinity", "noleggiare", "hertz")
@@ -186,7 +187,7 @@ async def fleet(world: World, tmp_path: Path) -> AsyncGenerator[Fleet]:
 async def test_f43_a_server_killed_between_charge_and_commit_charges_once(
     world: World, fleet: Fleet, tmp_path: Path
 ) -> None:
-    port = postgres.free_port()
+    port = free_port()
     base = f"http://127.0.0.1:{port}"
     first = await fleet.serve(port)
     async with httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client:
@@ -217,7 +218,7 @@ async def test_f43_a_server_killed_between_charge_and_commit_charges_once(
 @pytest.mark.timeout(900)
 async def test_five_hundred_customers_faults_and_kills(world: World, fleet: Fleet) -> None:
     """Every paid reservation ends confirmed with one booking, or stuck with a reason."""
-    port = postgres.free_port()
+    port = free_port()
     base = world.target = f"http://127.0.0.1:{port}"
     for name in PROVIDERS:
         for kind in ("error", "lost", "down", "malformed", "refuse"):

@@ -90,6 +90,19 @@ async def test_the_panel_shows_what_waits_for_a_person_and_lets_them_decide(
     assert late.status_code == 409
 
 
+async def test_the_panel_lists_the_money_to_give_back(
+    client: httpx2.AsyncClient, relevo: Relevo, world: World
+) -> None:
+    code = await held(client, relevo, world)
+    token = re.findall(r'name="csrf" value="(\w+)"', (await client.get(f"/cars/{code}")).text)[0]
+    await client.post(f"/cars/{code}/cancel", data={"csrf": token, "note": "no car"})
+    assert code in (await client.get("/cars?status=TO_REFUND")).text
+    assert "Give the money back" in (await client.get(f"/cars/{code}")).text
+    told = await client.post(f"/cars/{code}/refunded", data={"csrf": token, "note": "re_1"})
+    assert told.status_code == 303
+    assert code not in (await client.get("/cars?status=TO_REFUND")).text
+
+
 async def test_b60_questions_that_make_no_sense_are_refused_or_find_nothing(
     client: httpx2.AsyncClient,
 ) -> None:
@@ -106,7 +119,7 @@ async def test_c10_the_panel_is_behind_the_login(
     monkeypatch.setenv("RELEVO_ADMIN_PASSWORD", "a long enough password")
     for path in ("/cars", "/cars/reservations", "/cars/RES-NONE"):
         assert (await client.get(path)).status_code in (302, 401)
-    for verb in ("retry", "confirm", "cancel"):
+    for verb in ("retry", "confirm", "cancel", "refunded"):
         assert (await client.post(f"/cars/RES-NONE/{verb}", data={})).status_code in (302, 401, 403)
     assert (await client.post("/reservations", json={})).status_code == 422
 
@@ -137,6 +150,8 @@ async def test_the_command_line_lists_shows_and_decides(
     assert [each["code"] for each in json.loads(out)["reservations"]] == [code]
     status, out = await to_thread(cli, "retry", code, "--note", "again")
     assert (status, "look there first" in out) == (1, True)
+    status, out = await to_thread(cli, "ls", "--status", "stuck")
+    assert (status != 0, "one of PENDING" in out) == (True, True)
     status, out = await to_thread(cli, "confirm", code, "--confirmation", "MX\n1")
     assert status == 2
     status, out = await to_thread(

@@ -516,6 +516,26 @@ async def test_f44_the_silence_begins_with_the_call_that_was_not_answered(
     assert len(sent(world)) == 2  # a silence that long is an answer
 
 
+async def test_f44_a_silence_to_which_nobody_listened_is_none(
+    tmp_path: Path, world: World, clock: ManualClock
+) -> None:
+    """We were away for longer than the silence lasts, and Meta brings the status again."""
+    whatsapp.phone(world).has_statuses = False
+    world.faults.add("whatsapp", "send", "lost", times=1)
+    async with opened(tmp_path, clock) as engine:
+        await say(engine, world, "pan 500")
+        await drain(engine)
+    clock.advance(timedelta(minutes=10))
+    async with opened(tmp_path, clock) as engine:
+        await drain(engine)
+        [entry] = world.ledger.find("whatsapp", "send")
+        mark = {"biz_opaque_callback_data": entry.key}
+        status = {"id": entry.detail["wamid"], "status": "delivered", **mark}
+        await deliver(engine, HOOK, body=whatsapp.envelope({"statuses": [status]}))
+        await drain(engine, skip_waits=True)
+        assert len(sent(world)) == 1
+
+
 async def test_a_refused_reply_is_a_dead_letter_and_the_expense_stays(
     engine: Relevo, world: World
 ) -> None:

@@ -19,6 +19,7 @@ from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.queues import ReplyToGuest
 from relevo.apps.hotel.reading import read_entry
 from relevo.apps.hotel.settings import HotelSettings
+from relevo.desk import Person, Role
 from relevo.errors import SettingsError
 from relevo.simulators import World
 from relevo.simulators.channel import channel
@@ -347,6 +348,15 @@ async def test_without_redis_for_a_while_messages_are_kept_all_the_same(
         assert await hotel.records.has_message("hotel999:channelManager:cm-msg-1")
     finally:
         server.thaw()
+
+
+async def test_people_find_the_bots_among_the_pollers(relevo: Relevo) -> None:
+    await relevo.recurring.ensure()
+    found = await relevo.desk.recurring("poller")
+    hotels = relevo.use(Hotel).settings.hotels
+    assert [view.name for view in found] == [f"hotel:{name}" for name in sorted(hotels)]
+    admin = Person("ann", Role.ADMIN)
+    assert await relevo.desk.pause_recurring("poller", found[0].name, admin, "their night")
 
 
 @redis_only

@@ -261,6 +261,25 @@ async def test_what_version_1_leaves_out_is_fetched(
     assert world.ledger.count("beds24", "send", "31") == 1
 
 
+async def test_every_call_of_version_1_has_beds24_asked_again(
+    relevo: Relevo, hotel: Hotel, world: World
+) -> None:
+    """Two messages are told in the same words: one event, and neither message is lost."""
+    beds24(world).put(31)
+    answers: list[Any] = []
+    for text in ("¿Hay cochera?", "¿Y desayuno?"):
+        beds24(world).say(31, text)
+        answers.append(await get(relevo, 31, "message"))
+        await rest(relevo)
+    kept = await hotel.records.messages("hotel999", "hotel999-booking-31")
+    asked = [each.content for each in kept if each.direction == "guest"]
+    assert sorted(asked) == ["¿Hay cochera?", "¿Y desayuno?"]
+    assert answers[0] == answers[1]
+    events = await hotel.records.events("hotel999")
+    assert [each.event_id for each in events].count("b24:31:message") == 1
+    assert world.ledger.count("beds24", "send", "31") == 2
+
+
 async def test_a_second_change_that_version_1_cannot_tell_apart_is_found(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

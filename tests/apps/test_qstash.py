@@ -31,7 +31,7 @@ from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.workers import Post
 from relevo.ingress.server import listen, serving
 from relevo.testing import ManualClock, drain, until, working
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 TOKEN = "a-token-of-the-tests"
 CURRENT = "sig_current_key_of_the_tests_0123456789"
@@ -467,6 +467,7 @@ async def test_only_the_dead_letters_that_are_described_are_deleted_or_retried(
 
 
 async def test_a_schedule_publishes_at_each_tick_once(house: House, clock: ManualClock) -> None:
+    clock.advance_to(12, 1)
     id = await house.sdk.schedule.create_json(
         destination=house.to("/tick"), cron="*/5 * * * *", body={"a": 1}, schedule_id="mine"
     )
@@ -519,6 +520,7 @@ async def test_a_schedule_that_could_never_fire_is_refused(house: House) -> None
 async def test_a_schedule_that_cannot_publish_says_so_and_goes_on(
     house: House, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    clock.advance_to(12, 1)
     await house.sdk.schedule.create(destination=house.to(), cron="*/5 * * * *", schedule_id="s")
     async with house.relevo.transaction() as tx:
         row = await tx.get(Schedule, "s")
@@ -540,6 +542,7 @@ async def test_a_schedule_that_cannot_publish_says_so_and_goes_on(
 async def test_a_schedule_waits_in_silence_for_a_group_that_is_gone(
     house: House, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    clock.advance_to(12, 1)
     await house.sdk.url_group.upsert_endpoints("g", [{"url": house.to()}])
     await house.sdk.schedule.create(destination="g", cron="*/5 * * * *")
     await house.sdk.url_group.delete("g")

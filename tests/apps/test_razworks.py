@@ -97,6 +97,23 @@ async def test_the_same_fact_twice_pays_once(api: httpx2.AsyncClient, relevo: Re
         assert project.words == ["a", "boat", "floats", "it"]
 
 
+async def test_b08_b09_a_body_without_end_is_not_read(api: httpx2.AsyncClient) -> None:
+    sent = 0
+
+    async def endless() -> AsyncGenerator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 65_536
+            yield b" " * 65_536
+
+    typed = {"content-type": "application/json"}
+    answer = await api.post("/users", content=b" " * 2_097_153, headers=typed)
+    assert (answer.status_code, answer.json()) == (413, {"detail": "too_large"})
+    answer = await api.post("/users", content=endless(), headers=typed)
+    assert (answer.status_code, answer.json()) == (413, {"detail": "too_large"})
+    assert sent < 3_000_000
+
+
 async def test_an_address_registers_once(api: httpx2.AsyncClient) -> None:
     await register(api)
     assert (
@@ -208,7 +225,7 @@ async def test_without_a_transcript_there_is_no_summary(
 ) -> None:
     recording = await upload(api, await register(api), name="no-transcript.ogg")
     await drain(relevo, skip_waits=True)
-    assert (await api.get(f"/recordings/{recording}")).json()["status"] == "pending"
+    assert (await api.get(f"/recordings/{recording}")).json()["status"] == "failed"
     page = await relevo.store.page(Filter(states=frozenset({State.DEAD})))
     assert {job.queue for job in page.jobs} == {
         "razworks:cortex:transcribe-audio",

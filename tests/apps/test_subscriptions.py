@@ -23,6 +23,7 @@ from relevo.apps.subscriptions import (
     webhooks,
 )
 from relevo.apps.subscriptions.streams import StreamWorker
+from relevo.desk import Person, Role
 from relevo.errors import ProviderUnavailable, ProviderUncertain, SettingsError
 from relevo.job import State
 from relevo.simulators import World
@@ -158,6 +159,26 @@ async def test_f42_a_letter_whose_reply_was_lost_is_held_not_sent_again(
     assert world.ledger.count("relay", "send") == 1
     effects, _ = await relevo.store.effects(states=frozenset({EffectState.UNKNOWN}))
     assert [effect.name for effect in effects] == ["email"]
+
+
+@pytest.mark.parametrize("did_happen", [True, False], ids=["confirmed", "denied"])
+async def test_f42_a_person_decides_whether_the_letter_was_sent(
+    relevo: Relevo, world: World, did_happen: bool
+) -> None:
+    """By the list of effects, as the guide says: whatever words the person has for the result."""
+    world.faults.add("relay", "send", "lost" if did_happen else "down", times=1)
+    await subscribe(relevo, 1)
+    await work(relevo)
+    ada = Person("ada", Role.ADMIN)
+    [effect], _ = await relevo.desk.effects(states=frozenset({EffectState.UNKNOWN}))
+    if did_happen:
+        assert await relevo.desk.confirm_effect(effect.job, effect.name, "she has it", ada)
+    else:
+        assert await relevo.desk.deny_effect(effect.job, effect.name, ada)
+    await work(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+    assert flags(job) == (True, True, True)
+    assert world.ledger.count("relay", "send") == 1
 
 
 class SlowSheet(gateways.Sheet):

@@ -85,6 +85,12 @@ el viernes super 9000 | 9000 | ARS | groceries | 7
 sábado pasado cine 6000 | 6000 | ARS | leisure | 6
 anoche birra 4000 | 4000 | ARS | dining | 1
 antes de ayer peaje 700 | 700 | ARS | transport | 2
+anteanoche birra 4000 | 4000 | ARS | dining | 2
+antes de anoche birra 4000 | 4000 | ARS | dining | 2
+trasanteayer pan 700 | 700 | ARS | groceries | 3
+me compré un libro 5000 | 5000 | ARS | leisure | 0
+cerveza sin alcohol 900 | 900 | ARS | dining | 0
+café doble 900 | 900 | ARS | dining | 0
 hace una semana veterinaria 12000 | 12000 | ARS | pets | 7
 hace dos semanas dentista 40000 | 40000 | ARS | health | 14
 hace 10 días colegio 90000 | 90000 | ARS | education | 10
@@ -221,8 +227,16 @@ pan 500 y leche 300 | several
 entre 500 y 600 | number
 pagué con 1000 y me dieron 200 | income
 pan cien y leche 300 | several
+$20 nafta 15 almuerzo | several
+20 usd taxi 15 | several
+almuerzo $900 propina 20 | several
 pan 500 cada uno | spread
 pan 500 c/u | spread
+$500 taxi dos veces | spread
+$20 coffee twice | spread
+$20 coffee 3 times | spread
+gasté más de 500 | spread
+pan menos de 500 | spread
 tele 6 cuotas de 50000 | spread
 netflix 5000 por mes | spread
 cena 8000 por persona | spread
@@ -234,12 +248,33 @@ usd 50 euros | currency
 cobré 5000 | income
 me devolvieron 500 | income
 vendí la bici 90000 | income
+me regalaron 500 | income
+me prestaron 500 | income
+Juan me transfirió 500 | income
+mi hermana me dio 500 | income
+Anna lent me 500 | income
 no gasté 500 | not
+no me cobraron 500 de envío | not
+no llegué a pagar 500 | not
+ni 500 gasté | not
+sin gastar 500 | not
+hay que pagar 500 de luz | not
+falta pagar 500 | not
+pagaré 500 de luz | not
+gastaría 500 | not
+never paid 500 | not
+I need to pay 500 | not
 casi gasto 500 | not
 voy a gastar 500 | not
 presupuesto 5000 | not
 mañana gasto 500 | future
 super 4500 2026-12-31 | future
+el lunes que viene pago 500 | future
+el próximo lunes luz 500 | future
+next monday 500 | future
+el finde 500 | days
+el fin de semana asado 9000 | days
+el otro lunes pan 500 | days
 ayer o anteayer pan 500 | days
 gasté 1000000000 en todo | number
 2 cafés | number

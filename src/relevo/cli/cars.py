@@ -13,7 +13,9 @@ from relevo.cli.terminal import NoteOption, Terminal, Verbs, Yes, clean
 if TYPE_CHECKING:
     from relevo.apps.cars.support import Case, Support
 
-group = Verbs("Car rental's reservations: list, show, retry, confirm, cancel.", name="cars")
+group = Verbs(
+    "Car rental's reservations: list, show, retry, confirm, cancel, refunded.", name="cars"
+)
 
 Code = Annotated[str, typer.Argument(metavar="CODE", help="As in RES-7K2M9QXW4T.")]
 
@@ -32,7 +34,8 @@ async def _support(terminal: Terminal) -> AsyncGenerator[Support]:
 async def ls(
     terminal: Terminal,
     status: Annotated[
-        str | None, typer.Option("--status", help="PENDING, PAID, CONFIRMED, CANCELLED or STUCK.")
+        str | None,
+        typer.Option("--status", help="PENDING, PAID, CONFIRMED, CANCELLED, STUCK or TO_REFUND."),
     ] = None,
     text: Annotated[str, typer.Option("--text", help="A code, e-mail or supplier's number.")] = "",
 ) -> None:
@@ -104,6 +107,14 @@ async def cancel(terminal: Terminal, code: Code, note: NoteOption = "", yes: Yes
     terminal.ask(f"Cancel {code}?", yes)
     async with _support(terminal) as support:
         case = await support.cancel(code, terminal.person, note)
+    _print(terminal, case)
+
+
+@group.verb("refunded")
+async def refunded(terminal: Terminal, code: Code, note: NoteOption = "") -> None:
+    """The money was given back at Stripe: take it off the list of TO_REFUND."""
+    async with _support(terminal) as support:
+        case = await support.refunded(code, terminal.person, note)
     _print(terminal, case)
 
 

@@ -106,7 +106,7 @@ class Cars(System):
 
 class HotelDesk(System):
     name = "hotel"
-    endless = ("hotel:bots:poll",)
+    endless = ("hotel:pollers:poll",)
     count = 60
     effects = 60
 

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from relevo import (
     BodyError,
@@ -40,6 +40,7 @@ from relevo.apps.cars.requests import (
     is_past,
 )
 from relevo.apps.cars.settings import CarsSettings
+from relevo.apps.guard import Guard
 from relevo.webhook import parse_json
 
 PREFIX = "/reservations"
@@ -148,7 +149,7 @@ def build(relevo: Relevo) -> ASGIApp:
             await mirror(rows, code)
         return await view(rows, reservation)
 
-    return Guard(api)
+    return Guard(api, BODY_MAX, {"error": "too_large"})
 
 
 async def view(rows: Records, reservation: Reservation) -> dict[str, Any]:
@@ -202,33 +203,6 @@ def _receipt(reservation: Reservation) -> dict[str, Any]:
 
 
 # The door
-
-
-class Guard:
-    """Lets in what is small; FastAPI would read anything to its end."""
-
-    def __init__(self, inner: ASGIApp) -> None:
-        self._inner = inner
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._inner(scope, receive, send)
-            return
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > 12 or int(length) > BODY_MAX:
-            await Answer(413, "too_large").response(scope, receive, send)
-            return
-        read = 0
-
-        async def limited() -> Any:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > BODY_MAX:
-                raise Answer(413, "too_large")
-            return message
-
-        await self._inner(scope, limited, send)
 
 
 async def _json(request: Request) -> Any:
@@ -288,7 +262,7 @@ def _answer_invalid(invalid: Invalid) -> JSONResponse:
     return JSONResponse({"error": "invalid", "fields": invalid.fields}, 422)
 
 
-_CODES = {404: "not_found", 405: "method_not_allowed"}
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _HANDLERS: Any = dict.fromkeys(
     (
         *(Answer, ValidationError, RequestValidationError, Invalid, BodyError, HTTPException),

@@ -10,15 +10,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from relevo import DefinitionError, Relevo
-from relevo.apps.cars.records import Records, Status
+from relevo import Relevo
+from relevo.apps.cars.records import Records
 from relevo.apps.cars.settings import CarsSettings
-from relevo.apps.cars.support import PAGE, Support
+from relevo.apps.cars.support import PAGE, STATUSES, Support
 from relevo.apps.cars.words import SPANISH
 from relevo.clock import stamp
 from relevo.web import Form, Room, form, go, needs, site
-
-STATUSES = (*(status.value for status in Status), "STUCK")
 
 room = Room(Path(__file__).parent / "templates", SPANISH)
 
@@ -45,7 +43,6 @@ def build(relevo: Relevo) -> ASGIApp:
             request,
             "cars.html",
             counts=await desk.counts(),
-            stuck=len(await desk.ls(status="STUCK")),
             statuses=STATUSES,
             wanted=status,
             reservations=found,
@@ -91,17 +88,14 @@ def build(relevo: Relevo) -> ASGIApp:
         [
             Route("/cars", overview),
             Route("/cars/reservations", listed),
-            *(action(verb) for verb in ("retry", "confirm", "cancel")),
+            *(action(verb) for verb in ("retry", "confirm", "cancel", "refunded")),
             Route("/cars/{code}", one),
         ]
     )
 
 
 def _status(request: Request) -> str | None:
-    status = request.query_params.get("status") or None
-    if status is not None and status not in STATUSES:
-        raise DefinitionError(f"a status is one of {', '.join(STATUSES)}")
-    return status
+    return request.query_params.get("status") or None
 
 
 async def _act(support: Support, verb: str, code: str, filled: Form, request: Request) -> str:
@@ -115,6 +109,9 @@ async def _act(support: Support, verb: str, code: str, filled: Form, request: Re
         case "confirm":
             await support.confirm(code, filled["confirmation"], person, note)
             return _("The reservation is confirmed.")
+        case "refunded":
+            await support.refunded(code, person, note)
+            return _("It is written down.")
         case _:
             await support.cancel(code, person, note)
             return _("The reservation is cancelled.")

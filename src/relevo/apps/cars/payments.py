@@ -88,9 +88,11 @@ async def paid(
     within = None if joins else tx
     at = relevo.clock.now()
     reservation = await tx.get(Reservation, code, with_for_update=True, populate_existing=True)
-    if reservation is None or reservation.status in (Status.PAID, Status.CONFIRMED):
+    if reservation is None:
         return False
     trouble = _mismatch(reservation, payment)
+    if not trouble and reservation.status in (Status.PAID, Status.CONFIRMED):
+        return False
     if trouble or reservation.status != Status.PENDING:
         why = trouble or f"the reservation is {reservation.status}"
         records.note(tx, code, at, "TO_REFUND", f"{payment.intent}: {why}")

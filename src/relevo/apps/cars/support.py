@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
-from relevo import DefinitionError, MisuseError, NotFoundError, State
+from relevo import DefinitionError, MisuseError, NotFoundError, State, StoreUnavailable
 from relevo.apps.cars import records
 from relevo.apps.cars.mirror import mirror
 from relevo.apps.cars.records import (
@@ -24,7 +26,10 @@ from relevo.desk import Desk, Person
 from relevo.job import Job
 
 PAGE = 50
+STUCK, TO_REFUND, REFUNDED = "STUCK", "TO_REFUND", "REFUNDED"
+STATUSES = (*(status.value for status in Status), STUCK, TO_REFUND)
 EFFECT = "book"
+SILENCE = timedelta(seconds=90)  # longer than any run: after it an order's row may lag behind
 
 _CONFIRMATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/#-]{0,63}", re.ASCII)
 
@@ -49,6 +54,12 @@ class Case:
         return self.reservation.status == Status.PAID and is_over
 
     @property
+    def is_owed(self) -> bool:
+        """Money of its customer is to be given back."""
+        told = [line.what for line in self.history if line.what in (TO_REFUND, REFUNDED)]
+        return told[-1:] == [TO_REFUND]
+
+    @property
     def is_held(self) -> bool:
         return self.job is not None and self.job.state is State.HELD
 
@@ -65,26 +76,29 @@ class Support:
         self._askable = askable
 
     async def counts(self) -> dict[str, int]:
+        """How many reservations there are of each status, STUCK and TO_REFUND among them."""
+        await self._catch_up()
         async with self._rows.transaction() as tx:
-            return await records.counts(tx)
+            found = await records.counts(tx)
+            for status in (STUCK, TO_REFUND):
+                number = select(func.count()).select_from(Reservation).where(_is(status))
+                found[status] = await tx.scalar(number) or 0
+            return found
 
     async def ls(
         self, *, status: str | None = None, text: str = "", before: str | None = None
     ) -> list[Reservation]:
         """Reservations, newest first; `text` is a code, an e-mail or a supplier's number.
 
-        STUCK are those that are paid and wait for a person.
+        STUCK are paid and wait for a person; TO_REFUND have money to be given back.
         """
+        if status is not None and status not in STATUSES:
+            raise DefinitionError(f"a status is one of {', '.join(STATUSES)}")
         query = select(Reservation).order_by(Reservation.created_at.desc(), Reservation.code)
-        if status == "STUCK":
-            held = select(OutboxEvent.reservation_code).where(OutboxEvent.status == "HELD")
-            dead = select(OutboxDeadLetter.reservation_code)
-            query = query.where(
-                Reservation.status == Status.PAID,
-                or_(Reservation.code.in_(held), Reservation.code.in_(dead)),
-            )
-        elif status:
-            query = query.where(Reservation.status == status)
+        if status == STUCK:
+            await self._catch_up()
+        if status is not None:
+            query = query.where(_is(status))
         if text := text.strip()[:254]:
             query = query.where(
                 or_(
@@ -100,6 +114,26 @@ class Support:
                 is_twin = and_(at == last.created_at, Reservation.code > last.code)
                 query = query.where(or_(at < last.created_at, is_twin))
             return list((await tx.scalars(query.limit(PAGE))).all())
+
+    async def _catch_up(self) -> None:
+        """Mirror the orders of which no run has told for a while.
+
+        The run may have been killed, or the order cancelled on a page that knows no reservations.
+        """
+        query = (
+            select(OutboxEvent.reservation_code)
+            .where(
+                OutboxEvent.status.in_(("PENDING", "PROCESSING", "PARKED")),
+                OutboxEvent.updated_at < self._rows.now() - SILENCE,
+            )
+            .order_by(OutboxEvent.updated_at)
+            .limit(PAGE)
+        )
+        async with self._rows.transaction() as tx:
+            codes = (await tx.scalars(query)).all()
+        with suppress(StoreUnavailable):  # then the rows as they stand are better than none
+            for code in codes:
+                await mirror(self._rows, code)
 
     async def show(self, code: str) -> Case:
         """One reservation in full, as it stands this moment."""
@@ -198,6 +232,13 @@ class Support:
                     records.note(tx, code, at, "TO_REFUND", intent)
         return await self.show(code)
 
+    async def refunded(self, code: str, by: Person, note: str) -> Case:
+        """The money was given back, by hand and at Stripe: nobody has to think of it any more."""
+        by.acts("cancel", note)
+        if not (await self.show(code)).is_owed:
+            raise MisuseError(f"no money of {code} is to be given back")
+        return await self._wrote(code, by, REFUNDED, note)
+
     async def _stuck(self, code: str) -> Case:
         case = await self.show(code)
         if not case.is_stuck:
@@ -209,3 +250,27 @@ class Support:
         async with self._rows.transaction() as tx:
             records.note(tx, code, self._rows.now(), what, f"by {by.name}: {note}")
         return await self.show(code)
+
+
+def _is(status: str) -> ColumnElement[bool]:
+    """Whether a reservation is one of those that a list calls so."""
+    if status == TO_REFUND:
+        return Reservation.code.in_(_owed())
+    if status != STUCK:
+        return Reservation.status == status
+    at_rest = OutboxEvent.status.in_(("HELD", "CANCELLED"))
+    held = select(OutboxEvent.reservation_code).where(at_rest)
+    dead = select(OutboxDeadLetter.reservation_code)
+    is_over = or_(Reservation.code.in_(held), Reservation.code.in_(dead))
+    return and_(Reservation.status == Status.PAID, is_over)
+
+
+def _owed() -> Select[str]:
+    """The codes whose last word about money is that it is to be given back."""
+    last = func.max(History.id)
+    told = (
+        select(last)
+        .where(History.what.in_((TO_REFUND, REFUNDED)))
+        .group_by(History.reservation_code)
+    )
+    return select(History.reservation_code).where(History.id.in_(told), History.what == TO_REFUND)

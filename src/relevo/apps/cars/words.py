@@ -21,6 +21,12 @@ SPANISH: Final[dict[str, str]] = {
     "PAYMENT_WAITS": "Pago en espera",
     "DEAD_LETTER": "Carta muerta",
     "TO_REFUND": "Por devolver",
+    "REFUNDED": "Devuelta",
+    "Give the money back at Stripe, then say so here.": (
+        "Devuelve el dinero en Stripe y luego dilo aquí."
+    ),
+    "It was given back": "Se devolvió",
+    "It is written down.": "Queda anotado.",
     "SUPPORT_RETRY": "Reintentada por soporte",
     "book": "reservar",
     "find": "buscar",

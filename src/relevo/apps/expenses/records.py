@@ -113,6 +113,7 @@ class Records:
 
     def __init__(self, relevo: Relevo) -> None:
         self._relevo = relevo
+        self.opened_at = self.now()
 
     def now(self) -> datetime:
         return self._relevo.clock.now()

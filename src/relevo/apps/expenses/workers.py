@@ -258,8 +258,8 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
         if known is None or known.wamid is not None or known.tried_at is None:
             return None if known is None else known.wamid
         tried_at = known.tried_at.replace(tzinfo=known.tried_at.tzinfo or UTC)
-        # A status that has come and waits in our own queue is no silence.
-        if kept.now() - tried_at < silence or await _statuses_wait(ctx):
+        # No silence: one that we were not there to hear, or a status that waits in our own queue.
+        if kept.now() - max(tried_at, kept.opened_at) < silence or await _statuses_wait(ctx):
             raise ProviderUnavailable(
                 "no answer, and no status yet", retry_after=LOOK_AGAIN, spends=False
             )

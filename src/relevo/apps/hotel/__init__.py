@@ -38,7 +38,6 @@ app = App(
             "hotel:{hotel_id}",
             bot.poll,
             app="hotel",
-            queue="hotel:bots:poll",
             over=hotels,
             every="15s",
             jitter="500ms",

@@ -68,6 +68,7 @@ class News(NamedTuple):
     messages: list[SaveMessage]
     is_whole: bool  # False: it says that something changed, and not what
     is_blocked: bool = False  # dates taken off sale; no reservation
+    is_named: bool = True  # False: another change would be told in the very same words
 
 
 def place_of(delivery: Delivery, name: str) -> list[str]:
@@ -125,7 +126,7 @@ def _version1(hotel: str, fields: Mapping[str, Any]) -> News:
         modified_at=moment_of(at),
         via="beds24",
     )
-    return News(change, [], is_whole=False)
+    return News(change, [], is_whole=False, is_named=bool(event or at))
 
 
 def _version2(hotel: str, tree: Mapping[str, Any]) -> News:

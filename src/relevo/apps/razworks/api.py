@@ -9,13 +9,17 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp
 
-from relevo import Relevo, StoreUnavailable
+from relevo import NotFoundError, Relevo, State, StoreUnavailable
+from relevo.apps.guard import Guard
 from relevo.apps.razworks import records
 from relevo.apps.razworks.auth.events import UserRegistered
 from relevo.apps.razworks.cortex.queues import cortex
 from relevo.apps.razworks.projects.events import ProjectPublished
 from relevo.apps.razworks.settings import RazworksSettings
+
+BODY_MAX = 2 * 1_048_576  # the longest text, however it is escaped, fits into it
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 _EMAIL = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$"
@@ -47,7 +51,7 @@ class Upload(Wish):
     media_type: Annotated[str, Field(pattern=r"^audio/[a-z0-9.+-]+$")]
 
 
-def build(relevo: Relevo) -> FastAPI:
+def build(relevo: Relevo) -> ASGIApp:
     """The API under /razworks/api, described by its openapi.json."""
     prefix = "/razworks/api"
     api = FastAPI(
@@ -106,7 +110,7 @@ def build(relevo: Relevo) -> FastAPI:
         return {
             "id": found.id,
             "flow": found.flow_id,
-            "status": "pending" if found.understood_at is None else "understood",
+            "status": await _status(relevo, found),
             "transcript": found.transcript,
             "mentions": found.mentions,
             "intent": found.intent,
@@ -124,7 +128,18 @@ def build(relevo: Relevo) -> FastAPI:
         """Nothing was stored, and nothing was promised."""
         return JSONResponse({"detail": "try again soon"}, 503, {"retry-after": "1"})
 
-    return api
+    return Guard(api, BODY_MAX, {"detail": "too_large"})
+
+
+async def _status(relevo: Relevo, recording: records.Recording) -> str:
+    """Whether it is understood, or will never be unless a person helps."""
+    if recording.understood_at is not None:
+        return "understood"
+    try:
+        flow = await relevo.desk.flow(recording.flow_id or "")
+    except NotFoundError:  # on its way to the store
+        return "pending"
+    return "failed" if flow.state in (State.DEAD, State.CANCELLED) else "pending"
 
 
 def _host(url: str) -> str:

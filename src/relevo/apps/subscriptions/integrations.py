@@ -32,6 +32,7 @@ class Integration(ABC):
     name: str  # for logs
     stream: str
     effect: str  # its name in the ledger of effects
+    flags: tuple[str, ...]  # what may be true from then on; the usual one first
     is_repeatable = False  # whether calling twice is the same as calling once
     can_look_up = False  # whether it can find out what it did
 
@@ -47,6 +48,10 @@ class Integration(ABC):
         """The flag, if the call was made after all; nobody asks one that cannot look up."""
         return None
 
+    def flag(self, result: str) -> str:
+        """What a result sets: a person who confirmed the call has said it in words of their own."""
+        return result if result in self.flags else self.flags[0]
+
     async def mark_job_as_processed(self, tx: AsyncSession, job_id: str, flag: str) -> None:
         await mark(tx, job_id, flag)
 
@@ -57,6 +62,7 @@ class EmailWorker(Integration):
     name = "EMAIL_WORKER"
     stream = "stripe_jobs_email"
     effect = "email"
+    flags = ("email_sent",)
 
     def __init__(self, relay: DopplerRelay) -> None:
         self._relay = relay
@@ -79,6 +85,7 @@ class ListWorker(Integration):
     name = "LIST_WORKER"
     stream = "stripe_jobs_list"
     effect = "list"
+    flags = ("list_added", "list_skipped")
     is_repeatable = True  # Doppler updates whoever is there already
 
     def __init__(self, doppler: Doppler) -> None:
@@ -98,6 +105,7 @@ class SpreadsheetWorker(Integration):
     name = "SPREADSHEET_WORKER"
     stream = "stripe_jobs_spreadsheet"
     effect = "spreadsheet"
+    flags = ("spreadsheet_saved",)
     can_look_up = True
 
     def __init__(self, sheet: Sheet) -> None:

@@ -148,7 +148,7 @@ class StreamWorker:
                 raise ProviderUncertain("too late: the entry is due again, and is looked up then")
             return await self._worker.process_job(job)
 
-        flag = await self._relevo.once(
+        result = await self._relevo.once(
             effect_id(job.id),
             self._worker.effect,
             process,
@@ -157,7 +157,7 @@ class StreamWorker:
             find=(lambda key: self._worker.look_up(job)) if self._worker.can_look_up else None,
             repeatable=self._worker.is_repeatable,
         )
-        await self._records.mark(job.id, flag)
+        await self._records.mark(job.id, self._worker.flag(result))
 
 
 def _is_final(error: Exception) -> bool:

@@ -46,7 +46,7 @@ async def _integrate(worker: Integration, job_id: str, ctx: Context) -> None:
         raise ProviderRefused(f"there is no job {job_id}")
     if worker.is_job_processed(job):
         return
-    flag = await ctx.once(
+    result = await ctx.once(
         worker.effect,
         lambda key: worker.process_job(job),
         find=(lambda key: worker.look_up(job)) if worker.can_look_up else None,
@@ -54,4 +54,4 @@ async def _integrate(worker: Integration, job_id: str, ctx: Context) -> None:
         of=effect_id(job.id),
     )
     async with ctx.transaction() as tx:
-        await worker.mark_job_as_processed(tx, job_id, flag)
+        await worker.mark_job_as_processed(tx, job_id, worker.flag(result))

@@ -8,7 +8,13 @@ from urllib.parse import quote
 from lxml import etree
 
 from relevo.apps.cars.gateways import ota
-from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
+from relevo.apps.cars.gateways.supplier import (
+    Booking,
+    Kind,
+    SupplierBookingResult,
+    bad_login,
+    reference,
+)
 from relevo.apps.outside import Outside
 from relevo.apps.xml import Element, Maker, local
 from relevo.errors import MisuseError, ProviderError, ProviderRefused
@@ -40,6 +46,8 @@ class InfinityGroupGateway:
             headers={"accept": "application/xml", **reference(booking)},
             acts=True,  # a GET that books
         )
+        if reply.status in (401, 403):
+            raise bad_login(reply)
         try:
             root = reply.xml()
         except ProviderError:

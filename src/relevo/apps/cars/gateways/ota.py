@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lxml import etree
 
-from relevo.apps.cars.gateways.supplier import SupplierBookingResult, confirmed, said
+from relevo.apps.cars.gateways.supplier import SupplierBookingResult, bad_login, confirmed, said
 from relevo.apps.outside import Reply
 from relevo.apps.xml import Element, find_all, find_one, text_of
 from relevo.errors import (
@@ -26,6 +26,7 @@ _WAITS = frozenset({"pending", "on request", "onrequest", "requested", "waitlist
 _BAD = frozenset({"failed", "cancelled", "canceled", "expired", "rejected"})
 _HEALS = frozenset({"1", "12", "13"})  # unknown, processing exception, application error
 _NOT_FOUND = "3"  # business rule
+_NO_LOGIN = "4"  # authentication
 _RESERVATION, _CANCELLATION = "14", "15"
 
 
@@ -90,6 +91,8 @@ def _statuses(answer: Element) -> list[str]:
 
 
 def _error(reply: Reply, error: Element) -> ProviderError:
+    if error.get("Type") == _NO_LOGIN:
+        return bad_login(reply)
     words = said(reply, _words(error))
     heals = error.get("Type") in _HEALS
     return ProviderUnavailable(words) if heals else ProviderRefused(words)

@@ -134,13 +134,16 @@ async def _said(answer: Any) -> Payment:
         raise ProviderUncertain(f"Stripe answered {error.http_status}") from error
     except stripe.StripeError as error:
         raise ProviderUncertain(f"Stripe: {type(error).__name__}") from error
-    return Payment(
-        intent=str(found.id),
-        status=str(found.status),
-        amount=int(found.amount),
-        currency=str(found.currency),
-        client_secret=str(found.client_secret or ""),
-    )
+    try:
+        return Payment(
+            intent=str(found.id),
+            status=str(found.status),
+            amount=int(found.amount),
+            currency=str(found.currency),
+            client_secret=str(found.client_secret or ""),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ProviderUncertain("Stripe answered with something else than a payment") from error
 
 
 class _Transport(stripe.HTTPClient):

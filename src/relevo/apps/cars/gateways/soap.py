@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lxml import etree
 
-from relevo.apps.cars.gateways.supplier import said
+from relevo.apps.cars.gateways.supplier import bad_login, said
 from relevo.apps.outside import Reply
 from relevo.apps.xml import Element, Maker, find_one, local, text_of
 from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable
@@ -26,6 +26,8 @@ def opened(reply: Reply) -> Element:
 
     A fault comes with a 500 (or, from some, with a 200): it is read before the status is judged.
     """
+    if reply.status in (401, 403):
+        raise bad_login(reply)
     try:
         root = reply.xml()
     except ProviderError:

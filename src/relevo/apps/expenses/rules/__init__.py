@@ -82,16 +82,17 @@ class Question:
 Reading: TypeAlias = Spent | Question | Order
 
 _INCOME = re.compile(
-    r"\b(?:cobre|cobramos|gane|ganamos|me pagaron|me dieron|me devolvieron|me depositaron|recibi|"
-    r"sueldo|aguinaldo|ingreso|ingresaron|vendi|reembolso|refund|refunded|salary|earned|received|"
-    r"got paid|paid me|sold|income|devolucion|cashback)\b"
+    r"\b(?:cobre|cobramos|gane|ganamos|recibi|herede|encontre|sueldo|aguinaldo|ingreso|ingresaron|"
+    r"me (?:pag|d|devolv|deposit|prest|regal|transfir|reintegr|reembols|acredit|mand|envi|gir)"
+    r"(?:aron|ieron|io|o)|vendi|reembolso|reintegro|devolucion|cashback|refund|refunded|reimbursed|"
+    r"salary|earned|received|borrowed|won|got paid|(?:paid|gave|lent|sent|owed) me|sold|income)\b"
 )
 _NOT = re.compile(
-    r"\b(?:no (?:gaste|pague|compre|pude|fue|era|es|son)|nunca|casi|voy a|vamos a|tengo que|"
-    r"deberia|"
+    r"\b(?:no|ni|nunca|casi|voy a|vamos a|(?:hay|tengo|tenemos) que|faltan?|deberia|"
+    r"sin (?:gast|pag|compr)ar|(?:gast|pag|compr)ar(?:e|emos|ia|iamos)|"
     r"quiero|quisiera|queria|podria|debo|me debe|me deben|presupuesto|ahorre|ahorrar|preste|"
-    r"didn'?t|did not|don'?t|won'?t|almost|will|would|going to|gonna|should|want to|budget|saved|"
-    r"owe|owes|lent|if i|si gasto|si compro)\b"
+    r"not|never|didn'?t|don'?t|won'?t|almost|will|would|going to|gonna|should|want to|need to|"
+    r"have to|budget|saved|owe|owes|lent|if i|si gasto|si compro)\b"
 )
 _STRUCK = re.compile(r"~[^~]*\d[^~]*~")  # WhatsApp shows it crossed out
 _MINUS = re.compile(r"(?:^|[\s(:$])[-−–—]\s?[$€£]?\d|\(-")
@@ -172,10 +173,8 @@ def _the_one(found: tuple[Amount, ...]) -> Amount | None:
         return found[0]
     marked = [amount for amount in found if amount.mark is not None]
     counts = [amount for amount in found if amount.mark is None]
-    is_count = all(
-        each.is_count or (each.value < 25 and each.value == int(each.value)) for each in counts
-    )
-    return marked[0] if len(marked) == 1 and is_count else None
+    is_clear = len(marked) == 1 and all(each.is_count for each in counts)
+    return marked[0] if is_clear else None
 
 
 def _without(text: str, spans: tuple[tuple[int, int], ...]) -> str:

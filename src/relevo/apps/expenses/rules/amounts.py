@@ -29,7 +29,8 @@ _SPREAD = re.compile(
     r"mensual|mensuales|cuotas?|installments?|propina incluida|descuento|discount|off|mitad|half|"
     r"dividido|entre|between|split|medio|media|pico|y algo|something|palos?|luca|gambas?|"
     r"el kilo|por kilo|la docena|el litro|por litro|la unidad|mas (?:iva|propina|envio)|"
-    r"plus (?:tax|tip|shipping)|sin iva)\b|%|\+"
+    r"plus (?:tax|tip|shipping)|sin iva|veces|(?:\d+|two|three|four|five) times|twice|"
+    r"(?:mas|menos) de|(?:more|less) than|up to)\b|%|\+"
 )
 _NO_AMOUNT = words(
     "+ menos minus # nro numero x dni cuit cbu cvu tel telefono cel celular codigo cod ref phone "

@@ -59,7 +59,14 @@ _UNIT_EN = r"(?P<unit2>days?|weeks?|months?|years?)"
 
 _AGO = re.compile(rf"\b(?:hace (?P<a>{_COUNT}) {_UNIT}|{_WHOLE}(?P<b>{_COUNT}) {_UNIT_EN} ago)\b")
 _NEAR = (
-    (re.compile(r"\b(?:anteayer|antes de ayer|antier|the day before yesterday)\b"), 2),
+    (re.compile(r"\b(?:trasanteayer|trasantier)\b"), 3),
+    (
+        re.compile(
+            r"\b(?:anteayer|antes de ayer|antier|the day before yesterday|anteanoche|antenoche"
+            r"|antes de anoche)\b"
+        ),
+        2,
+    ),
     (
         re.compile(r"\b(?:ayer|yesterday)(?: a la (?:manana|tarde|noche)| (?:morning|evening))?\b"),
         1,
@@ -73,20 +80,21 @@ _NEAR = (
         0,
     ),
 )
+_DAY = "|".join(_DAYS)
+_SOON = rf"(?:semana|mes|ano|finde|{_DAY})"
 _FUTURE = re.compile(
-    r"\b(?:pasado manana|manana|tomorrow|(?:semana|mes|ano) que viene|next (?:week|month|year)"
-    r"|proxim[oa] (?:semana|mes|ano)|(?:semana|mes|ano) proxim[oa])\b"
+    rf"\b(?:pasado manana|manana|tomorrow|{_SOON} que viene|proxim[oa] {_SOON}|{_SOON} proxim[oa]"
+    rf"|next (?:week|weekend|month|year|{_DAY}))\b"
 )
 _VAGUE = re.compile(
     r"\bhace (?:\S+ ){1,3}?(?:dias?|semanas?|mes(?:es)?|anos?)\b"
     r"|\b(?:days?|weeks?|months?|years?) ago\b"
-    r"|\b(?:semana|mes|ano|finde) pasad[oa]\b|\blast (?:week|month|year|weekend)\b"
-    r"|\bel otro dia\b|\bthe other day\b"
+    r"|\b(?:semana|mes|ano) pasad[oa]\b|\blast (?:week|month|year)\b"
+    r"|\b(?:finde|fin de semana|weekend)\b"
+    rf"|\bel otro (?:dia|{_DAY})\b|\bthe other (?:day|{_DAY})\b"
 )
 _MORNING = re.compile(r"\b(?:a|por|en|de) la manana\b")
-_WEEKDAY = re.compile(
-    rf"\b(?:(?:el|este|last|on|this) )?(?P<day>{'|'.join(_DAYS)})(?: pasado| que paso)?\b"
-)
+_WEEKDAY = re.compile(rf"\b(?:(?:el|este|last|on|this) )?(?P<day>{_DAY})(?: pasado| que paso)?\b")
 _ISO = re.compile(r"(?<![\d.,/-])(?P<y>20\d\d)-(?P<m>\d\d)-(?P<d>\d\d)(?![\d/-])")
 _SLASHED = re.compile(
     r"(?<![\d.,/$-])(?P<a>\d{1,2})/(?P<b>\d{1,2})(?:/(?P<y>20\d\d|\d\d))?(?![\d/]|[.,]\d)"
@@ -166,14 +174,14 @@ def find_day(folded: str, today: date, region: Region) -> Day:
     for match in _CLOCK.finditer(rest()):
         take(match, today)
         days.pop()
+    for match in _VAGUE.finditer(rest()):
+        take(match, None)
     for match in _WEEKDAY.finditer(rest()):
         back = (today.weekday() - _DAYS[match["day"]] - 1) % 7 + 1
         take(match, today - timedelta(days=back))
     for match in _OF_MONTH.finditer(rest()):
         if (day := _in_month(int(match["d"]), today)) is not None:
             take(match, day)
-    for match in _VAGUE.finditer(rest()):
-        take(match, None)
     if len(set(days)) > 1:
         problem = problem or "days"
     return Day(days[0] if days else today, tuple(sorted(spans)), bool(days), problem)
