@@ -389,11 +389,15 @@ class Filling:
     async def deliveries(self) -> None:
         rejected = Kept(
             id=new_id(),
-            source="hotel:/hooks/channel",
+            source="hotel:/api/integrations/beds24/webhooks",
             key=None,
             state=Keeping.REJECTED,
-            reason=self.said("the signature does not match: made with another secret"),
-            path="/hooks/channel",
+            reason=self.said(
+                "no configured secret gives this signature; wrong secret: another endpoint's, "
+                "another mode's (test and live differ) or an older one; or the body was changed in "
+                "a way that cannot be guessed"
+            ),
+            path="/api/integrations/beds24/webhooks",
             body=json.dumps({"text": self.said("hi")}).encode(),
             status=401,
         )

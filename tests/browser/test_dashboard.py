@@ -47,6 +47,13 @@ def places(some: Filled) -> list[str]:
     ]
 
 
+LOOKS = """() => new Promise(done => {
+  let looks = 0;
+  new EventSource("/live").addEventListener("look", () => { if (++looks === 2) done(); });
+})"""
+SWAP = "() => new Promise(done => addEventListener('htmx:after:swap', () => done(), {once: true}))"
+
+
 def choose(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).first.click()
 
@@ -61,10 +68,23 @@ def test_every_page_opens_without_a_complaint(reader: Reader, shop: Program) -> 
 
 
 def test_no_page_is_wider_than_a_telephone(browser: Browser, shop: Program) -> None:
+    wide = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
     with reading(browser, shop.url, viewport={"width": 390, "height": 800}) as reader:
-        for path in places(shop.some):
+        for path in [*places(shop.some), "/api/docs"]:
             page = reader.go(path)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+            assert page.locator(".scroll:not(.drawing)").evaluate_all(wide) == 0, path
+
+
+def test_a_cell_on_a_telephone_says_what_it_is(browser: Browser, shop: Program) -> None:
+    said = "cell => getComputedStyle(cell, '::before').content"
+    with reading(browser, shop.url, viewport={"width": 390, "height": 800}) as reader:
+        page = reader.go("/dead?lang=es")
+        cells = page.locator("tbody tr").first.locator("td")
+        words = ["Trabajos", "Fallo", "Cola", "Primera", "Última"]
+        assert cells.evaluate_all(f"all => all.map({said})")[:5] == [f'"{word}"' for word in words]
+        page.evaluate(SWAP)
+        assert cells.nth(1).evaluate(said) == '"Fallo"'
 
 
 def test_a_drawn_node_keeps_its_words_inside(browser: Browser, tmp_path: Path) -> None:
@@ -88,9 +108,10 @@ def test_a_wide_screen_shows_tables_whole(browser: Browser, shop: Program, local
     with reading(
         browser, shop.url, viewport={"width": 1440, "height": 800}, locale=locale
     ) as reader:
-        for path in ("/queues", "/jobs", "/dead", "/effects", "/workers", "/recurring", "/flows"):
+        lists = ("queues", "jobs", "dead", "effects", "workers", "recurring", "flows", "deliveries")
+        for path in (*lists, "audit", "breakers"):
             wide = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
-            assert reader.go(path).locator(".scroll").evaluate_all(wide) == 0, path
+            assert reader.go(f"/{path}").locator(".scroll").evaluate_all(wide) == 0, path
 
 
 FAINT = """() => {
@@ -230,7 +251,8 @@ def test_nobody_discards_without_saying_why(reader: Reader, shop: Program) -> No
         place = page.url
         choose(page, "Discard")
         note = page.locator("input[name=note]").first
-        assert note.evaluate("note => note.matches(':invalid') && note == document.activeElement")
+        expect(note).to_be_focused()
+        assert note.evaluate("note => note.matches(':invalid')")
         assert page.url == place
         if "?" in place:
             page.locator("tbody a").first.click()
@@ -291,6 +313,37 @@ def test_pages_follow_what_happens_until_they_are_frozen(reader: Reader, shop: P
     expect(page.locator("#freeze")).to_have_text("frozen")
     with page.expect_response(re.compile("/live"), timeout=8_000):
         choose(page, "frozen")
+
+
+def test_who_goes_by_keyboard_keeps_their_place(reader: Reader) -> None:
+    page = reader.go("/queues")
+    page.locator("#freeze").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    place = page.locator("#live a:focus")
+    expect(place).to_have_count(1)
+    page.evaluate(LOOKS)
+    expect(place).to_have_count(1)
+
+
+def test_the_menu_of_a_telephone_is_left_with_escape(browser: Browser, shop: Program) -> None:
+    with reading(browser, shop.url, viewport={"width": 390, "height": 800}) as reader:
+        page = reader.go("/queues")
+        page.locator(".burger").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#menu")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.locator("#menu")).to_be_hidden()
+        expect(page.locator(".burger")).to_have_attribute("aria-expanded", "false")
+
+
+def test_what_was_scrolled_stays_where_it_is(browser: Browser, shop: Program) -> None:
+    with reading(browser, shop.url, viewport={"width": 390, "height": 800}) as reader:
+        page = reader.go(f"/flows/{shop.some.flow}")
+        drawing = page.locator(".drawing")
+        drawing.evaluate("place => { place.scrollLeft = 300; }")
+        page.evaluate(SWAP)
+        assert drawing.evaluate("place => place.scrollLeft") == 300
 
 
 def test_a_page_stays_when_the_store_is_away(browser: Browser, shop: Program) -> None:

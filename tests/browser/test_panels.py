@@ -94,6 +94,15 @@ def test_every_page_opens_without_a_complaint(reader: Reader, language: str) -> 
         expect(page.locator("h1")).to_be_visible()
 
 
+def test_no_page_is_wider_than_a_telephone(browser: Browser, street: Street) -> None:
+    wide = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+    with reading(browser, street.url, viewport={"width": 390, "height": 800}) as reader:
+        for path in [*PAGES, f"/razworks/recordings/{street.recording}"]:
+            page = reader.go(path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+            assert page.locator(".scroll:not(.drawing)").evaluate_all(wide) == 0, path
+
+
 def test_support_reads_a_reservation(reader: Reader, street: Street) -> None:
     wish = next(wishes(1))
     made = reader.page.request.post(f"{street.url}/reservations", data=wish)
@@ -120,3 +129,13 @@ def test_a_recording_s_flow_is_drawn(reader: Reader, street: Street) -> None:
     expect(page.locator("svg").get_by_text("summarise")).to_be_visible()
     page.get_by_role("link", name="The whole flow").click()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_a_panel_stays_when_the_store_is_away(browser: Browser, street: Street) -> None:
+    with reading(browser, street.url) as reader:
+        page = reader.go(f"/razworks/recordings/{street.recording}")
+        page.route("**/recordings/*", lambda route: route.fulfill(status=503, body="<p>away"))
+        for _ in range(2):  # it asks again
+            with page.expect_response(lambda answer: answer.status == 503):
+                pass
+        expect(page.locator("svg .node")).to_have_count(4)

@@ -520,7 +520,34 @@ async def test_a_body_must_be_json_and_short(web: Site) -> None:
         large = await admin.post(path, json={"note": "x" * 1_100_000})
         assert large.status_code == 413
         assert (await admin.post(path, json={"note": "x" * 1_001})).status_code == 422
-        assert (await admin.delete(f"/api/jobs/{id}")).status_code == 405
+
+
+async def test_who_asks_with_a_wrong_method_hears_all_right_ones(web: Site) -> None:
+    async with caller(web, Role.ADMIN) as admin:
+        for path, methods in (
+            (f"/api/jobs/{new_id()}", "GET, HEAD, PATCH"),
+            (f"/api/jobs/{new_id()}/retry", "POST"),
+        ):
+            for method in ("OPTIONS", "DELETE"):
+                answer = await admin.request(method, path)
+                assert (answer.status_code, answer.headers["allow"]) == (405, methods), path
+
+
+async def test_nothing_is_put_aside_without_a_reason_and_the_document_says_so(
+    web: Site, things: Things
+) -> None:
+    async with caller(web, Role.ADMIN) as admin:
+        paths = (await admin.get("/api/openapi.json")).json()["paths"]
+        for call in (each for each in CALLS if each.action == "discard"):
+            body = paths[call.plain_path]["post"]["requestBody"]
+            schema = body["content"]["application/json"]["schema"]
+            assert "note" in schema["required"] and body["required"], call.path
+            asked = things.of(call)
+            path = f"/api{call.path}".replace("{id}", asked.pop("id", ""))
+            for note in ({}, {"note": ""}):
+                bare = {name: value for name, value in asked.items() if name != "note"}
+                answer = await admin.post(path, json=bare | note)
+                assert answer.status_code == 422, call.path
 
 
 # doing
@@ -551,7 +578,7 @@ async def test_many_dead_letters_are_asked_for_by_name(web: Site) -> None:
         assert wrong.status_code == 400
         assert (
             await operator.post("/api/dead/discard", json={"everything": True})
-        ).status_code == 400
+        ).status_code == 422
         gone = {"everything": True, "note": "nobody needs it"}
         assert (await operator.post("/api/dead/discard", json=gone)).json()["changed"] == 1
 

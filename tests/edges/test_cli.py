@@ -281,6 +281,13 @@ def test_what_jobs_carry_cannot_drive_the_terminal(box: Box) -> None:
     assert box("jobs", "show", id, "--json").json["job"]["key"] == evil
 
 
+def test_a_queue_s_name_is_printed_as_it_is(box: Box) -> None:
+    """`:hotel:` and `:email:` are pictures to who prints for people."""
+    for queue in ("hotel:hotel:answer", "shop:email:send"):
+        for verb in ("pause", "resume", "drain"):
+            assert queue in box("queues", verb, queue).out
+
+
 # secrets
 
 
@@ -587,6 +594,29 @@ def test_a_terminal_of_an_absurd_width_shows_every_column(box: Box, columns: str
     assert WORK in seen
     for name in ("mode", "ready", "dead", "done"):
         assert name in seen
+
+
+def test_a_terminal_too_narrow_for_a_table_shows_every_row_whole(box: Box) -> None:
+    queue = "shop:suppliers-of-everything:order-and-confirm"
+    id = made(box, State.DEAD, queue=queue, key="order-20418")
+    box.environment["COLUMNS"] = "80"
+    for verb, texts in (
+        ("queues", (f"{queue}\r\n", "dead 1", "done 0")),
+        ("jobs", (f"{id}\r\n", f"queue {queue}", "state dead", "key order-20418")),
+    ):
+        _, seen = at_terminal(box, verb, "ls", until="dead", typed="\n")
+        plain = re.sub(r"\x1b\[[\d;]*m", "", seen)
+        assert [text for text in texts if text not in plain] == [], plain
+
+
+def test_top_keeps_a_line_a_queue_on_a_narrow_terminal(box: Box) -> None:
+    queue = "shop:suppliers-of-everything:order-and-confirm"
+    made(box, State.DEAD, queue=queue)
+    box.environment["COLUMNS"] = "80"
+    _, seen = at_terminal(box, "top", "--once", until=queue, typed="\n")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", seen)
+    assert re.search(r"queue +mode +dead *\r\n", plain), plain
+    assert re.search(rf"{queue} +open +1 *\r\n", plain), plain
 
 
 def test_top_is_live_on_a_terminal_until_ctrl_c(box: Box) -> None:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+import relevo
 from relevo.dashboard import ACT, LOOK, MENU, sentences, words
 from relevo.dashboard.board import HERE
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
 from relevo.job import Lease, State
+from relevo.signatures import explain, meta, stripe
 from relevo.store import By, EffectState, QueueMode
 from relevo.testing import ManualClock, until
-from relevo.web.translate import untranslated
+from relevo.web.translate import Words, untranslated
 from relevo.web.words import SPANISH as SHARED
+from relevo.webhook import Delivery, Headers
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
 from tests.conformance.steps import add, end, look, make, state, take
 from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, apps
@@ -154,6 +161,58 @@ def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:
     told += re.findall(r'(?:text = |_warn\()"([^"]+)"', (HERE / "health.py").read_text())
     assert len(told) > 50
     assert [text for text in told if text not in words.SPANISH | SHARED] == []
+
+
+SAYS = {"InvalidSignature", "BodyError", "Reject", "TimeoutError", "TooEarly", "reason"}
+
+
+def _sayings(path: Path) -> Iterator[str]:
+    """What is said in a file with one of these, names and numbers filled in."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in SAYS:
+            for said in node.args:
+                match said:
+                    case ast.Constant(str(text)) if " " in text:
+                        yield text
+                    case ast.JoinedStr(values):
+                        yield "".join(
+                            part.value if isinstance(part, ast.Constant) else "7" for part in values
+                        )
+                    case _:
+                        pass
+
+
+def test_why_something_was_refused_or_failed_is_told_in_spanish() -> None:
+    source = Path(relevo.__file__).parent
+    files = [*(source / "signatures").glob("*.py"), *(source / "intake").glob("*.py")]
+    files += [source / name for name in ("webhook.py", "worker.py", "runner.py", "once.py")]
+    told = [text for path in files for text in _sayings(path)]
+    assert len(told) > 40
+    spanish = Words("es", words.SPANISH)
+    assert [text for text in told if sentences.retold(spanish, text) == text] == []
+    lost = "ProviderUncertain: 'book' may have happened: card declined"
+    assert sentences.retold(spanish, lost) == (
+        "ProviderUncertain: 'book' puede haber ocurrido: card declined"
+    )
+    for theirs in ("card declined; due", "A: " * 700, "due; " * 400, "the probe failed: " * 100):
+        assert len(sentences.retold(spanish, theirs)) > 10
+        assert sentences.retold(Words("en"), theirs) == theirs
+
+
+def test_what_a_closer_look_says_of_a_signature_is_told_in_spanish() -> None:
+    spanish = Words("es", words.SPANISH)
+    now, body = datetime.now(UTC), b"{}"
+    right, other = meta("a" * 32), meta("b" * 32)
+    sent = right.sign(Delivery(id=new_id(), path="/x", received_at=now, body=body), now)
+    for delivery, scheme in (
+        (sent, other),
+        (msgspec.structs.replace(sent, body=body + b"\n"), right),
+        (msgspec.structs.replace(sent, headers=Headers()), right),
+        (sent, stripe("c" * 32)),
+        (sent, stripe("a" * 32)),
+    ):
+        parts = explain(delivery, scheme, now)
+        assert not re.search(r"\b(the|is|with|was)\b", sentences.retold(spanish, parts)), parts
 
 
 async def test_the_store_and_the_audit_speak_spanish_too(admin: Visitor, some: Filled) -> None:
@@ -566,6 +625,24 @@ async def test_an_unknown_effect_is_decided(
     await admin.do(f"/effects/{verb}", **known, **fields)
     assert (await web.relevo.desk.effect(some.held, "book")).state is end
     assert await state(web.relevo.store, some.held) is State.READY
+
+
+async def test_an_effect_that_several_jobs_share_is_seen_and_decided(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    store = web.relevo.store
+    own = await web.relevo.desk.effect(some.held, "book")
+    shared = replace(own, job=new_id(), name="mail", key="k", state=EffectState.INTENDED)
+    await store.intend([shared])
+    await store.conclude([replace(shared, state=EffectState.UNKNOWN)])
+    known = {"job": shared.job, "name": "mail"}
+    assert f"/jobs/{some.held}" in await admin.see(f"/effects/one?job={shared.job}&name=mail")
+    led = await admin.client.get(f"/jobs/{shared.job}")
+    assert (led.status_code, led.headers["location"]) == (303, f"/effects?job={shared.job}")
+    await admin.do("/effects/deny", **known)
+    assert (await web.relevo.desk.effect(**known)).state is EffectState.FAILED
+    assert await state(store, some.held) is State.READY
+    await admin.see(f"/effects/one?job={shared.job}&name=mail")
 
 
 async def test_a_result_that_is_neither_or_both_is_refused(admin: Visitor, some: Filled) -> None:

@@ -710,6 +710,25 @@ async def test_a_denied_effect_is_asked_for_again(desk: Desk, store: Store) -> N
 
 
 @every_store
+async def test_an_effect_that_several_jobs_share_is_decided_like_any_other(
+    desk: Desk, store: Store
+) -> None:
+    """Its id is no job's: those that are held for it are found by their thread."""
+    id, other = (await held(store))[0], (await held(store))[0]
+    shared = Effect(job=new_id(), queue=WORK, name="mail", key="k", run="r1", thread=id)
+    await store.intend([shared])
+    await store.conclude([msgspec.structs.replace(shared, state=EffectState.UNKNOWN)])
+
+    assert [job.id for job in await desk.askers(shared)] == [id]
+    assert await desk.confirm_effect(shared.job, "mail", "sent", OLLI) is True
+
+    assert (await desk.effect(shared.job, "mail")).state is EffectState.CONFIRMED
+    assert await state(store, id) is State.READY
+    assert await state(store, other) is State.HELD
+    assert await desk.confirm_effect(shared.job, "mail", "sent", OLLI) is False
+
+
+@every_store
 async def test_a_decision_is_not_taken_twice_nor_taken_back(desk: Desk, store: Store) -> None:
     id, _ = await held(store)
     await desk.confirm_effect(id, "book", "X1", OLLI)

@@ -100,6 +100,19 @@ async def test_a_flow_is_found_by_anything_it_is_called(desk: Desk, relevo: Rele
     assert [node.node for node in flow.ends()] == ["send"]
 
 
+async def test_a_flow_without_a_key_is_called_after_what_it_ends_with(
+    desk: Desk, relevo: Relevo
+) -> None:
+    started = await relevo.start(diamond())
+    await relevo.start(diamond(), key="42")
+    rows, _ = await desk.flows()
+    assert sorted((row.name, row.key) for row in rows) == [
+        ("Send", None),
+        ("cortex/42", "cortex/42"),
+    ]
+    assert (await desk.flow(started.id)).name == "Send"
+
+
 async def test_what_is_in_no_flow_is_not_found(desk: Desk, store: Store, relevo: Relevo) -> None:
     id = await add(store)
     with pytest.raises(NotFoundError, match="is in no flow"):

@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 Limit = Annotated[int, Meta(ge=1, le=200, description="How many at most.")]
 Note = Annotated[str, Meta(max_length=1_000, description="Why; it is written down with the act.")]
+Why = Annotated[Note, Meta(min_length=1)]
+"""A note that must not be missing."""
 Text = Annotated[str, Meta(min_length=1, max_length=500)]
 Cursor = Annotated[str, Meta(max_length=1_000, description="Where the page before this one ended.")]
 

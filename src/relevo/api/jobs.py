@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
+from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text, Why
 from relevo.desk import Sweep
 from relevo.errors import DefinitionError, MisuseError, PayloadError
 from relevo.job import Job, State
@@ -60,9 +60,18 @@ class OneJobNoted(OneJob):
     note: Note = ""
 
 
+class JobDiscard(OneJob):
+    note: Why
+
+
 class Jobs(Asked):
     ids: Ids
     note: Note = ""
+
+
+class JobsDiscard(Asked):
+    ids: Ids
+    note: Why
 
 
 class JobEdit(OneJob):
@@ -116,7 +125,7 @@ async def cancel_job(caller: Caller, ask: OneJobNoted) -> Job:
     return await _after(caller, ask.id, changed, "cancelled: it has ended")
 
 
-async def discard_job(caller: Caller, ask: OneJobNoted) -> Job:
+async def discard_job(caller: Caller, ask: JobDiscard) -> Job:
     """Put a dead or held job aside for good; the note says why."""
     await caller.desk.job(ask.id)
     [changed] = await caller.desk.discard([ask.id], caller.person, ask.note)
@@ -158,7 +167,7 @@ async def cancel_jobs(caller: Caller, ask: Jobs) -> Page[Changed]:
     return _changes(ask.ids, await caller.desk.cancel(ask.ids, caller.person, ask.note))
 
 
-async def discard_jobs(caller: Caller, ask: Jobs) -> Page[Changed]:
+async def discard_jobs(caller: Caller, ask: JobsDiscard) -> Page[Changed]:
     """Put up to 1,000 dead or held jobs aside by their ids; the note says why."""
     return _changes(ask.ids, await caller.desk.discard(ask.ids, caller.person, ask.note))
 
@@ -183,7 +192,6 @@ class Dead(Asked):
     fingerprint: Text | None = None
     text: Text | None = None
     everything: bool = False
-    note: Note = ""
 
     def where(self) -> Filter:
         said = (self.queue, self.kind, self.fingerprint, self.text)
@@ -198,7 +206,12 @@ class Dead(Asked):
         )
 
 
+class DeadDiscard(Dead, kw_only=True):
+    note: Why
+
+
 class DeadRetry(Dead):
+    note: Note = ""
     canary: Annotated[int, Meta(ge=1, le=200, description="So many first.")] | None = None
     rate: Annotated[str, Meta(description="No faster than that, such as 50/s.")] | None = None
     patience: Annotated[str, Meta(description="How long canaries may take.")] = "60s"
@@ -221,7 +234,7 @@ async def retry_dead(caller: Caller, ask: DeadRetry) -> Sweep:
     )
 
 
-async def discard_dead(caller: Caller, ask: Dead) -> Sweep:
+async def discard_dead(caller: Caller, ask: DeadDiscard) -> Sweep:
     """Put many dead letters aside; the note says why."""
     return await caller.desk.discard_where(ask.where(), caller.person, ask.note)
 

@@ -24,7 +24,10 @@ _STATUSES = {
     "403": "the role does not reach that far",
     "404": "there is no such thing, or not for you",
     "409": "not in the state the job is in",
+    "413": "the body is too long",
+    "415": "the body is no JSON",
     "422": "the body is not as it must be",
+    "429": "too many calls from there",
     "503": "the store does not answer",
 }
 

@@ -188,7 +188,7 @@ class SomeAudits(Asked):
 
 
 class Search(Asked):
-    q: str
+    q: Annotated[str, Meta(min_length=3, max_length=500)]
 
 
 class OnePerson(Asked):

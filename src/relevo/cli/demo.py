@@ -86,14 +86,15 @@ def _print(proof: Proof, as_json: bool, once: bool) -> None:
     if as_json:
         typer.echo(json.dumps(proof.as_json()))
         return
-    console = Console()
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    console = Console(**plain)
     if not console.is_terminal:
-        console = Console(width=120)
+        console = Console(width=120, **plain)
     console.print(table("the proof", proof))
     for name, state in sorted(proof.breakers.items()):
-        console.print(f"  breaker {name}: opened, now {state}", markup=False, highlight=False)
+        console.print(f"  breaker {name}: opened, now {state}")
     for reason, count in sorted(proof.reasons.items()):
-        console.print(f"  {count} × {reason}", markup=False, highlight=False)
+        console.print(f"  {count} × {reason}")
     verdict = "Nothing lost, nothing doubled." if proof.is_clean else "It is not clean!"
     typer.echo(f"{verdict} Workers killed with -9: {proof.kills}. {proof.seconds} s.")
     if not once:

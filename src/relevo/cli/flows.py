@@ -58,6 +58,7 @@ async def show(terminal: Terminal, flow: Anything, reveal: Reveal = False) -> No
     shown = {
         "id": seen.id,
         "key": seen.key,
+        "name": seen.name,
         "state": seen.state,
         "counts": seen.counts,
         "is_cut": seen.is_cut,
@@ -122,8 +123,8 @@ def _some(names: list[str], most: int = 8) -> str:
 
 def flows_table(rows: list[FlowRow]) -> RenderableType:
     return table(
-        ("id", "state", "nodes", "age", "key"),
-        ((row.id, row.state, _told(row.counts), ago(row.inserted_at), row.key) for row in rows),
+        ("id", "state", "nodes", "age", "name"),
+        ((row.id, row.state, _told(row.counts), ago(row.inserted_at), row.name) for row in rows),
     )
 
 
@@ -137,7 +138,7 @@ def flow_text(flow: FlowView) -> RenderableType:
     head = fields(
         (
             ("flow", flow.id),
-            ("key", flow.key),
+            ("name", flow.name),
             ("state", flow.state),
             ("begun", at(min(node.inserted_at for node in flow.nodes))),
             ("nodes", f"{len(flow.nodes):,}: {_told(flow.counts)}"),

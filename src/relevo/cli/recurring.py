@@ -207,7 +207,7 @@ def pollers_table(seen: list[RecurringView]) -> RenderableType:
 
 def schedules_table(rows: list[dict[str, Any]], seen: list[RecurringView]) -> RenderableType:
     return table(
-        ("schedule", "state", "beat", "timetable", "next tick", "in", "last looked"),
+        ("schedule", "state", "beat", "timetable", "next tick", "in", "last looked", "last error"),
         (
             (
                 each.name,
@@ -217,6 +217,7 @@ def schedules_table(rows: list[dict[str, Any]], seen: list[RecurringView]) -> Re
                 _wall(row["ticks"][0]) if row["ticks"] else at(each.next_at),
                 ago(each.next_at),
                 ago(each.last_at),
+                short(each.error, 80) or None,
             )
             for row, each in zip(rows, seen, strict=True)
         ),

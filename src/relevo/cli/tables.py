@@ -11,6 +11,7 @@ from relevo.clock import moment
 from relevo.job import State
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
     from rich.text import Text
 
@@ -39,20 +40,96 @@ STATES = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING, State.PARK
 """The live states in the order in which people ask for them."""
 WHOLE = ("id", "job", "queue", "group", "state")
 """Columns to copy from: a narrow terminal folds the others."""
+GAP = 2
+FOLDED = 12
+"""So narrow may a column of words be folded."""
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A plain table: words to the left, numbers to the right."""
-    from rich.table import Table
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, is_screen: bool = False
+) -> Rows:
+    """A plain table: words to the left, numbers to the right.
 
-    every = list(rows)
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for place, name in enumerate(columns):
-        is_number = bool(every) and all(isinstance(row[place], int) for row in every)
-        made.add_column(name, justify="right" if is_number else "left", no_wrap=name in WHOLE)
-    for row in every:
-        made.add_row(*map(cell, row))
-    return made
+    A screen has to hold all rows, and leaves columns out that are empty instead of breaking them.
+    """
+    return Rows(columns, list(rows), is_screen=is_screen)
+
+
+class Rows:
+    """Rows as a table where there is room for one, and else as a few lines each."""
+
+    def __init__(
+        self, columns: Sequence[str], rows: list[Sequence[Any]], *, is_screen: bool = False
+    ) -> None:
+        self._columns = columns
+        self._is_screen = is_screen
+        self._rows = [[cell(value) for value in row] for row in rows]
+        self._given = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self._rows or self._least() <= options.max_width:
+            yield self._table()
+        elif self._is_screen:
+            yield self._filled()._table()
+        else:
+            for given, cells in zip(self._given, self._rows, strict=True):
+                yield from self._lines(given, cells, options.max_width - GAP)
+
+    def _is_number(self, place: int) -> bool:
+        return bool(self._given) and all(isinstance(row[place], int) for row in self._given)
+
+    def _is_whole(self, place: int) -> bool:
+        return place == 0 or self._columns[place] in WHOLE or self._is_number(place)
+
+    def _least(self) -> int:
+        """The width below which a column could no longer be read."""
+        least = -GAP
+        for place, name in enumerate(self._columns):
+            longest = max(row[place].cell_len for row in self._rows)
+            room = longest if self._is_whole(place) else min(longest, FOLDED)
+            least += GAP + max(len(name), room)
+        return least
+
+    def _filled(self) -> Rows:
+        """The same without the columns in which nobody has anything."""
+        places = [
+            place
+            for place, name in enumerate(self._columns)
+            if name in WHOLE or any(row[place] for row in self._given)
+        ]
+        rows: list[Sequence[Any]] = [[row[place] for place in places] for row in self._given]
+        return Rows([self._columns[place] for place in places], rows)
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        for place, name in enumerate(self._columns):
+            made.add_column(
+                name,
+                justify="right" if self._is_number(place) else "left",
+                no_wrap=self._is_whole(place),
+                min_width=len(name),
+                overflow="fold",
+            )
+        for row in self._rows:
+            made.add_row(*row)
+        return made
+
+    def _lines(self, given: Sequence[Any], cells: Sequence[Text], width: int) -> RenderResult:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        lines = [Text()]
+        for name, value, shown in zip(self._columns[1:], given[1:], cells[1:], strict=True):
+            if value in (None, ""):
+                continue
+            pair = Text.assemble((f"{name} ", "dim"), shown)
+            if lines[-1] and lines[-1].cell_len + GAP + pair.cell_len > width:
+                lines.append(Text())
+            lines[-1].append(" " * GAP if lines[-1] else "").append_text(pair)
+        yield cells[0]
+        yield Padding(Text("\n").join(lines), (0, 0, 0, GAP))
 
 
 def cell(value: Any) -> Text:

@@ -200,7 +200,14 @@ class Terminal:
             from rich.console import Console
 
             width = None if sys.stdout.isatty() else WIDE
-            self._console = Console(no_color=self._plain or None, width=width, highlight=False)
+            # No pictures: `hotel:hotel:answer` is a queue, and `:hotel:` in it no hotel.
+            self._console = Console(
+                no_color=self._plain or None,
+                width=width,
+                highlight=False,
+                markup=False,
+                emoji=False,
+            )
             if self._console.width < NARROWEST:
                 self._console.width = USUAL
         return self._console
@@ -215,7 +222,7 @@ class Terminal:
             made = text()
             shown = clean(made) if isinstance(made, str) else made
             # What is printed as it is may be copied, or read by a shell: a line stays a line.
-            self.console.print(shown, markup=False, soft_wrap=isinstance(made, AsIs))
+            self.console.print(shown, soft_wrap=isinstance(made, AsIs))
 
     def warn(self, text: str) -> None:
         """A line for the person, beside the output."""

@@ -104,5 +104,6 @@ def screen(rows: list[dict[str, Any]], workers: list[WorkerInfo]) -> RenderableT
             )
             for row in rows
         ),
+        is_screen=True,
     )
     return Group(queues, "", workers_table(workers))

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from relevo.cli.loading import recurring
 from relevo.cli.tables import counted
 from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
 from relevo.engine import Relevo
@@ -116,7 +115,7 @@ async def _until_empty(engine: Relevo, queues: list[str], stop: asyncio.Event) -
 
 
 async def _is_busy(engine: Relevo, queues: list[str]) -> bool:
-    endless = {queue for app in engine.apps for queue in recurring(app)}
+    endless = engine.recurring.queues
     for tally in await engine.store.tally():
         if tally.queue not in queues or tally.mode is QueueMode.PAUSED:
             continue

@@ -257,10 +257,10 @@ async def decide_effect(board: Board, request: Request) -> Response:
     said = _("It is written down, and the job goes on.")
     if not went_on:
         said = _("It is written down, but the job cannot be retried as it is.")
-    owner = await desk.job(job)
-    if owner.state not in LIVE:
+    owners = await desk.askers(await desk.effect(job, name))
+    if (owners or not went_on) and not any(owner.state in LIVE for owner in owners):
         said = _("It is written down.")
-    return go(request, f"/jobs/{owner.id}", said=said)
+    return go(request, f"/jobs/{owners[0].id}" if owners else "/effects", said=said)
 
 
 def _result(filled: Form) -> Any:

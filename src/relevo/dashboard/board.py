@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.live import Live
-from relevo.dashboard.sentences import counted, retold
+from relevo.dashboard.sentences import counted, quoted, retold
 from relevo.dashboard.sweeps import Sweeps
 from relevo.dashboard.words import SPANISH
 from relevo.desk import Desk, Person
@@ -82,6 +82,7 @@ class Board:
             "ask": ask,
             "part": part,
             "retold": partial(retold, words),
+            "quoted": partial(quoted, words),
             "counted": partial(counted, words),
             "here_path": here,
             "here_again": again,

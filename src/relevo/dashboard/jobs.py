@@ -8,9 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, filter_of, limit_of, more_of, one, query_of
-from relevo.errors import DefinitionError
+from relevo.errors import DefinitionError, NotFoundError
 from relevo.job import LIVE, Job, State
 from relevo.store import EffectState, Filter
+from relevo.web.doors import go
 from relevo.web.room import pretty
 
 COUNTED = 1_000
@@ -48,7 +49,14 @@ async def jobs(board: Board, request: Request) -> Response:
 
 
 async def job(board: Board, request: Request) -> Response:
-    return await job_page(board, request, request.path_params["id"])
+    id = request.path_params["id"]
+    try:
+        return await job_page(board, request, id)
+    except NotFoundError:
+        # Effects are kept longer than jobs, and one that several jobs share has an id of its own.
+        if (await board.desk(request).effects(job=id, limit=1))[0]:
+            return go(request, f"/effects?job={id}")
+        raise
 
 
 async def job_page(

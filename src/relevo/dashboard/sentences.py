@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from relevo.dashboard.reasons import REASONS
 from relevo.web.translate import Words
 
 COUNTED: Final = {
@@ -58,6 +60,7 @@ RETOLD: Final = (
     "{n} of {all} connections are taken",
     "the jobs table has {n} live and {dead} dead rows in {size} MB",
     "what jobs and deliveries carry is sealed; keys, errors and names are not",
+    *REASONS,
 )
 """What the desk and the stores say in words of their own, which reach a page filled in."""
 
@@ -79,14 +82,36 @@ def _shape(phrase: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase)), re.DOTALL)
 
 
+QUOTED: Final = frozenset({"error", "failure", "how", "note", "times", "what", "whom", "why"})
+"""What a sentence may quote; the rest are names, which nobody translates."""
+DEPTH: Final = 4
+"""So many sentences one inside the other; strangers may have written what is quoted."""
+
 _SHAPES: Final = [(phrase, _shape(phrase)) for phrase in RETOLD]
 
 
-def retold(words: Words, text: str) -> str:
-    """A sentence of the desk in the reader's language, if it is one that is known."""
-    if words.language == "en":
+def retold(words: Words, text: str, depth: int = DEPTH) -> str:
+    """A sentence of ours in the reader's language, as far as it is one that is known.
+
+    What it quotes may be another: an error after its type, a second reason after a semicolon.
+    """
+    if words.language == "en" or not depth:
         return text
     for phrase, shape in _SHAPES:
         if found := shape.fullmatch(text):
-            return words(phrase, **found.groupdict())
+            return words(phrase, **quoted(words, found.groupdict(), depth - 1))
+    kind, colon, said = text.partition(": ")
+    if colon and kind.isidentifier():
+        return f"{kind}: {retold(words, said, depth - 1)}"
+    first, semicolon, more = text.partition("; ")
+    if semicolon and (known := retold(words, first, depth - 1)) != first:
+        return f"{known}; {retold(words, more, depth - 1)}"
     return text
+
+
+def quoted(words: Words, values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
+    """What a sentence is filled in with, in the reader's language."""
+    return {
+        name: retold(words, value, depth) if name in QUOTED else value
+        for name, value in values.items()
+    }

@@ -130,12 +130,12 @@ async def effect(board: Board, request: Request) -> Response:
     desk = board.desk(request)
     params = request.query_params
     found = await desk.effect(params.get("job", ""), params.get("name", ""))
-    owner = await desk.job(found.job)
+    askers = await desk.askers(found)
     return board.page(
         request,
         "effect",
         effect=board.shown_effect(request, found),
-        job=board.shown(request, owner),
-        can_decide=owner.state not in (State.RUNNING, State.DONE)
+        jobs=[board.shown(request, job) for job in askers],
+        can_decide=all(job.state not in (State.RUNNING, State.DONE) for job in askers)
         and found.state in (EffectState.UNKNOWN, EffectState.INTENDED, EffectState.FAILED),
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from relevo.dashboard.reasons import REASONS
+
 SPANISH: Final[dict[str, str]] = {
+    **REASONS,
     # menu and frame
     "Overview": "Resumen",
     "Work": "Trabajo",

@@ -268,11 +268,11 @@ class Desk(Forgetting, Standing, Deliveries):
 
     async def _decidable(self, job: str, name: str) -> Effect:
         effect = await self.effect(job, name)
-        owner = await self.job(job)
-        if owner.state in (State.RUNNING, State.DONE):
-            raise MisuseError(
-                f"job {owner.id} is {owner.state}; an effect is decided while its job is held"
-            )
+        for owner in await self.askers(effect):
+            if owner.state in (State.RUNNING, State.DONE):
+                raise MisuseError(
+                    f"job {owner.id} is {owner.state}; an effect is decided while its job is held"
+                )
         return effect
 
     async def _decide(self, effect: Effect, by: By) -> bool:
@@ -282,8 +282,8 @@ class Desk(Forgetting, Standing, Deliveries):
             [written] = await self.store.conclude([effect], by)
             if not written:
                 raise MisuseError(f"'{effect.name}' was decided by someone else just now")
-        [retried] = await self.store.retry([effect.job], by)
-        return retried
+        ids = [owner.id for owner in await self.askers(effect)]
+        return any(await self.store.retry(ids, by)) if ids else False
 
 
 def _reason(note: str) -> str:

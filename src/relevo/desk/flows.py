@@ -30,6 +30,7 @@ class FlowRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     key: str | None  # its name and key, while the key is known
+    name: str  # what a person calls it: that, or else the commands it ends with
     state: State
     counts: dict[State, int]
     inserted_at: int
@@ -44,6 +45,10 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[Job]
     layers: dict[str, int]  # of each job id: 0 waits for nobody
     is_cut: bool = False  # it has more nodes than a view holds
+
+    @property
+    def name(self) -> str:
+        return _name(self.key, self.nodes)
 
     @property
     def counts(self) -> dict[State, int]:
@@ -121,6 +126,7 @@ class Flows(Looking):
             FlowRow(
                 id=id,
                 key=keys.get(id),
+                name=_name(keys.get(id), nodes),
                 state=_state(nodes),
                 counts=_counts(nodes),
                 inserted_at=min(node.inserted_at for node in nodes),
@@ -288,6 +294,11 @@ def _unknown(text: str) -> NotFoundError:
     return NotFoundError(
         f"no flow is called {text!r:.80}: give its id, the id of one of its jobs, or its key"
     )
+
+
+def _name(key: str | None, nodes: Sequence[Job]) -> str:
+    """A flow's key, or the kinds of the nodes that nobody waits for."""
+    return key or ", ".join(sorted({node.kind for node in nodes if not node.before}))
 
 
 def _counts(jobs: Sequence[Job]) -> dict[State, int]:

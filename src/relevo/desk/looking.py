@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from relevo.desk.views import Story
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import parse_id
-from relevo.job import Job, queue_name
+from relevo.job import Job, State, queue_name
 from relevo.payload import mask
 from relevo.store import (
     Audit,
@@ -174,14 +174,23 @@ class Looking:
         return mine, sealed(place, question)
 
     async def effect(self, job: str, name: str) -> Effect:
-        """One effect of a job."""
-        owner = await self.job(job)
-        effects, _ = await self.effects(job=owner.id, limit=PAGE_MAX)
+        """One effect of a job, or of what several jobs share it under."""
+        effects, _ = await self.effects(job=job, limit=PAGE_MAX)
         for effect in effects:
             if effect.name == name:
                 return effect
+        owner = await self.job(job)
         names = ", ".join(sorted(effect.name for effect in effects)) or "none at all"
         raise NotFoundError(f"job {owner.id} has no effect called {name!r:.80}; it has {names}")
+
+    async def askers(self, effect: Effect) -> list[Job]:
+        """The job of an effect; of one that several share, those that are held for it, or run."""
+        [owner] = await self.store.find([effect.job])
+        if owner is not None:
+            return [owner]
+        states = frozenset({State.HELD, State.RUNNING})
+        where = Filter(queue=effect.queue, thread=effect.thread, states=states)
+        return (await self.store.page(where, limit=PAGE_MAX)).jobs
 
     async def audits(
         self, *, target: str | None = None, cursor: str | None = None, limit: int = 50

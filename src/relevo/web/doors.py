@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relevo.desk import Person, Role
@@ -294,7 +294,20 @@ def _json_error(status: int, text: str, headers: Mapping[str, str] | None = None
 
 
 async def _handle(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        error.headers = {"allow": ", ".join(sorted(_methods(request)))}
     return tell(request, error)
+
+
+def _methods(request: Request) -> set[str]:
+    """What an address takes: two routes may share it, each with a method of its own."""
+    routes: list[BaseRoute] = request.app.routes
+    return {
+        method
+        for route in routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
 
 
 ERRORS: Final[Mapping[Any, Any]] = {

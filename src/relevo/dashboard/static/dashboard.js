@@ -17,17 +17,8 @@
   localise(document);
   document.addEventListener("htmx:after:swap", () => localise(document));
 
-  // A person who reads or writes is not disturbed.
-  const isBusy = () => {
-    if (document.hidden || getSelection()?.toString()) return true;
-    const live = document.getElementById("live");
-    if (!live) return true;
-    if (live.querySelector("details[open], input:checked")) return true;
-    const active = document.activeElement;
-    return Boolean(active && live.contains(active) && active.matches("input, select, textarea, button"));
-  };
   const refresh = () => {
-    if (!frozen() && !isBusy()) document.body.dispatchEvent(new CustomEvent("relevo:look"));
+    if (!frozen()) document.body.dispatchEvent(new CustomEvent("relevo:look"));
   };
 
   // Charts

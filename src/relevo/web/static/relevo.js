@@ -1,4 +1,5 @@
-// The little that all pages need: htmx sends the form token, theme and menu switch, forms ask first.
+// The little that all pages need: htmx sends the form token and disturbs nobody, theme and menu
+// switch, forms ask first.
 (() => {
   "use strict";
   const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
@@ -6,6 +7,29 @@
   document.addEventListener("htmx:config:request", (event) => {
     event.detail.ctx.request.headers["X-CSRF-Token"] = meta("csrf");
   });
+
+  // Parts of a page renew themselves; not while a person reads, writes, or is there by keyboard.
+  const isBusy = (part) => {
+    if (document.hidden || getSelection()?.toString()) return true;
+    if (part.querySelector("details[open], input:checked")) return true;
+    const active = document.activeElement;
+    return part.contains(active) && active.matches("input, select, textarea, button, :focus-visible");
+  };
+  document.addEventListener("htmx:before:request", (event) => {
+    if (isBusy(event.target)) event.preventDefault();
+  });
+
+  // Cells carry the title of their column: on a telephone there is no head above them.
+  const title = () => {
+    for (const table of document.querySelectorAll(".scroll table")) {
+      const titles = Array.from(table.tHead?.rows[0].cells ?? [], (head) => head.matches(".tick") ? "" : head.textContent.trim());
+      for (const row of table.tBodies[0].rows) {
+        titles.forEach((said, place) => { if (said && row.cells[place]) row.cells[place].dataset.title = said; });
+      }
+    }
+  };
+  title();
+  document.addEventListener("htmx:after:swap", title);
 
   document.addEventListener("click", (event) => {
     const toggle = event.target.closest("[data-toggle]");
@@ -41,6 +65,7 @@
   }, true);
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") document.querySelector('[data-toggle][aria-expanded="true"]')?.click();
     const isTyping = event.target.closest("input, textarea, select, [contenteditable]");
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     const field = document.querySelector(`[data-shortcut="${CSS.escape(event.key)}"]`);

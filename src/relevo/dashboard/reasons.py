@@ -1,0 +1,174 @@
+"""The Spanish of why something was refused, failed or waits, as relevo itself writes it down.
+
+Reasons are stored in English, filled in. What a provider or Python says stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+REASONS: Final[dict[str, str]] = {
+    # signatures
+    "there is no {name} header": "falta la cabecera {name}",
+    "{name} came {n} times": "{name} llegó {n} veces",
+    "{name} is longer than {n} bytes": "{name} tiene más de {n} bytes",
+    "{name} is empty": "{name} está vacía",
+    "{name} is not ASCII": "{name} no es ASCII",
+    "{name} is not a number of seconds in plain digits": (
+        "{name} no es un número de segundos en cifras simples"
+    ),
+    "it was signed {n} s ago, and {all} s are allowed: a replay, or a wrong clock": (
+        "se firmó hace {n} s y se admiten {all} s: una repetición, o un reloj mal puesto"
+    ),
+    "it was signed {n} s in the future: the sender's clock is wrong, or ours": (
+        "se firmó {n} s en el futuro: el reloj de quien la envía está mal, o el nuestro"
+    ),
+    "every configured secret has ended": "todos los secretos configurados han caducado",
+    "no configured secret gives this signature": ("ningún secreto configurado produce esta firma"),
+    "{name} does not begin with '{prefix}'": "{name} no empieza por '{prefix}'",
+    "{name} holds white space or control characters": (
+        "{name} lleva espacios o caracteres de control"
+    ),
+    "{name} has {n} times where one is due": "{name} trae {n} horas donde toca una",
+    "{name} has no v1 signature": "{name} no trae firma v1",
+    "the message id is not 1 to 256 visible characters without dot": (
+        "el id del mensaje no tiene de 1 a 256 caracteres visibles sin punto"
+    ),
+    "there is no v1 signature, and no other version is known here": (
+        "no hay firma v1, y aquí no se conoce otra versión"
+    ),
+    "the webhook-* and svix-* headers contradict each other": (
+        "las cabeceras webhook-* y svix-* se contradicen"
+    ),
+    "the place of the secret cannot be read: {error}": (
+        "no se puede leer el sitio del secreto: {error}"
+    ),
+    "it is no text": "no es texto",
+    "there is no secret where it should be": "no hay secreto donde debería estar",
+    "the secret came {n} times": "el secreto llegó {n} veces",
+    "the secret is longer than {n} bytes": "el secreto tiene más de {n} bytes",
+    "the token is not three parts with dots between": (
+        "el token no son tres partes con puntos entre ellas"
+    ),
+    "the token is not a plain JWT under HS256": "el token no es un JWT simple con HS256",
+    "iss is not Upstash": "iss no es Upstash",
+    "sub is not the URL that this door was given": "sub no es la URL que se le dio a esta puerta",
+    "aud names an audience, and QStash knows none": (
+        "aud nombra una audiencia, y QStash no conoce ninguna"
+    ),
+    "jti is not a text of 1 to 256 characters": "jti no es un texto de 1 a 256 caracteres",
+    "{name} is not a number of seconds": "{name} no es un número de segundos",
+    "the token ended {n} s ago": "el token caducó hace {n} s",
+    "the token begins in {n} s: our clock may be behind": (
+        "el token empieza dentro de {n} s: nuestro reloj puede ir atrasado"
+    ),
+    "the token does not cover the body": "el token no cubre el cuerpo",
+    "the token is right, and of another body": "el token es correcto, pero de otro cuerpo",
+    "a part of the token is not a JSON object in base64url": (
+        "una parte del token no es un objeto JSON en base64url"
+    ),
+    # what a closer look says of them
+    "it was signed with a secret that has ended": "se firmó con un secreto que ya caducó",
+    "the right secret with white space around it": "el secreto correcto, con espacios alrededor",
+    "the right secret in another case": "el secreto correcto, con otras mayúsculas",
+    "wrong secret: another endpoint's, another mode's (test and live differ) or an older one; or "
+    "the body was changed in a way that cannot be guessed": (
+        "secreto equivocado: de otro endpoint, de otro modo (pruebas y producción difieren) o "
+        "anterior; o el cuerpo se cambió de un modo que no se adivina"
+    ),
+    "it is right for {what}: the body was changed on the way; hand over the bytes as they came, "
+    "before any parser": (
+        "es correcta para {what}: el cuerpo se cambió por el camino; entrega los bytes como "
+        "llegaron, antes de analizarlos"
+    ),
+    "a body with a newline at its end": "un cuerpo con salto de línea al final",
+    "a body without newline at its end": "un cuerpo sin salto de línea al final",
+    "a body without byte order mark": "un cuerpo sin marca de orden de bytes",
+    "a body with a byte order mark": "un cuerpo con marca de orden de bytes",
+    "a body with LF as line end": "un cuerpo con LF como fin de línea",
+    "a body with CRLF as line end": "un cuerpo con CRLF como fin de línea",
+    "re-serialised JSON ({how})": "JSON vuelto a escribir ({how})",
+    "the delivery is right as {scheme} with the same secret: use that scheme": (
+        "la entrega es correcta como {scheme} con el mismo secreto: usa ese esquema"
+    ),
+    "there is a {name} header, which is for {whom}: another scheme, or another door": (
+        "hay una cabecera {name}, que es para {whom}: otro esquema, u otra puerta"
+    ),
+    "nobody any more: SHA-1 is not accepted": "nadie ya: SHA-1 no se acepta",
+    "whoever sent it does not sign, or something on the way took the header off": (
+        "quien la envió no firma, o algo por el camino quitó la cabecera"
+    ),
+    "the signature is right, but it came before with a delivery that was not taken": (
+        "la firma es correcta, pero ya vino con una entrega que no se aceptó"
+    ),
+    # deliveries that cannot be read
+    "its function failed: {error}": "su función falló: {error}",
+    "refused after it was answered from the spool: {why}": (
+        "rechazada después de responderse desde el depósito: {why}"
+    ),
+    "more than {n} fields": "más de {n} campos",
+    "a field came {n} times": "un campo llegó {n} veces",
+    "a field holds a NUL character": "un campo lleva un carácter NUL",
+    "a key stands twice in one object": "una clave está dos veces en un objeto",
+    "an integer of more than 64 bit": "un entero de más de 64 bits",
+    "a number out of range": "un número fuera de rango",
+    "NaN or infinity, which JSON does not have": "NaN o infinito, que JSON no tiene",
+    "the body is empty": "el cuerpo está vacío",
+    "JSON is UTF-8 without a byte order mark": "JSON es UTF-8 sin marca de orden de bytes",
+    "the body is not UTF-8": "el cuerpo no es UTF-8",
+    "the body is not JSON: {error}": "el cuerpo no es JSON: {error}",
+    "NUL, or half of a surrogate pair, is not text": ("NUL, o medio par sustituto, no es texto"),
+    "the body is JSON, but no object": "el cuerpo es JSON, pero no un objeto",
+    "more than {n} jobs of one delivery": "más de {n} trabajos de una entrega",
+    "no key in it: {error}": "sin clave: {error}",
+    "the key is not a text of 1 to {n} characters": (
+        "la clave no es un texto de 1 a {n} caracteres"
+    ),
+    # jobs
+    "it killed its worker {times}": "mató a su worker {times}",
+    "once": "una vez",
+    "1 time": "una vez",
+    "1 times": "una vez",
+    "{n} times": "{n} veces",
+    "the worker {worker} went silent while it ran": "el worker {worker} calló mientras corría",
+    "the worker that had it went silent": "el worker que lo tenía calló",
+    "its worker {worker} went silent": "su worker {worker} calló",
+    "its worker stopped; handed back": "su worker se paró; devuelto",
+    "its child {id} in {queue} died": "su hijo {id} de {queue} murió",
+    "its child {id} of {queue} died": "su hijo {id} de {queue} murió",
+    "its child {id} in {queue} was cancelled": "su hijo {id} de {queue} fue cancelado",
+    "its child {id} of {queue} was cancelled": "su hijo {id} de {queue} fue cancelado",
+    "its child {id} in {queue} ended badly": "su hijo {id} de {queue} acabó mal",
+    "waited for {id} of {queue}, which ended dead": "esperaba a {id} de {queue}, que acabó muerto",
+    "waited for {id} of {queue}, which ended cancelled": (
+        "esperaba a {id} de {queue}, que acabó cancelado"
+    ),
+    "no worker here carries out {kind} of {queue}": (
+        "ningún worker de aquí ejecuta {kind} de {queue}"
+    ),
+    "the worker ran past its time limit of {n} s": "el worker pasó de su límite de {n} s",
+    "no attempt is left": "no queda ningún intento",
+    "its row was changed by hand: no job has the state {state}": (
+        "su fila se cambió a mano: ningún trabajo tiene el estado {state}"
+    ),
+    "the stored failure was changed by hand": "el fallo guardado se cambió a mano",
+    # effects outside
+    "'{name}' is under way elsewhere": "'{name}' está en marcha en otro sitio",
+    "'{name}' is not there and may still arrive": "'{name}' no está, y aún puede llegar",
+    "'{name}' may have happened in an earlier run, and there is no way to look it up; decide with "
+    "`relevo effects confirm` or `relevo effects deny`": (
+        "'{name}' puede haber ocurrido en un intento anterior, y no hay modo de consultarlo; "
+        "decide con `relevo effects confirm` o `relevo effects deny`"
+    ),
+    "'{name}' may have happened: {error}": "'{name}' puede haber ocurrido: {error}",
+    "'{name}' happened, but its result cannot be kept: {error}": (
+        "'{name}' ocurrió, pero su resultado no se puede guardar: {error}"
+    ),
+    "stopped before the call": "parado antes de la llamada",
+    # breakers and workers
+    "job {id} probes": "el trabajo {id} prueba",
+    "the probe failed: {error}": "la prueba falló: {error}",
+    "{n} failures in a row: {error}": "{n} fallos seguidos: {error}",
+    "the probe {id} worked": "la prueba {id} funcionó",
+    "event loop blocked": "bucle de eventos bloqueado",
+}
