@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 from relevo.backoff import Backoff
 from relevo.clock import Duration, milliseconds
 from relevo.errors import DefinitionError
-from relevo.job import queue_name
+from relevo.job import queue_name, slug
 from relevo.message import (
     DEFAULT_BACKOFF,
     DEFAULT_TIMEOUT,
@@ -29,6 +29,7 @@ from relevo.message import (
     Message,
     Spec,
     attempts_of,
+    backoff_of,
     codec,
     time_limit,
 )
@@ -42,6 +43,7 @@ Resource: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 """Of the engine; what it yields is open while the engine is, and found by its type with use()."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}", re.ASCII)
+_BASES = (Message, Command, Event)
 _SHAPE = {"events", "listeners", "queues", "workers", "webhooks", "api", "panel", "__init__"}
 
 
@@ -190,7 +192,6 @@ class App:
                     template,
                     function,
                     app=self.name,
-                    queue=f"{self.name}:pollers:{_slug(function.__name__)}",
                     over=over,
                     every=every,
                     jitter=jitter,
@@ -215,7 +216,6 @@ class App:
                     cron,
                     function,
                     app=self.name,
-                    queue=f"{self.name}:schedules:{_slug(function.__name__)}",
                     tz=tz,
                     missed=missed,
                     name=name,
@@ -246,7 +246,7 @@ class App:
             message.__relevo__,
             queue=queue_name(options["queue"] or self._listener_queue(function)),
             attempts=attempts_of(options["attempts"], _label(function)),
-            backoff=options["backoff"],
+            backoff=backoff_of(options["backoff"], _label(function)),
             timeout=time_limit(options["timeout"]),
             keep=milliseconds(options["keep"]),
         )
@@ -273,11 +273,7 @@ class App:
             )
         parts = [part for part in function.__module__.split(".") if part not in _SHAPE]
         module = parts[-1].strip("_") if parts else "main"
-        return f"{self.name}:{_slug(module)}:{_slug(function.__name__)}"
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "main"
+        return f"{self.name}:{slug(module)}:{slug(function.__name__)}"
 
 
 def _label(function: Callable[..., Any]) -> str:
@@ -310,8 +306,8 @@ def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> tuple[ty
             "(order: YourCommand, ctx: Context)"
         )
     message = parameters[0].annotation
-    if not (isinstance(message, type) and issubclass(message, Message)):
+    if not (isinstance(message, type) and issubclass(message, Message)) or message in _BASES:
         raise DefinitionError(
-            f"the first parameter of {label} must be annotated with a Command or an Event"
+            f"the first parameter of {label} must be annotated with a Command or an Event of yours"
         )
     return message, len(parameters) == 2

@@ -1,6 +1,6 @@
 """Coalescing: while one write is in flight, new calls pile up and become the next write.
 
-No timer: a lone caller goes at once, a crowd shares.
+No timer: a lone caller goes at once, a crowd shares, and a lasting crowd takes turns by halves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from relevo.store import BATCH
 T = TypeVar("T")
 R = TypeVar("R")
 H = TypeVar("H", contravariant=True)
+
+CROWD = 64
+"""Callers from whom on it pays to split them: fewer have called again before a trip is over."""
 
 
 class Waiting(Protocol[H]):
@@ -34,13 +37,20 @@ class Coalescer(Generic[T, R]):
     """`await add(items)` gives each item's result; one flush is in flight at a time.
 
     A caller that goes away does not take the batch with it: what it added may still happen.
+    `elsewhere` says that another process does the work, so that a crowd which calls again and again
+    is better split: the one half prepares its calls while the other's are written.
     """
 
     def __init__(
-        self, flush: Callable[[list[T]], Awaitable[Sequence[R]]], *, most: int = 20_000
+        self,
+        flush: Callable[[list[T]], Awaitable[Sequence[R]]],
+        *,
+        most: int = 20_000,
+        elsewhere: bool = False,
     ) -> None:
         self._flush = flush
         self._most = most
+        self._crowd = CROWD if elsewhere else most
         self._waiting: deque[tuple[Sequence[T], Waiting[R]]] = deque()
         self._size = 0
         self._task: asyncio.Task[None] | None = None
@@ -86,22 +96,30 @@ class Coalescer(Generic[T, R]):
 
     async def _run(self) -> None:
         try:
+            room = BATCH
             while self._waiting:
-                await self._flush_once()
+                told = await self._flush_once(room)
+                # Half of all that is under way, those who are being told included: while the store
+                # has the one half, the other calls again. A large batch would leave a small one
+                # behind it, and the store and its callers would wait for each other by turns.
+                room = min(BATCH, (self._size + told + 1) // 2)
+                if told >= self._crowd and not self._waiting:
+                    await asyncio.sleep(0)  # who heard first may call again
         finally:
             self._task = None
 
-    async def _flush_once(self) -> None:
+    async def _flush_once(self, room: int) -> int:
         taken: list[tuple[Sequence[T], Waiting[R]]] = []
         batch: list[T] = []
-        while self._waiting and (not batch or len(batch) + len(self._waiting[0][0]) <= BATCH):
+        while self._waiting and (not batch or len(batch) + len(self._waiting[0][0]) <= room):
             items, waiting = self._waiting.popleft()
             self._size -= len(items)
             if not waiting.done():  # who has gone before it left wants it no longer
                 taken.append((items, waiting))
                 batch.extend(items)
         if not batch:
-            return
+            _tell(taken, ())  # of who had nothing to add
+            return 0
         try:
             results = await self._flush(batch)
         except asyncio.CancelledError:
@@ -112,14 +130,20 @@ class Coalescer(Generic[T, R]):
             for _, waiting in taken:
                 if not waiting.done():
                     waiting.set_exception(error)
-            return
-        # The next batch goes out before anybody is told: the store works while they hear of it.
-        asyncio.get_running_loop().call_soon(_tell, taken, results)
+            return len(batch)
+        # The next batch goes out before anybody is told: the store works while they hear of it. If
+        # a crowd leaves nobody for a next batch, half of it hears at once, to make one.
+        first = len(taken) // 2 if len(taken) >= self._crowd and not self._waiting else 0
+        others = _tell(taken[:first], results)
+        asyncio.get_running_loop().call_soon(_tell, taken[first:], others)
+        return len(batch)
 
 
-def _tell(taken: list[tuple[Sequence[T], Waiting[R]]], results: Sequence[R]) -> None:
+def _tell(taken: list[tuple[Sequence[T], Waiting[R]]], results: Sequence[R]) -> Sequence[R]:
+    """Tell each its results; answers those that are left."""
     start = 0
     for items, waiting in taken:
         if not waiting.done():
             waiting.set_result(results[start : start + len(items)])
         start += len(items)
+    return results[start:]

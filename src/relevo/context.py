@@ -148,7 +148,9 @@ class Context:
         self._check_lease()
         if not self._run:
             self._run = new_id()
-        lease = self._lease if of is None else msgspec.structs.replace(self._lease, id=of)
+        lease = self._lease
+        if of is not None:
+            lease = msgspec.structs.replace(lease, id=of, thread=lease.thread or lease.id)
         if (lease.id, name) in self._calling:
             raise MisuseError(
                 f"ctx.once('{name}') is under way in this run already, and what it gives is not "
@@ -183,6 +185,11 @@ class Context:
         self._check_open("transaction()")
         if self._tx is not None:
             raise MisuseError("ctx.transaction() inside ctx.transaction(): use the one you have")
+        if self._calling:
+            raise MisuseError(
+                "ctx.transaction() while ctx.once() is under way: the job would end before it is "
+                "known what came of the call. Await once() first."
+            )
         async with self._engine.transaction() as session:
             self._tx = session
             try:

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from weakref import WeakSet
@@ -85,6 +86,8 @@ class Relevo:
     ) -> None:
         self.clock = clock or SystemClock()
         self.seal = seal
+        if isinstance(store, os.PathLike):
+            raise DefinitionError(f"a store's address is text: 'sqlite:///{os.fspath(store)}'")
         opened = open_store(store, clock=self.clock) if isinstance(store, str) else store
         self.store: Store = sealed(opened, seal)
         self.telemetry = Telemetry()
@@ -102,8 +105,12 @@ class Relevo:
         self.bindings: dict[tuple[str, str], Binding] = {}
         self._listeners: dict[str, list[Binding]] = {}
         self._paths: dict[str, str] = {}
-        self._database = Database(self.store, database or self.store.dsn)
-        self._inserts: Coalescer[NewJob, Inserted] = Coalescer(self.store.insert)
+        if database is None or self._relay is not None:
+            database = self.store.dsn
+        self._database = Database(self.store, database)
+        self._inserts: Coalescer[NewJob, Inserted] = Coalescer(
+            self.store.insert, elsewhere=self.store.name != "sqlite"
+        )
         self._effects: dict[str, tuple[Coalescer[Effect, Effect], Coalescer[Effect, bool]]] = {}
         self.receiver = Receiver(self)
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
@@ -111,6 +118,7 @@ class Relevo:
         self.is_open = False
         self.leaving = asyncio.Event()  # set when the program ends: answers without end do too
         self.workers: list[Worker] = []  # those of this process
+        self._working: set[asyncio.Task[None]] = set()
         self._opened = AsyncExitStack()
         self._resources: dict[type, Any] = {}
         self.recurring = Recurring(self)
@@ -188,12 +196,17 @@ class Relevo:
         return found
 
     async def close(self) -> None:
-        """Wait for what is on its way, then let go of everything."""
+        """Stop working, wait for what is on its way, then let go of everything."""
         await self.rest()
         await self.store.close()
 
     async def rest(self) -> None:
         """The same, but for the store, which whoever opened it goes on using."""
+        for worker in self.workers:
+            worker.stop()
+        if self._working:
+            # Else it would go on trying to settle what it has done, in a store that is closed.
+            await asyncio.wait(self._working)
         self.is_open = False
         _open.discard(self)
         if self._front is not None:
@@ -297,12 +310,22 @@ class Relevo:
         While a flow with the same name and key is unfinished, starting it again answers with that
         one; so does starting again after a crash that left it half known.
         """
+        if not isinstance(flow, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
+            raise MisuseError(f"start() takes a Flow; {mistaken(flow)}")
         nodes = flow.ordered()
         if key is None:
             return await self._start(flow, nodes, new_id(), tx)
         name = f"{flow.name}/{key}"
+        running = current.get()
+        session = running.tx if tx is None and running is not None else tx
+        recall, remember = self.store.recall, self.store.remember
+        if session is not None:
+            # Beside it, where there is one writer, both would wait for each other.
+            connection = await driver(session, lambda: None)
+            recall = partial(self.store.recall_within, connection)
+            remember = partial(self.store.remember_within, connection)
         for _ in range(10):
-            [note] = await self.store.recall("flow", [name])
+            [note] = await recall("flow", [name])
             if note is not None:
                 started, is_stored = known_flow(note.value)
                 ends = await self.store.find([node_id(started, node.name) for node in flow.ends()])
@@ -319,10 +342,10 @@ class Relevo:
                 version=0 if note is None else note.version,
                 ttl=FLOW_KEY_TTL,
             )
-            if (await self.store.remember([mine]))[0]:
+            if (await remember([mine]))[0]:
                 begun = await self._start(flow, nodes, fresh, tx)
                 is_brief = any(end.command.__relevo__.keep < FLOW_HALF_KNOWN for end in flow.ends())
-                if is_brief and tx is None and self._relay is None:
+                if is_brief and session is None and self._relay is None:
                     # Else, once its jobs are forgotten, it would pass for one that never began.
                     stored = msgspec.structs.replace(
                         mine, value=stored_flow(fresh), version=mine.version + 1
@@ -482,11 +505,16 @@ class Relevo:
 
         A `budget` makes an idle worker sleep longer, where the store bills by the command.
         """
+        if not self.is_open:
+            raise MisuseError(
+                "the engine is not open: work inside `async with Relevo(…) as relevo:`"
+            )
         worker = Worker(
             self, queues=queues, concurrency=concurrency, lease=lease, grace=grace, budget=budget
         )
         self.workers.append(worker)
         running = asyncio.create_task(worker.run(), name="relevo-worker")
+        self._working.add(running)
         stopped = asyncio.create_task((stop or asyncio.Event()).wait())
         try:
             await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -496,6 +524,7 @@ class Relevo:
             try:
                 await running
             finally:
+                self._working.discard(running)
                 self.workers.remove(worker)
 
     async def release_known(self) -> None:

@@ -81,13 +81,18 @@ _QUEUE = re.compile(r"[a-z][a-z0-9_-]*:[a-z0-9][a-z0-9_-]*:[a-z0-9][a-z0-9_-]*",
 
 def queue_name(name: str) -> str:
     """The name itself, if it may be a queue's; DefinitionError naming the rule if not."""
-    if len(name) <= QUEUE_NAME_MAX and _QUEUE.fullmatch(name):
+    if isinstance(name, str) and len(name) <= QUEUE_NAME_MAX and _QUEUE.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
         return name
     raise DefinitionError(
         f"{name!r:.60} is not a queue name: write 'app:module:action' in lower case, each part of "
         f"letters, digits, '-' and '_', {QUEUE_NAME_MAX} characters at most, "
         "such as 'razworks:auth:welcome-email'"
     )
+
+
+def slug(name: str) -> str:
+    """A function's name as a part of a queue's."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "main"
 
 
 class After(Struct, frozen=True, array_like=True):

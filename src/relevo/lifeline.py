@@ -101,7 +101,7 @@ class Lifeline(threading.Thread):
             for flight, is_ours in zip(some, kept, strict=True):
                 if is_ours:
                     flight.lease.expires = asked + length / 1000
-                elif flight.lease.id in self._worker.flights:
+                elif flight.lease in self._worker.flights:
                     self._loop.call_soon_threadsafe(self._worker.lost, flight)
 
     def _is_due(self, flight: Flight) -> bool:

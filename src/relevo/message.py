@@ -40,7 +40,14 @@ class Template:
     def __init__(self, text: str, owner: type) -> None:
         names = {field.name for field in fields(owner)}
         self.names: list[str] = []
-        for _, name, spec, conversion in string.Formatter().parse(text):
+        try:
+            parts = list(string.Formatter().parse(text))
+        except (TypeError, ValueError) as error:
+            raise DefinitionError(
+                f"{owner.__name__}: {text!r:.80} is not a template ({error}): write text with "
+                "plain field names, such as 'book:{reservation_code}'"
+            ) from error
+        for _, name, spec, conversion in parts:
             if name is not None and (name not in names or spec or conversion):
                 raise DefinitionError(
                     f"{owner.__name__}: '{{{name}}}' in {text!r:.80} is not one of its fields "
@@ -136,7 +143,7 @@ class Spec:
 
 def rate(text: str) -> tuple[int, int]:
     """("60/m") → (60, 60_000): so many per so many milliseconds."""
-    match = _RATE.fullmatch(text)
+    match = _RATE.fullmatch(str(text))  # a bare 60 says nothing about the time
     if not match:
         raise DefinitionError(f"{text!r:.40} is not a rate: write one like '10/s' or '60/m'")
     return int(match[1]), _PERIODS[match[2]]
@@ -147,6 +154,15 @@ def attempts_of(value: int, owner: str) -> int:
     if type(value) is not int or not 1 <= value <= ATTEMPTS_MAX:
         raise DefinitionError(
             f"{owner}: attempts is a whole number from 1 to {ATTEMPTS_MAX}, not {value!r:.40}"
+        )
+    return value
+
+
+def backoff_of(value: Backoff, owner: str) -> Backoff:
+    """The backoff itself if it is one."""
+    if not isinstance(value, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+        raise DefinitionError(
+            f"{owner}: write backoff=exponential('15s') or constant('1m'), not {value!r:.40}"
         )
     return value
 
@@ -189,13 +205,10 @@ class Command(Message):
         fair: str | None = None,
         keep: Duration = timedelta(days=7),
         allow: Iterable[str] = (),
-        **kwargs: Any,
     ) -> None:
-        super().__init_subclass__(**kwargs)
+        super().__init_subclass__()
         _freeze(cls, allow)
         owner = cls.__name__
-        if not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
-            raise DefinitionError(f"{owner}: write backoff=exponential('15s') or constant('1m')")
         if priority not in PRIORITIES:
             raise DefinitionError(f"{owner}: priority is 'high', 'normal' or 'low'")
         if unique not in ("unfinished", "forever"):
@@ -218,11 +231,16 @@ class Command(Message):
                 + " and ".join(sorted(lanes))
             )
         guard = Breaker(breaker) if isinstance(breaker, str) else breaker
+        if not isinstance(guard, Breaker | None):  # pyright: ignore[reportUnnecessaryIsInstance] - as in backoff_of()
+            raise DefinitionError(
+                f"{owner}: breaker is a template such as 'supplier:{{supplier_id}}', or "
+                f"Breaker(…), not {guard!r:.40}"
+            )
         cls.__relevo__ = Spec(
             kind=name or owner,
             queue=queue_name(queue),
             attempts=attempts_of(attempts, owner),
-            backoff=backoff,
+            backoff=backoff_of(backoff, owner),
             timeout=time_limit(timeout),
             priority=PRIORITIES[priority],
             key=_template(key, cls),
@@ -230,9 +248,9 @@ class Command(Message):
             breaker=guard,
             dependency=None if guard is None else Template(guard.template, cls),
             lane=_template(lanes.pop() if lanes else None, cls),
-            limit=_count(limit, owner) if isinstance(limit, int) else None,
+            limit=None if isinstance(limit, PerKey | None) else _count(limit, owner),
             lane_limit=_count(limit.amount, owner) if isinstance(limit, PerKey) else None,
-            rate=_rate(rate) if isinstance(rate, str) else None,
+            rate=None if isinstance(rate, PerKey | None) else _rate(rate),
             lane_rate=_rate(str(rate.amount)) if isinstance(rate, PerKey) else None,
             ordered=ordered is not None,
             keep=milliseconds(keep),
@@ -243,9 +261,9 @@ class Event(Message):
     """A fact in the past tense; every listener gets a job of its own."""
 
     def __init_subclass__(
-        cls, *, name: str, key: str | None = None, allow: Iterable[str] = (), **kwargs: Any
+        cls, *, name: str, key: str | None = None, allow: Iterable[str] = ()
     ) -> None:
-        super().__init_subclass__(**kwargs)
+        super().__init_subclass__()
         _freeze(cls, allow)
         if not _EVENT.fullmatch(name) or len(name) > 128:
             raise DefinitionError(

@@ -22,6 +22,7 @@ from relevo.message import (
     Priority,
     Spec,
     attempts_of,
+    backoff_of,
     codec,
     time_limit,
 )
@@ -132,7 +133,12 @@ def spec_of(command: Command) -> Spec:
     # A fact among the orders would lie for ever in a queue without a name.
     if not isinstance(command, Command):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
         raise MisuseError(f"enqueue() takes a Command; {mistaken(command)}")
-    return command.__relevo__
+    try:
+        return command.__relevo__
+    except AttributeError:
+        raise MisuseError(
+            "Command itself orders nothing: enqueue one of a class of yours"
+        ) from None
 
 
 def mistaken(given: object) -> str:
@@ -152,8 +158,7 @@ def _meta(backoff: Backoff | None, timeout: Duration | None, known: bytes | None
     made = Meta() if known is None else msgspec.json.decode(known, type=Meta)
     made.timeout = None if timeout is None else milliseconds(time_limit(timeout))
     if backoff is not None:
-        if not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            raise DefinitionError("write backoff=exponential('15s') or constant('1m')")
+        backoff_of(backoff, "enqueue()")
         first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
         made.backoff = (first, backoff.factor, cap, backoff.jitter)
     return made

@@ -27,7 +27,8 @@ import msgspec
 from relevo.backoff import Backoff, constant
 from relevo.clock import Duration, duration
 from relevo.errors import DefinitionError
-from relevo.message import Command
+from relevo.job import slug
+from relevo.message import Command, backoff_of, time_limit
 
 Over = Callable[[], Iterable[Mapping[str, str]] | Awaitable[Iterable[Mapping[str, str]]]]
 Mend = Callable[..., Awaitable[Any]]
@@ -36,6 +37,7 @@ Mend = Callable[..., Awaitable[Any]]
 _FIELD = re.compile(r"\{([a-z_][a-z0-9_]*)\}", re.ASCII)
 ATTEMPTS = 1_000  # a poller outlives its workers
 HEARTBEAT = timedelta(minutes=1)
+BESIDE = timedelta(minutes=1)  # for what a turn does besides: recall how far it was, and settle
 ITEM_MAX = 60_000  # bytes of JSON that a bad item may fill; the rest of it is cut off
 REASON_MAX = 500
 PAUSED = "recurring-paused"  # the kind of the notes that switch single keys off
@@ -124,7 +126,6 @@ def poller(
     function: Callable[..., Awaitable[Any]],
     *,
     app: str,
-    queue: str,
     over: Over | None = None,
     every: Duration = "15s",
     jitter: Duration = "500ms",
@@ -146,13 +147,16 @@ def poller(
     if wait < timedelta(milliseconds=100):
         raise DefinitionError(f"a poller rests at least 100 ms between turns, not {wait}")
 
+    queue = f"{app}:pollers:{slug(function.__name__)}"  # where people look for pollers
+    limit = time_limit(timeout)
+
     class Turn(
         Command,
         queue=queue,
         name=f"poll:{function.__name__}",
         attempts=ATTEMPTS,
         backoff=constant(wait),
-        timeout=timeout,
+        timeout=limit + BESIDE,
         key="{key}",
         unique="forever",
     ):
@@ -181,8 +185,8 @@ def poller(
         over=over,
         every=wait,
         jitter=duration(jitter),
-        backoff=backoff or constant(wait),
-        timeout=duration(timeout),
+        backoff=constant(wait) if backoff is None else backoff_of(backoff, function.__qualname__),
+        timeout=limit,
         heartbeat=duration(heartbeat),
         mend=mend,
         command=Turn,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.app import Binding
+from relevo.backoff import constant
 from relevo.clock import milliseconds, moment
 from relevo.context import Context
-from relevo.errors import CircuitOpen, LeaseLost
+from relevo.errors import CircuitOpen, LeaseLost, StoreUnavailable
 from relevo.ids import derived_id, moment_of
 from relevo.message import Command
 from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, reason, scrub
@@ -25,6 +27,7 @@ from relevo.poller import (
     pack_item,
     unpack_item,
 )
+from relevo.runner import too_long
 from relevo.schedule import Schedule
 from relevo.sealing import unsealed
 from relevo.telemetry import log
@@ -36,7 +39,16 @@ REST_WHEN_OFF = timedelta(seconds=60)
 SOON = timedelta(milliseconds=1)
 KEEP_TICK = 3_600_000  # a tick's job is known at least so long after its end
 
+FAILED = constant("10s")  # how long a schedule waits before it tries a tick again
+
 _decode = msgspec.json.Decoder(Progress).decode
+
+
+def _failed(progress: Progress, error: Exception) -> Progress:
+    """What is remembered after a turn that failed: the same, and why."""
+    failure = describe(error)
+    error_text = f"{failure.type}: {failure.message}"[:500]
+    return msgspec.structs.replace(progress, failures=progress.failures + 1, error=error_text)
 
 
 class Recurring:
@@ -51,6 +63,12 @@ class Recurring:
     def is_any(self) -> bool:
         return bool(self._pollers or self._schedules)
 
+    @property
+    def queues(self) -> frozenset[str]:
+        """Where the jobs that never end are."""
+        every = (*self._pollers, *self._schedules)
+        return frozenset(item.command.__relevo__.queue for item in every)
+
     def bindings(self) -> list[Binding]:
         """What the worker needs to run them like any other job."""
         made = [self._bind(poller, poller.command, self._poll(poller)) for poller in self._pollers]
@@ -63,13 +81,21 @@ class Recurring:
     async def ensure(self) -> None:
         """See that every key has its job; one insert for all, harmless to repeat."""
         orders: list[Command] = []
-        for poller in self._pollers:
-            for key, values in await poller.keys():
-                orders.append(poller.command(key=key, values=values))  # pyright: ignore[reportCallIssue] - the class made in poller()
         for schedule in self._schedules:
             orders.append(schedule.command(name=schedule.name))  # pyright: ignore[reportCallIssue] - the class made in schedule()
+        wrong: list[Exception] = []
+        for poller in self._pollers:
+            try:
+                keys = await poller.keys()
+            except Exception as error:  # noqa: BLE001 - a list of keys may raise anything; told below
+                wrong.append(error)
+                continue
+            for key, values in keys:
+                orders.append(poller.command(key=key, values=values))  # pyright: ignore[reportCallIssue] - the class made in poller()
         if orders:
             await self._engine.enqueue_many(orders)
+        if wrong:
+            raise wrong[0]
 
     def _bind(
         self, owner: Poller | Schedule, command: type[Command], function: Callable[..., Any]
@@ -90,12 +116,9 @@ class Recurring:
     def _poll(self, poller: Poller) -> Callable[..., Any]:
         async def poll(order: Any, ctx: Context) -> Outcome:
             progress = await self._progress(ctx)
-            if order.key not in {key for key, _ in await poller.keys()}:
-                return Cancelled(f"nobody asks for '{order.key}' any more")
             progress.ttl = milliseconds(poller.heartbeat)
             progress.turned_at = await self._engine.time.now()
-            if await self._is_off(order.key):
-                return Again(REST_WHEN_OFF, msgspec.json.encode(progress))
+            is_off = await self._is_off(order.key)
 
             async def put_aside(item: Any, why: str) -> None:
                 same, fields = pack_item(item)
@@ -113,23 +136,26 @@ class Recurring:
                 return turn.rest or poller.rest(), msgspec.json.encode(kept)
 
             ctx.recur(again)
+            limit = poller.timeout.total_seconds()
+            timer = asyncio.timeout(limit)
             try:
-                await poller.function(turn, ctx)
+                # Its own, before the job's: a turn that takes too long fails, and spends nothing.
+                async with timer:
+                    if order.key not in {key for key, _ in await poller.keys()}:
+                        return Cancelled(f"nobody asks for '{order.key}' any more")
+                    if is_off:
+                        return Again(REST_WHEN_OFF, msgspec.json.encode(progress))
+                    await poller.function(turn, ctx)
+                return Again(*again())
             except (CircuitOpen, LeaseLost):
                 raise
             except Exception as error:  # noqa: BLE001 - a poller may raise anything; it goes on
-                failure = describe(error)
-                failures = progress.failures + 1
-                log.warning(
-                    "poller failed",
-                    extra={"poller": order.key, "failures": failures, "error": failure.message},
-                )
-                kept = msgspec.structs.replace(
-                    progress, failures=failures, error=f"{failure.type}: {failure.message}"[:500]
-                )
-                wait = turn.rest or poller.backoff.after(failures)
+                is_late = isinstance(error, TimeoutError)
+                kept = _failed(progress, too_long(error, timer, limit) if is_late else error)
+                told = {"poller": order.key, "failures": kept.failures, "error": kept.error}
+                log.warning("poller failed", extra=told)
+                wait = turn.rest or poller.backoff.after(kept.failures)
                 return Again(wait, msgspec.json.encode(kept))
-            return Again(*again())
 
         return poll
 
@@ -149,9 +175,17 @@ class Recurring:
             now = await self._engine.time.now()
             last = progress.last_at or now
             if not await self._is_off(schedule.name):
-                for moment_due in schedule.due(last, now):
-                    await self._order(schedule, moment_due)
-                await self._order_asked(schedule)
+                try:
+                    for moment_due in schedule.due(last, now):
+                        await self._order(schedule, moment_due)
+                    await self._order_asked(schedule)
+                except (LeaseLost, StoreUnavailable):
+                    raise
+                except Exception as error:  # noqa: BLE001 - it may raise anything; its tick waits
+                    kept = _failed(msgspec.structs.replace(progress, last_at=last), error)
+                    told = {"schedule": schedule.name, "failures": kept.failures}
+                    log.warning("schedule failed", extra={**told, "error": kept.error})
+                    return Again(FAILED.after(kept.failures), msgspec.json.encode(kept))
             following = schedule.next_after(now)
             if following is None:
                 return Cancelled(f"'{schedule.cron}' has no tick left")

@@ -28,6 +28,7 @@ from relevo.store import (
     Kept,
     Letter,
     Letterbox,
+    Note,
     QueueMode,
     Reception,
     SqlStore,
@@ -123,6 +124,14 @@ class Relayed:
         return [
             Inserted(job.id, Verdict.CLOSED if job.id in closed else Verdict.NEW) for job in jobs
         ]
+
+    async def recall_within(
+        self, connection: Any, kind: str, names: Sequence[str]
+    ) -> list[Note | None]:
+        return await self.fast.recall(kind, names)
+
+    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
+        return await self.fast.remember(notes)
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
         self._modes_until = 0.0

@@ -85,6 +85,14 @@ def webhook(
     """
     if not _PATH.fullmatch(path):
         raise DefinitionError(f"{path!r:.80} is no webhook path: write one like /hooks/stripe")
+    lists = {"methods": methods, "content_types": content_types, "keep_headers": keep_headers}
+    for name, given in lists.items():
+        if isinstance(given, str):  # else each of its letters would be one
+            raise DefinitionError(f"{path}: {name} is a list: write {name}=({given!r:.60},)")
+    if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
+        raise DefinitionError(
+            f"{path}: answer is an Answer, such as Answer.json({{'ok': True}}), not {answer!r:.60}"
+        )
     wrong = sorted(set(methods) - _DELIVERS)
     if wrong or not methods:
         raise DefinitionError(f"{path}: a webhook is delivered by GET, POST or PUT, not {wrong}")

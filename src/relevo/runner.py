@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import coroutine
@@ -61,6 +61,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
 DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
 
+_TOO_LONG = "the worker ran past its time limit of {:g} s"
 _ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
@@ -109,8 +110,13 @@ class Runner:
                 except StopIteration as end:
                     value = end.value  # it had to wait for nothing, so there was nothing to time
                 else:
-                    async with asyncio.timeout_at(began + _limit(binding, meta)):
-                        value = await _rest(work, waits_for)
+                    limit = _limit(binding, meta)
+                    timer = asyncio.timeout_at(began + limit)
+                    try:
+                        async with timer:
+                            value = await _rest(work, waits_for)
+                    except TimeoutError as error:
+                        raise too_long(error, timer, limit) from None
             elif binding.spec.dependency is None:
                 value = await self._call(binding, message, ctx, meta)
             else:
@@ -148,18 +154,28 @@ class Runner:
         arguments = (message, ctx) if binding.takes_context else (message,)
         began, limit = self._loop.time(), _limit(binding, meta)
         if binding.is_async:
-            async with asyncio.timeout_at(began + limit):
-                return await binding.function(*arguments)
+            timer = asyncio.timeout_at(began + limit)
+            try:
+                async with timer:
+                    return await binding.function(*arguments)
+            except TimeoutError as error:
+                raise too_long(error, timer, limit) from None
         context = contextvars.copy_context()
-        work = self._loop.run_in_executor(
-            self._threads, lambda: context.run(binding.function, *arguments)
-        )
-        done, _ = await asyncio.wait({work}, timeout=limit)
+        job = self._threads.submit(context.run, _called, binding.function, arguments)
+        work = asyncio.wrap_future(job)
+        try:
+            done, _ = await asyncio.wait({work}, timeout=limit)
+        finally:
+            # Who still waits for a thread must not run when its job has been given up.
+            has_waited = job.cancel()
+        if has_waited:
+            why = f"no thread was free for {limit:g} s: others ran past their limits"
+            raise TooEarly(why, timedelta(seconds=1))
         if not done:
             # A thread cannot be stopped. Its late return settles nothing, and the pool, as large as
             # the worker's concurrency, keeps count of the thread until it comes back.
             work.add_done_callback(_forget)
-            raise TimeoutError(f"the worker ran past its time limit of {limit:g} s")
+            raise TimeoutError(_TOO_LONG.format(limit))
         value = work.result()
         if inspect.isawaitable(value):
             # A plain function around an async one: what it gave is the work itself.
@@ -195,6 +211,22 @@ class Runner:
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None
     ) -> Outcome:
         return judge(error, lease.attempt, lease.attempts, _backoff(binding, meta))
+
+
+def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> TimeoutError:
+    """The same in words, and with the place where it was stuck, if it was this timer's doing."""
+    if not timer.expired() or error.__cause__ is None:
+        return error
+    return TimeoutError(_TOO_LONG.format(limit)).with_traceback(error.__cause__.__traceback__)
+
+
+def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """What a plain function gives, or an error that can leave its thread."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        # No future takes it: the job would seem to run until its time is over.
+        raise RuntimeError("the worker raised StopIteration") from error
 
 
 def _backoff(binding: Binding, meta: Meta | None) -> Backoff:

@@ -22,6 +22,7 @@ from cronsim import CronSim, CronSimError
 from relevo.backoff import constant
 from relevo.clock import moment, stamp
 from relevo.errors import DefinitionError
+from relevo.job import slug
 from relevo.message import Command
 
 Missed: TypeAlias = Literal["last", "all", "skip"]
@@ -93,7 +94,6 @@ def schedule(
     function: Callable[..., Command | Iterable[Command] | None],
     *,
     app: str,
-    queue: str,
     tz: str = "UTC",
     missed: Missed = "last",
     name: str | None = None,
@@ -119,6 +119,8 @@ def schedule(
             f"{function.__qualname__}: a schedule's function is a plain def that gives the command "
             "to enqueue; the work itself belongs to its worker"
         )
+
+    queue = f"{app}:schedules:{slug(function.__name__)}"  # where people look for schedules
 
     class Tick(
         Command,

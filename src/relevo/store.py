@@ -451,6 +451,16 @@ class Store(Protocol):
         """Write each note if its version is still the stored one (the next is version + 1)."""
         ...
 
+    async def recall_within(
+        self, connection: Any, kind: str, names: Sequence[str]
+    ) -> list[Note | None]:
+        """The same inside a driver connection's open transaction, which sees its own notes."""
+        ...
+
+    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
+        """The same; the notes are kept when it commits."""
+        ...
+
     async def forget(self, kind: str, names: Sequence[str]) -> int:
         """Remove; answers how many there were."""
         ...

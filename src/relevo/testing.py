@@ -18,7 +18,7 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,6 +51,12 @@ class ManualClock:
 
     def advance(self, by: Duration) -> None:
         self.offset += duration(by)
+
+    def advance_to(self, hour: int, minute: int = 0) -> None:
+        """Go on to the next time that a clock in UTC shows this hour."""
+        now = self.now()
+        then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        self.offset += then - now if then > now else then - now + timedelta(days=1)
 
 
 @pytest.fixture
@@ -120,46 +126,54 @@ async def drain(
     """Work until nothing is ready or running, or until `until` comes true.
 
     With `skip_waits` the test's clock is moved to the next due time whenever only scheduled jobs
-    are left, so that retries and delays take no time.
+    are left, so that retries and delays take no time. Pollers and schedules take a turn that is
+    due; the turns after it, of which there is no end, are leapt to only with `until`.
     """
     deadline = time.monotonic() + duration(timeout).total_seconds()
+    endless = relevo.recurring.queues if until is None else frozenset[str]()
+    with suppress(Exception):  # the worker does the same, and tells what is wrong
+        await relevo.recurring.ensure()
     async with working(relevo, **options) as worker:
         while True:
             if until is not None:
                 answer = until()
                 if await answer if inspect.isawaitable(answer) else answer:
                     return
-            busy, scheduled = await _left(relevo)
-            if not busy and not worker.flights:
+            # What ends while it is being counted may be counted here no more, and there not yet.
+            is_still, ended = not worker.flights, worker.finished
+            busy, scheduled = await _left(relevo, endless)
+            if not busy and is_still and not worker.flights and worker.finished == ended:
                 if not (skip_waits and scheduled):
                     if until is None:
                         return
                 else:
-                    await _skip_to_next(relevo)
+                    await _skip_to_next(relevo, endless)
                     worker.nudge()
             if time.monotonic() > deadline:
                 raise AssertionError(f"still {busy} jobs to do after {timeout}")
             await asyncio.sleep(0.01)
 
 
-async def _left(relevo: Relevo) -> tuple[int, int]:
+async def _left(relevo: Relevo, endless: Set[str]) -> tuple[int, int]:
     try:
         tallies = await relevo.store.tally()
     except StoreUnavailable:  # while it is away nobody knows, and there may be something
         return 1, 0
     served = {want.queue for want in relevo.wants()}
-    counts = [tally.counts for tally in tallies if tally.queue in served]
-    busy = sum(count.get(State.READY, 0) + count.get(State.RUNNING, 0) for count in counts)
-    return busy, sum(count.get(State.SCHEDULED, 0) for count in counts)
+    counts = {tally.queue: tally.counts for tally in tallies if tally.queue in served}
+    busy = sum(count.get(State.READY, 0) + count.get(State.RUNNING, 0) for count in counts.values())
+    ends = [count for queue, count in counts.items() if queue not in endless]
+    return busy, sum(count.get(State.SCHEDULED, 0) for count in ends)
 
 
-async def _skip_to_next(relevo: Relevo) -> None:
+async def _skip_to_next(relevo: Relevo, endless: Set[str]) -> None:
     clock = relevo.clock
     if not isinstance(clock, ManualClock):
         raise TypeError("skip_waits needs a ManualClock: Relevo(…, clock=ManualClock())")
     page = await relevo.store.page(Filter(states=frozenset({State.SCHEDULED})), limit=200)
-    if page.jobs:
-        wait = min(job.run_at for job in page.jobs) - await relevo.store.now()
+    due = [job.run_at for job in page.jobs if job.queue not in endless]
+    if due:
+        wait = min(due) - await relevo.store.now()
         clock.advance(timedelta(milliseconds=max(1, wait + 1)))
 
 
@@ -186,7 +200,8 @@ async def assert_enqueued(
     if (times is None and not found) or (times is not None and len(found) != times):
         every = await enqueued(relevo, kind)
         raise AssertionError(
-            f"{len(found)} {kind.__name__} with {fields} stored, expected {times or 'some'}; "
+            f"{len(found)} {kind.__name__} with {fields} stored, "
+            f"expected {'some' if times is None else times}; "
             f"all of them: {every[:10]}"
         )
 

@@ -87,7 +87,9 @@ class Worker:
             queues=len(self.queues),
             has_recurring=engine.recurring.is_any,
         )
-        self.flights: dict[str, Flight] = {}  # every lease not yet settled; read by the lifeline
+        # Every lease not yet settled; read by the lifeline. By lease, not by job: a job whose last
+        # lease has lapsed, or whose ending is sent once more, may be here again under another one.
+        self.flights: dict[Lease, Flight] = {}
         self.finished = 0
         self.heard_at: float | None = None  # when the store last answered what there is to do
         self._local: deque[Flight] = deque()  # claimed, not yet started
@@ -238,7 +240,7 @@ class Worker:
         flights, local = self.flights, self._local
         for lease in leases:
             lease.expires = expires
-            flights[lease.id] = flight = Flight(lease, asked_at)
+            flights[lease] = flight = Flight(lease, asked_at)
             local.append(flight)
         if leases:
             self._wake_one()
@@ -305,7 +307,7 @@ class Worker:
                 self.telemetry.ended(flight.lease, outcome)
             self._endings.append(ending(flight.lease, outcome))
         elif not flight.why:
-            self.flights.pop(flight.lease.id, None)
+            self.flights.pop(flight.lease, None)
 
     # settling
 
@@ -344,7 +346,7 @@ class Worker:
     def _let_go(self, batch: list[Ending], settled: list[bool]) -> None:
         """Forget the flights that have ended."""
         for end in batch:
-            self.flights.pop(end.lease.id, None)
+            self.flights.pop(end.lease, None)
         if not all(settled):
             for end, is_ours in zip(batch, settled, strict=True):
                 if not is_ours:
@@ -369,7 +371,7 @@ class Worker:
         """The lifeline found that a job is no longer ours: stop working on it."""
         if flight.task is None and flight not in self._local:
             return  # it has ended meanwhile: its settle tells whether it still was ours
-        if self.flights.pop(flight.lease.id, None) is None:
+        if self.flights.pop(flight.lease, None) is None:
             return
         self.telemetry.lease_lost(flight.lease)
         if flight.task is None:

@@ -13,7 +13,7 @@ import pytest
 from relevo.errors import MisuseError
 from relevo.ids import new_id
 from relevo.job import After, Ending, Inserted, State, Verdict
-from relevo.store import Store
+from relevo.store import Note, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.steps import (
@@ -135,6 +135,10 @@ async def refuses(store: Store) -> None:
         await store.insert_within(object(), [job()])
     with pytest.raises(MisuseError):
         await store.settle_within(object(), [Ending(lease=lease, state=State.DONE)])
+    with pytest.raises(MisuseError):
+        await store.recall_within(object(), "cursor", ["n"])
+    with pytest.raises(MisuseError):
+        await store.remember_within(object(), [Note(kind="cursor", name="n", value=b"1")])
     assert await state(store, lease.id) is State.RUNNING
     assert await count(store) == 1
 
@@ -243,6 +247,27 @@ async def test_a_commit_wakes_who_waits(
     async with asyncio.timeout(6):
         await waiting
     assert len(await take(worker)) == 1
+
+
+async def test_notes_commit_with_their_rows(store: Store, session: Session | None) -> None:
+    if session is None:
+        await refuses(store)
+        return
+    note = Note(kind="cursor", name="n", value=b"1")
+    for end in (session.rollback, session.commit):
+        await session.begin()
+        assert await store.recall_within(session.connection, "cursor", ["n"]) == [None]
+        assert await store.remember_within(session.connection, [note]) == [True]
+        assert await store.remember_within(session.connection, [note]) == [False]
+        (own,) = await store.recall_within(session.connection, "cursor", ["n"])
+        assert own is not None
+        assert (own.value, own.version) == (b"1", 1)
+        assert await store.recall("cursor", ["n"]) == [None]
+        await end()
+
+    (kept,) = await store.recall("cursor", ["n"])
+    assert kept is not None
+    assert (kept.value, kept.version) == (b"1", 1)
 
 
 async def test_a_settle_commits_with_its_rows(store: Store, session: Session | None) -> None:

@@ -100,6 +100,18 @@ async def test_a_connection_is_kept_for_the_next_call(port: int, relevo: Relevo)
     assert await jobs(relevo) == ["e1", "e2"]
 
 
+@pytest.mark.parametrize("padding", [" ", "\t", " \t  "])
+async def test_white_space_around_a_value_is_no_part_of_it(
+    port: int, relevo: Relevo, padding: str
+) -> None:
+    body = b'{"id": "e1"}'
+    padded = f"X-Signature:{padding}{seal(body)}{padding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    assert (await say(port, HEAD + padded.encode() + body)).statuses == [200]
+    assert await jobs(relevo) == ["e1"]
+    host = f"GET /api/me HTTP/1.1\r\nHost: 127.0.0.1{padding}\r\nConnection: close\r\n\r\n"
+    assert (await say(port, host.encode())).statuses == [200]
+
+
 async def test_an_empty_line_after_each_call_adds_up_to_nothing(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from relevo import App, Command, Relevo, State, StoreUnavailable
 from relevo.outbox import Database, address
 from relevo.stores import open_store
-from tests.servers.postgres import free_port, fresh_address
+from tests.servers.ports import free_port
+from tests.servers.postgres import fresh_address
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

@@ -16,6 +16,7 @@ from relevo.errors import DefinitionError
 from relevo.job import State
 from relevo.store import Filter
 from relevo.testing import ManualClock, drain, until, working
+from tests.matrix import Recorder
 
 Start = Callable[..., Relevo]
 DONE = frozenset({State.DONE})
@@ -230,6 +231,42 @@ async def test_a_hot_lane_does_not_hold_up_the_others(start: Start) -> None:
     # Alone they would take 100 places; in turns with the hot one 120, and batches blur that.
     assert places[-1] < 500, f"the last of the others came at place {places[-1]}"
     assert max(after - before for before, after in pairwise(places)) < 200
+
+
+@pytest.mark.soak
+async def test_f34_a_hundred_thousand_of_one_hotel_do_not_hold_up_a_hundred_of_others(
+    start: Start, matrix: Recorder
+) -> None:
+    waits: dict[int, float] = {}
+    asked: dict[int, float] = {}
+
+    async def fair(job: Fair) -> None:
+        if job.hotel != "hot":
+            waits[job.n] = time.monotonic() - asked[job.n]
+        await asyncio.sleep(0.005)
+
+    relevo = start(App("test", workers=[fair]))
+
+    async def p95() -> float:
+        """Of a hundred jobs of twenty hotels, one every 20 ms."""
+        waits.clear()
+        for n in range(100):
+            asked[n] = time.monotonic()
+            await relevo.enqueue(Fair(f"h{n % 20}", n))
+            await asyncio.sleep(0.02)
+        await until(lambda: len(waits) == 100, timeout="60s", what="none starves")
+        return sorted(waits.values())[94]
+
+    async with working(relevo, concurrency=10):
+        alone = await p95()
+    for first in range(0, 100_000, 1_000):
+        await relevo.enqueue_many(Fair("hot", n) for n in range(first, first + 1_000))
+    async with working(relevo, concurrency=10):
+        beside = await p95()
+    left = await relevo.store.count(Filter(queue=Fair.__relevo__.queue), most=100_000)
+    matrix.record(note=f"p95 {1_000 * alone:.0f} ms alone, {1_000 * beside:.0f} ms beside")
+    assert left > 50_000, "the hot one was over too soon"
+    assert beside < 5 * max(alone, 0.1)  # less than that is the machine's own
 
 
 async def test_the_hot_lane_gets_what_the_others_leave(start: Start) -> None:

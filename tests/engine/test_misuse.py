@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from sqlalchemy import text
@@ -24,14 +25,17 @@ from relevo import (
     Event,
     Flow,
     MisuseError,
+    Poll,
     Relevo,
     Retry,
     Snooze,
     State,
+    StoreUnavailable,
     constant,
     github,
 )
 from relevo.app import listener
+from relevo.ingress.spool import spool_path
 from relevo.job import Job
 from relevo.store import EffectState, Filter
 from relevo.testing import ManualClock, deliver, drain
@@ -117,6 +121,29 @@ def test_a_context_by_name_only_is_refused() -> None:
 
     with pytest.raises(DefinitionError, match="2 parameters"):
         App("test", workers=[greet])
+
+
+@pytest.mark.parametrize("base", [Command, Event])
+def test_a_function_for_any_message_at_all_is_refused(base: type[Any]) -> None:
+    async def anything(order: Any) -> None: ...
+
+    anything.__annotations__["order"] = base
+    with pytest.raises(DefinitionError, match="of yours"):
+        App("test", workers=[anything])
+
+
+def test_a_backoff_that_is_none_is_refused_where_it_is_written() -> None:
+    """It was met by the worker, which fell over it, when the listener failed."""
+
+    async def greeted(fact: Greeted) -> None: ...
+
+    async def pull(poll: Poll, ctx: Context) -> None: ...
+
+    wrong: Any = "15s"
+    with pytest.raises(DefinitionError, match="exponential"):
+        App("test", listeners=[listener(greeted, backoff=wrong)])
+    with pytest.raises(DefinitionError, match="exponential"):
+        App("test").poller("channel", backoff=wrong)(pull)
 
 
 def test_a_listener_without_a_name_needs_a_queue() -> None:
@@ -245,6 +272,8 @@ async def test_what_is_no_order_is_not_enqueued(relevo: Relevo) -> None:
     for wrong, hint in ((Greet(), "enqueue"), (Greeted, "a class"), ("x", "str")):
         with pytest.raises(MisuseError, match=hint):
             await relevo.publish(wrong)
+        with pytest.raises(MisuseError, match=hint):
+            await relevo.start(wrong)
     with pytest.raises(DefinitionError):
         Flow("flow").add(Greeted())
 
@@ -346,3 +375,98 @@ async def test_a_transaction_on_another_file_takes_no_job(relevo: Relevo, tmp_pa
         same.execute("begin immediate")
         assert (await relevo.enqueue(Greet(), tx=same)).is_new
     same.close()
+
+
+@pytest.mark.parametrize("name", ["relevo.db", "con%20%C3%B1.db", "a%2541%3F.db", "a#b.db"])
+async def test_a_file_stays_the_same_when_the_process_changes_its_directory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases were extended in another file, or none: a job ran again while its worker lived."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    relevo = Relevo(f"sqlite:///{name}", apps=[App("test")])
+    monkeypatch.chdir(elsewhere)
+    async with relevo:
+        async with relevo.transaction() as session:
+            receipt = await relevo.enqueue(Greet(), tx=session)
+        beside = relevo.store.spawn()
+        await beside.open()
+        [job] = await beside.find([receipt.id])
+        await beside.close()
+
+    assert job is not None
+    assert (tmp_path / unquote(name)).exists()
+    assert spool_path(relevo, None) == tmp_path / "relevo-spool.db"
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_an_engine_that_is_not_open_does_not_work(tmp_path: Path) -> None:
+    """It tried for ever, as if the store were away."""
+    relevo = Relevo(f"sqlite:///{tmp_path}/relevo.db", apps=[App("test")])
+    with pytest.raises(MisuseError, match="not open"):
+        await relevo.work()
+    async with relevo:
+        pass
+    with pytest.raises(MisuseError, match="not open"):
+        await relevo.work()
+
+
+async def test_a_job_does_not_end_while_its_effect_is_under_way(run: Any) -> None:
+    refused: list[str] = []
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        async def call(key: str) -> str:
+            with pytest.raises(MisuseError) as raised:
+                async with ctx.transaction():
+                    pass
+            refused.append(str(raised.value))
+            return "hello"
+
+        await ctx.once("greet", call)
+        async with ctx.transaction():
+            pass
+
+    assert (await run(greet)).state is State.DONE
+    assert "Await once() first" in refused[0]
+
+
+async def test_an_engine_that_is_closed_while_it_works_stops_first(tmp_path: Path) -> None:
+    """What the job had done was never written, and its worker went on without a store."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        begun.set()
+        await go_on.wait()
+
+    url, app = f"sqlite:///{tmp_path}/relevo.db", App("test", workers=[greet])
+    async with Relevo(url, apps=[app]) as relevo:
+        receipt = await relevo.enqueue(Greet())
+        working = asyncio.create_task(relevo.work())
+        await asyncio.wait_for(begun.wait(), 10)
+        asyncio.get_running_loop().call_soon(go_on.set)
+    await asyncio.wait_for(working, 10)
+
+    async with Relevo(url, apps=[app]) as relevo:
+        [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert job.state is State.DONE
+
+
+async def test_who_waits_for_his_own_transaction_is_told_what_to_pass(relevo: Relevo) -> None:
+    async with relevo.transaction() as session:
+        await session.execute(text("create table rows (name text)"))
+        with pytest.raises(StoreUnavailable, match="tx="):
+            await relevo.enqueue(Greet())
+        await relevo.enqueue(Greet(), tx=session)
+
+    assert await relevo.store.count(Filter()) == 1
+
+
+async def test_what_is_no_address_and_no_order_of_ones_own_is_told_so(tmp_path: Path) -> None:
+    path: Any = tmp_path / "relevo.db"
+    with pytest.raises(DefinitionError, match="is text: 'sqlite:///"):
+        Relevo(path)
+    async with Relevo(f"sqlite:///{path}") as relevo:
+        with pytest.raises(MisuseError, match="a class of yours"):
+            await relevo.enqueue(Command())

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy import event, text
 
-from relevo import App, Command, Context, Dead, QueueClosed, Relevo, State, Verdict, constant
+from relevo import App, Command, Context, Dead, Flow, QueueClosed, Relevo, State, Verdict, constant
 from relevo.clock import milliseconds
 from relevo.desk import Person, Role
 from relevo.ids import new_id
@@ -102,6 +102,23 @@ async def test_a_commit_is_carried_and_the_job_ends_with_its_rows(start: Start) 
 
     assert await rows(relevo) == ["Ana"]
     assert await relevo.store.ledger.closed([receipt.id]) == [True]
+
+
+async def test_a_flow_with_a_key_starts_in_a_transaction(start: Start) -> None:
+    relevo = await start(Saver().app())
+    await table(relevo)
+    flow = Flow("savings")
+    flow.add(Save("Ana"))
+    with pytest.raises(ZeroDivisionError):
+        async with relevo.transaction() as session:
+            await relevo.start(flow, key="Ana", tx=session)
+            raise ZeroDivisionError
+    async with relevo.transaction() as session:
+        started = await relevo.start(flow, key="Ana", tx=session)
+
+    async with working(relevo):
+        await until(lambda: _is_done(relevo, started.jobs["Save"]))
+    assert await rows(relevo) == ["Ana"]
 
 
 async def _is_done(relevo: Relevo, id: str) -> bool:

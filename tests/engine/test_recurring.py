@@ -7,16 +7,28 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from relevo import App, Command, Context, DefinitionError, Relevo, State, constant, exponential
+from relevo import (
+    App,
+    Command,
+    Context,
+    DefinitionError,
+    Relevo,
+    Retry,
+    State,
+    constant,
+    exponential,
+)
 from relevo.clock import moment, stamp
+from relevo.desk import RecurringView, What
 from relevo.job import Job
 from relevo.poller import BadItem, Poll
 from relevo.schedule import Missed, schedule
 from relevo.store import By, Filter
-from relevo.testing import ManualClock, drain, enqueued, until, working
+from relevo.testing import ManualClock, assert_enqueued, drain, enqueued, until, working
 
 Start = Callable[..., Relevo]
 
@@ -99,6 +111,125 @@ async def test_a_poller_that_fails_waits_longer_and_longer_then_starts_afresh(
     assert waits[:5] == pytest.approx([15, 22.5, 30, 15, 15], abs=1)
     [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
     assert job.attempt <= 1
+
+
+async def _seen(relevo: Relevo, what: What) -> RecurringView | None:
+    return next(iter(await relevo.desk.recurring(what)), None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("over", "ConnectionError: our own database is away"),
+        ("time", "TimeoutError: the worker ran past its time limit of 0.2 s"),
+        ("cursor", "TypeError: "),
+    ],
+)
+async def test_whatever_goes_wrong_with_a_turn_it_keeps_its_cursor_and_its_attempts(
+    start: Start, wrong: str, said: str
+) -> None:
+    """It spent an attempt each time, died of the last one, and began again without its cursor."""
+    is_wrong = False
+    cursors: list[object] = []
+
+    def over() -> list[dict[str, str]]:
+        if is_wrong and wrong == "over":
+            raise ConnectionError("our own database is away")
+        return [{"hotel": "h1"}]
+
+    app = App("test")
+
+    @app.poller("hotel:{hotel}", over=over, every="10s", timeout="200ms")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        cursors.append(poll.cursor)
+        poll.cursor = {1, 2}.pop if is_wrong and wrong == "cursor" else 7
+        if is_wrong and wrong == "time":
+            await asyncio.Event().wait()
+
+    relevo = start(app)
+    await drain(relevo, skip_waits=True, until=lambda: len(cursors) >= 1)
+
+    async def has_failed() -> bool:
+        seen = await _seen(relevo, "poller")
+        return seen is not None and seen.failures >= 3
+
+    is_wrong = True
+    await drain(relevo, skip_waits=True, until=has_failed)
+    [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
+    assert (job.state, job.attempt) == (State.SCHEDULED, 0)
+    seen = await _seen(relevo, "poller")
+    assert seen is not None
+    assert said in seen.error
+
+    is_wrong, before = False, len(cursors)
+    await drain(relevo, skip_waits=True, until=lambda: len(cursors) > before)
+    assert cursors[before] == 7
+
+
+async def test_a_test_that_drains_takes_due_turns_and_waits_for_no_end(
+    start: Start, clock: ManualClock
+) -> None:
+    """Turns never end: it leapt from one to the next for ever, or ended before the first."""
+    turns: list[object] = []
+    runs: list[int] = []
+
+    async def save(order: Save, ctx: Context) -> Retry | None:
+        runs.append(ctx.attempt)
+        return Retry("not yet", "1h") if ctx.attempt == 1 else None
+
+    clock.advance_to(12)
+    noon = clock.offset
+    app = App("test", workers=[save, _report])
+
+    @app.poller("hotel:h1", every="10s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        turns.append(poll.cursor)
+
+    @app.schedule("0 6 * * *")
+    def daily(at: datetime) -> Command:
+        return Report(at.date().isoformat())
+
+    relevo = start(app)
+    await drain(relevo)
+    assert turns == [None]
+
+    await relevo.enqueue(Save(1))
+    await drain(relevo, skip_waits=True)
+    assert runs == [1, 2]
+    assert clock.offset - noon < timedelta(hours=2)
+
+
+async def test_what_was_not_stored_is_told_as_it_was_expected(start: Start) -> None:
+    relevo = start(App("test", workers=[_save]))
+    await relevo.enqueue(Save(1))
+    with pytest.raises(AssertionError, match=r"1 Save with \{\} stored, expected 0"):
+        await assert_enqueued(relevo, Save, times=0)
+    with pytest.raises(AssertionError, match=r"0 Save with .* stored, expected some"):
+        await assert_enqueued(relevo, Save, number=2)
+
+
+async def test_a_poller_without_keys_stops_no_other(start: Start) -> None:
+    def over() -> list[dict[str, str]]:
+        raise ConnectionError("our own database is away")
+
+    turns: list[str] = []
+    app = App("test", workers=[_report])
+
+    @app.poller("broken:{hotel}", over=over)
+    async def broken(poll: Poll, ctx: Context) -> None: ...
+
+    @app.poller("whole")
+    async def whole(poll: Poll, ctx: Context) -> None:
+        turns.append(poll.key)
+
+    @app.schedule("0 6 * * *")
+    def daily(at: datetime) -> Command:
+        return Report(at.date().isoformat())
+
+    relevo = start(app)
+    async with working(relevo):
+        await until(lambda: bool(turns))
+        await until(lambda: _has_tick(relevo))
 
 
 async def test_a_turn_may_say_itself_when_the_next_one_comes(
@@ -328,14 +459,17 @@ async def test_a_poller_nobody_asks_for_any_more_ends(start: Start) -> None:
     relevo = start(app)
     await drain(relevo, until=lambda: bool(turns))
     hotels.clear()
-    await drain(relevo, skip_waits=True)
 
-    [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
-    assert job.state is State.CANCELLED
+    async def has_ended() -> bool:
+        [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
+        return job.state is State.CANCELLED
+
+    await drain(relevo, skip_waits=True, until=has_ended)
 
 
 async def test_one_job_a_tick_over_many_processes(start: Start, clock: ManualClock) -> None:
     """F39: five engines, one report a day."""
+    clock.advance_to(15)
 
     def app() -> App:
         made = App("test", workers=[_report])
@@ -366,6 +500,41 @@ async def test_one_job_a_tick_over_many_processes(start: Start, clock: ManualClo
     assert len(days) == len(set(days)) == 3
 
 
+async def test_a_tick_that_fails_waits_until_it_is_mended(start: Start, clock: ManualClock) -> None:
+    """A command that cannot travel ended the schedule at once, and its tick was forgotten."""
+    clock.advance_to(12)
+    is_wrong = True
+    app = App("test", workers=[_report])
+
+    @app.schedule("0 6 * * *")
+    def daily(at: datetime) -> Command:
+        day: Any = at if is_wrong else at.date().isoformat()
+        return Report(day)
+
+    relevo = start(app)
+    async with working(relevo) as worker:
+        await until(lambda: _has_tick(relevo))
+        clock.advance("24h")
+        worker.nudge()
+
+        async def has_failed() -> bool:
+            seen = await _seen(relevo, "schedule")
+            return seen is not None and seen.failures > 0
+
+        await until(has_failed)
+        seen = await _seen(relevo, "schedule")
+        assert seen is not None
+        assert "Report.day: expects str" in seen.error
+        is_wrong = False
+        clock.advance("12s")
+        worker.nudge()
+        await until(lambda: _more(relevo, 0))
+        seen = await _seen(relevo, "schedule")
+        assert seen is not None
+        assert (seen.failures, seen.error) == (0, "")
+    assert len(await enqueued(relevo, Report)) == 1
+
+
 async def _has_tick(relevo: Relevo) -> bool:
     [job] = (await relevo.store.page(Filter(queue="test:schedules:daily"))).jobs or [None]
     return job is not None and job.state is State.SCHEDULED and job.result is not None
@@ -376,7 +545,7 @@ async def _more(relevo: Relevo, before: int) -> bool:
 
 
 def ticks(cron: str, tz: str, since: datetime, count: int) -> list[str]:
-    plan = schedule(cron, lambda: None, app="test", queue="test:a:b", tz=tz)
+    plan = schedule(cron, lambda: None, app="test", tz=tz)
     found: list[str] = []
     at: int | None = stamp(since)
     for _ in range(count):
@@ -409,7 +578,7 @@ def test_far_years_and_leap_days() -> None:
     ("missed", "hours"), [("last", [9]), ("all", [7, 8, 9]), ("skip", [])], ids=str
 )
 def test_missed_ticks_follow_the_policy(missed: Missed, hours: list[int]) -> None:
-    plan = schedule("0 * * * *", lambda: None, app="test", queue="test:a:b", missed=missed)
+    plan = schedule("0 * * * *", lambda: None, app="test", missed=missed)
     last = stamp(datetime(2026, 11, 15, 6, 0, tzinfo=UTC))
     now = stamp(datetime(2026, 11, 15, 9, 30, tzinfo=UTC))
 

@@ -10,7 +10,18 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from relevo import App, Command, Context, Event, MisuseError, Relevo, State, constant
+from relevo import (
+    App,
+    Command,
+    Context,
+    Event,
+    Flow,
+    MisuseError,
+    Relevo,
+    State,
+    Verdict,
+    constant,
+)
 from relevo.store import Store
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.conformance.fresh import SQL_STORES
@@ -183,6 +194,56 @@ async def test_nothing_more_is_done_after_the_transaction(start: Start) -> None:
     assert job is not None
     assert (job.state, job.result) == (State.DONE, b'{"rows":1}')
     assert len(refused) == 2
+
+
+def _flow(name: str) -> Flow:
+    flow = Flow("tellings")
+    flow.add(Tell(name))
+    return flow
+
+
+async def test_a_flow_with_a_key_starts_in_a_transaction(start: Start) -> None:
+    """Where there is one writer, its key was written beside the transaction, and waited for it."""
+    relevo = start(App("test", workers=[_tell]))
+    await table(relevo)
+
+    with pytest.raises(ZeroDivisionError):
+        async with relevo.transaction() as session:
+            await put(session, "Ana")
+            await relevo.start(_flow("Ana"), key="Ana", tx=session)
+            raise ZeroDivisionError
+    assert await enqueued(relevo, Tell) == []
+
+    async with relevo.transaction() as session:
+        await put(session, "Ana")
+        first = await relevo.start(_flow("Ana"), key="Ana", tx=session)
+        again = await relevo.start(_flow("Ana"), key="Ana", tx=session)
+    later = await relevo.start(_flow("Ana"), key="Ana")
+
+    assert [one.verdict for one in (first, again, later)] == [
+        Verdict.NEW,
+        Verdict.IN_PROGRESS,
+        Verdict.IN_PROGRESS,
+    ]
+    assert first.id == again.id == later.id
+    await drain(relevo)
+    assert await enqueued(relevo, Tell) == [Tell("Ana")]
+    assert await rows(relevo) == ["Ana"]
+
+
+async def test_a_worker_starts_a_flow_in_its_transaction(start: Start) -> None:
+    async def save(order: Save, ctx: Context) -> None:
+        async with ctx.transaction() as session:
+            await put(session, order.name)
+            await relevo.start(_flow(order.name), key=order.name)
+
+    relevo = start(App("test", workers=[save, _tell]))
+    await table(relevo)
+    await relevo.enqueue(Save("Ana"))
+    await drain(relevo)
+
+    assert await enqueued(relevo, Tell) == [Tell("Ana")]
+    assert await rows(relevo) == ["Ana"]
 
 
 async def test_fifty_transactions_at_once_all_commit(start: Start) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from datetime import datetime
 
 from relevo import App, Breaker, Command, Context, Dead, ProviderUnavailable, constant
@@ -27,6 +28,16 @@ class Nap(Command, queue="fault:people:nap", attempts=25, backoff=constant("100m
 
     number: int
     ms: int
+
+
+class Block(
+    Command, queue="fault:people:block", attempts=9, backoff=constant("100ms"), timeout="30s"
+):
+    """Holds the event loop of its process up, asleep or busy."""
+
+    number: int
+    ms: int
+    is_busy: bool
 
 
 class Hog(Command, queue="fault:people:hog", attempts=9, backoff=constant("100ms"), timeout="30s"):
@@ -99,6 +110,14 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
         await asyncio.sleep(order.ms / 1_000)
         ledger.write("end", order.number, ctx.id)
 
+    async def block(order: Block, ctx: Context) -> None:
+        ledger.write("start", order.number, ctx.id)
+        end = time.monotonic() + order.ms / 1_000
+        while (left := end - time.monotonic()) > 0:
+            if not order.is_busy:
+                time.sleep(left)  # the mistake that is tested
+        ledger.write("end", order.number, ctx.id)
+
     async def hog(order: Hog, ctx: Context) -> None:
         handles: list[int] = []
         try:
@@ -133,7 +152,7 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
     async def tick(order: Tick, ctx: Context) -> None:
         await effect(ctx, order.number, 1)
 
-    made = App("fault", workers=[print_label, nap, hog, call, piece, whole, tick])
+    made = App("fault", workers=[print_label, nap, block, hog, call, piece, whole, tick])
     if ticks:
 
         @made.schedule("* * * * * *", missed="all")

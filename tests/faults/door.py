@@ -6,10 +6,15 @@ from relevo import App, Delivery, Intake, shared_secret, webhook
 from tests.faults.apps import Print
 
 PATH, SECRET = "/hooks/label", "canary-of-the-label-door"
+PACKED, FORM = "/hooks/packed", "/hooks/form"
 
 
 async def label(delivery: Delivery, ctx: Intake) -> None:
     await ctx.enqueue(Print(delivery.json["number"], 0))
+
+
+async def form(delivery: Delivery, ctx: Intake) -> None:
+    await ctx.enqueue(Print(int(delivery.form["number"]), 0))
 
 
 app = App(
@@ -20,6 +25,20 @@ app = App(
             label,
             verify=shared_secret(SECRET, header="X-Secret"),
             key=lambda delivery: str(delivery.json["number"]),
-        )
+        ),
+        webhook(
+            PACKED,
+            label,
+            verify=shared_secret(SECRET, header="X-Secret"),
+            key=lambda delivery: str(delivery.json["number"]),
+            accept_gzip=True,
+        ),
+        webhook(
+            FORM,
+            form,
+            verify=shared_secret(SECRET, header="X-Secret"),
+            key=lambda delivery: delivery.form["number"],
+            content_types=("application/x-www-form-urlencoded",),
+        ),
     ],
 )

@@ -21,7 +21,7 @@ from tests.faults.test_ingress import RESET, serve
 from tests.faults.test_limits import most_memory
 from tests.faults.verdict import drained, judged
 from tests.matrix import Recorder
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 RATE, SECONDS, CALLERS = 10_000, 10, 2_000
 _HEAD = re.compile(rb"HTTP/1\.1 (\d\d\d) .*?\r\n\r\n", re.DOTALL)

@@ -18,7 +18,7 @@ from tests.faults.fleet import Fleet, Member
 from tests.faults.ledger import Ledger
 from tests.faults.verdict import drained, judged
 from tests.matrix import Recorder
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 RESET = 0
 
@@ -36,14 +36,15 @@ class Provider:
 
     async def _deliver(self, number: int) -> None:
         while True:
-            status = await self._call(number)
+            status = await self.call(number)
             self.statuses[status] += 1
             if 200 <= status < 300:
                 self.acked[number] = time.monotonic()
                 return
             await asyncio.sleep(random.uniform(0.2, 0.4))
 
-    async def _call(self, number: int) -> int:
+    async def call(self, number: int) -> int:
+        """Deliver once; answers the status, or that there was none."""
         body = b'{"number":%d}' % number
         head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         head += f"X-Secret: {SECRET}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import re
+import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,8 +30,10 @@ from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.load import SLACK
 from tests.faults.producer import Producer
+from tests.faults.test_ingress import RESET, Provider
 from tests.faults.verdict import drained, judged
 from tests.matrix import Recorder
+from tests.servers.ports import free_port
 
 HEAVY = "".join(random.Random(7).choices("abcdefghijklmnop", k=24_000))  # no store can pack it
 
@@ -184,6 +187,42 @@ async def test_f30_without_file_handles_a_worker_lives_and_recovers(
     await relevo.rest()
 
     await judged(store, ledger, range(100), lease=1)
+
+
+async def test_f30_idle_callers_leave_a_server_alive_and_are_forgotten_with_their_handles(
+    clock: ManualClock, ledger: Ledger, tmp_path: Path, matrix: Recorder
+) -> None:
+    """Five hundred who call and say nothing, at a server with 128 handles."""
+    async with fresh("sqlite", clock, tmp_path) as store:
+        provider = Provider(free_port(), rate=1)
+        with Fleet(store.dsn, ledger, tmp_path) as fleet:
+            serve = f"exec $relevo serve --app tests.faults.door:app --port {provider.port}"
+            server = fleet.hire_shell(f"ulimit -n 128; {serve}")
+            await until(lambda: "http://" in server.said(), timeout="30s", what="it serves")
+            assert await provider.call(0) == 200
+            before, began = len(server.said().splitlines()), time.monotonic()
+            with contextlib.ExitStack() as idle:
+                for _ in range(500):
+                    caller = idle.enter_context(socket.socket())
+                    caller.setblocking(False)
+                    caller.connect_ex(("127.0.0.1", provider.port))
+                for number in range(1, 6):
+                    assert await provider.call(number) in (RESET, 200, 503)
+                    await asyncio.sleep(0.5)
+                handles = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+                assert handles > 100, "the callers took nothing"
+            released = time.monotonic()
+            fleet.check()
+            await until(lambda: is_served(provider), timeout="20s", what="a good answer")
+            recovery = time.monotonic() - released
+            matrix.record(recovery=recovery)
+            assert recovery < 5 + SLACK
+            said = server.said().splitlines()[before:]
+            assert len(said) <= 3 + (time.monotonic() - began), said
+
+
+async def is_served(provider: Provider) -> bool:
+    return await provider.call(6) == 200
 
 
 async def test_f31_heavy_payloads_side_by_side_stay_small(

@@ -107,7 +107,7 @@ async def test_f32_f48_a_million_of_each_and_pruned_beside_work(
         assert memory < 150
 
         clock.advance("2d")
-        pruned, done = 0, asyncio.Event()
+        pruned = 0
 
         async def prune() -> None:
             nonlocal pruned
@@ -115,11 +115,10 @@ async def test_f32_f48_a_million_of_each_and_pruned_beside_work(
                 assert gone <= BATCH
                 pruned += gone
                 await asyncio.sleep(0.05)  # as the keeper does
-            done.set()
 
         pruning = asyncio.create_task(prune())
         beside: list[float] = []
-        while not done.is_set():
+        while not pruning.done():
             beside.append((await claims(store, 20))[0])
         await pruning
         note = f"{pruned:,} pruned; claim {long:.1f} → {statistics.median(beside):.1f} ms"

@@ -89,12 +89,34 @@ async def _promoted(place: Place, primary: PostgresServer, standby: PostgresServ
     await place.goes_on(15, since=died)
 
 
-async def test_f15_a_synchronous_standby_has_it_all_postgres(opened: Opened) -> None:
+@pytest.mark.parametrize("seconds", [0.8, 7.0])
+async def test_f15_a_synchronous_standby_has_it_all_postgres(
+    opened: Opened, seconds: float
+) -> None:
+    """The link is cut first: what the standby has not heard of is acknowledged by nobody.
+
+    Longer than a call may take, too: who is given up on commits on the primary alone.
+    """
     with PostgresServer() as primary:
         standby = primary.standby()
-        async with opened(_both(primary, standby)) as place, load(place):
+        async with opened(_both(primary, standby)) as place, load(place) as (producer, _):
             await asyncio.sleep(2)
+            await asyncio.to_thread(_cut_off, standby)
+            await _until_waiting(primary)
+            acked = len(producer.acked)
+            await asyncio.sleep(seconds)
+            assert len(producer.acked) == acked
             await _promoted(place, primary, standby)
+
+
+async def _until_waiting(primary: PostgresServer) -> None:
+    """Somebody's commit waits for the standby."""
+    waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
+
+    async def is_waiting() -> bool:
+        return int(await asyncio.to_thread(primary.sql, waiting)) > 0
+
+    await until(is_waiting, timeout="10s")
 
 
 async def test_f15_an_asynchronous_standby_loses_the_gap_alone_postgres(opened: Opened) -> None:

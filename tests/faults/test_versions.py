@@ -43,17 +43,16 @@ async def test_f39_a_tick_orders_once_whoever_dies_at_it(
         fleet.wait_for(3)
         for _ in range(4):
             await asyncio.sleep(random.uniform(1, 2))
-            for member in [one for one in fleet.members if not one.is_alive]:
-                fleet.bury(member)
-            died = fleet.kill(random.choice(fleet.members))
+            died = fleet.kill(random.choice([one for one in fleet.members if one not in doomed]))
             fleet.hire()
             await until(
                 lambda at=died: any(fact.at > at for fact in ledger.facts("effect")), timeout="20s"
             )
             again = min(fact.at for fact in ledger.facts("effect") if fact.at > died)
             matrix.record(recovery=again - died)
-        for member in [one for one in doomed if one in fleet.members]:
-            fleet.kill(member)  # one that has not come to its third settling yet would do so now
+        for member in doomed:
+            await until(lambda one=member: not one.is_alive, timeout="60s", what="its third tick")
+            fleet.bury(member)
     effects = ledger.counts("effect")
     matrix.record(lost=0, doubled=sum(1 for times in effects.values() if times > 1))
     assert set(effects.values()) == {1}

@@ -19,10 +19,13 @@ class Sink:
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
+        self.turns = 0  # of the loop, that a write takes
 
     async def write(self, batch: list[int]) -> Sequence[int]:
         self.batches.append(batch)
         await self.gate.wait()
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         return [item * 10 for item in batch]
@@ -31,7 +34,9 @@ class Sink:
 async def test_a_lone_caller_goes_at_once() -> None:
     sink = Sink()
 
-    assert await Coalescer(sink.write).add([1, 2]) == [10, 20]
+    coalescer = Coalescer(sink.write)
+    assert await coalescer.add([1, 2]) == [10, 20]
+    assert list(await coalescer.add([])) == []
     assert sink.batches == [[1, 2]]
 
 
@@ -59,6 +64,52 @@ async def test_a_batch_never_splits_a_caller_and_stays_within_its_size() -> None
     await asyncio.gather(*callers)
 
     assert all(len(batch) <= 1_000 and len(batch) % 400 == 0 for batch in sink.batches)
+
+
+async def test_a_lasting_crowd_takes_turns_by_halves() -> None:
+    """However uneven it begins: nobody's batch is large because another's was small."""
+    sink = Sink()
+    coalescer = Coalescer(sink.write)
+    sink.turns = 5
+    calls = iter(range(2_000))
+
+    async def call() -> None:
+        for number in calls:
+            assert await coalescer.add([number]) == [number * 10]
+
+    sink.gate.clear()
+    callers = [asyncio.create_task(call()) for _ in range(20)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    callers += [asyncio.create_task(call()) for _ in range(80)]
+    await asyncio.sleep(0)
+    sink.gate.set()
+    await asyncio.gather(*callers)
+
+    sizes = [len(batch) for batch in sink.batches]
+    assert sizes[0] == 20
+    assert set(sizes[2:-2]) == {50}
+
+
+@pytest.mark.parametrize(("elsewhere", "usual"), [(True, 50), (False, 100)])
+async def test_a_crowd_that_calls_in_step_is_split_if_the_work_is_done_elsewhere(
+    elsewhere: bool, usual: int
+) -> None:
+    """All of them waited for the store, and then the store for all of them."""
+    sink = Sink()
+    coalescer = Coalescer(sink.write, elsewhere=elsewhere)
+    sink.turns = 5
+
+    async def call(caller: int) -> None:
+        for number in range(20):
+            assert await coalescer.add([caller, number]) == [caller * 10, number * 10]
+
+    await asyncio.gather(*(call(caller) for caller in range(100)))
+
+    sizes = [len(batch) // 2 for batch in sink.batches]
+    assert sizes[0] == 100  # a burst is one trip
+    assert set(sizes[1:-2]) == {usual}
+    assert sum(sizes) == 2_000
 
 
 async def test_an_error_reaches_every_caller_and_the_next_batch_goes_on() -> None:

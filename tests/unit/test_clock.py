@@ -9,6 +9,7 @@ import pytest
 
 from relevo.clock import LONGEST, Clock, SystemClock, duration, milliseconds, moment, stamp
 from relevo.errors import DefinitionError
+from relevo.testing import ManualClock
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,13 @@ def test_the_systems_clock_tells_utc_and_is_never_moved() -> None:
     assert clock.offset == timedelta()
     assert clock.now().tzinfo is UTC
     assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("hour", [0, 11, 23])
+def test_a_manual_clock_goes_on_to_an_hour_and_never_back(hour: int) -> None:
+    clock = ManualClock()
+    for _ in range(2):
+        before = clock.now()
+        clock.advance_to(hour, 30)
+        assert timedelta(0) < clock.now() - before <= timedelta(days=1, seconds=5)
+        assert (clock.now().hour, clock.now().minute) == (hour, 30)

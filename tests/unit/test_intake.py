@@ -103,6 +103,21 @@ def test_two_webhooks_do_not_stand_at_one_path() -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"content_types": "application/json"},
+        {"keep_headers": "X-Shop"},
+        {"methods": "POST"},
+        {"answer": {"ok": True}},
+    ],
+    ids=str,
+)
+def test_a_list_of_one_is_a_list_all_the_same(options: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match=f"{next(iter(options))} is a"):
+        door(**options)
+
+
+@pytest.mark.parametrize(
     ("accepted", "given", "is_fine"),
     [
         (("application/json",), b"application/json", True),

@@ -81,6 +81,7 @@ def make(**options: Any) -> Callable[[], object]:
     [
         make(queue="a:b"),
         make(queue="a:b:c\n"),
+        make(queue=None),
         make(attempts=0),
         make(attempts=-1),
         make(attempts=10**9),
@@ -94,23 +95,36 @@ def make(**options: Any) -> Callable[[], object]:
         make(key="book:{code!r}"),
         make(key="book:{code:>5}"),
         make(key="{0}"),
+        make(key="book:{code"),
+        make(key=7),
         make(unique="forever"),
         make(unique="always", key="{code}"),
         make(priority="urgent"),
         make(limit=0),
+        make(limit="4"),
+        make(limit=2.5),
         make(limit=per_key("{code}", "4")),
         make(rate="60"),
+        make(rate=60),
         make(rate="0/m"),
         make(limit=per_key("{code}", 4), ordered="other:{code}"),
         make(keep="-1d"),
         make(breaker="{nobody}"),
+        make(breaker=7),
+        make(ordered=True),
         make(backoff=None),
+        make(backoff="15s"),
     ],
 )
 def test_bad_options_are_refused_where_they_are_written(define: Callable[[], object]) -> None:
     """B30, B34."""
     with pytest.raises(DefinitionError):
         define()
+
+
+def test_a_keyword_that_is_none_is_named() -> None:
+    with pytest.raises(TypeError, match="'retries'"):
+        make(retries=3)()
 
 
 def test_lanes_may_be_shared_by_several_limits() -> None:

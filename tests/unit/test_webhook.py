@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 import pytest
@@ -242,6 +244,27 @@ def test_a_form_that_is_not_utf8_is_still_read() -> None:
     assert Fields.parse(b"name=Jos\xe9&x=%E9%zz").pairs == (("name", "Jos�"), ("x", "�%zz"))
 
 
+@given(
+    st.lists(st.sampled_from([b"%", b"4", b"1", b"e9", b"%C3", b"+", b"g", b"\xff"]), max_size=12)
+)
+def test_escapes_are_read_as_everybody_reads_them(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    meant = unquote_to_bytes(data.replace(b"+", b" ")).decode("utf-8", "replace")
+    assert Fields.parse(b"a=" + data)["a"] == meant
+
+
+def test_a_field_as_long_as_a_body_takes_no_more_than_it_must() -> None:
+    """B15: the process grows by no more than 64 MiB, whoever sends what."""
+    data = b"a=" + b"%41" * ((1 << 20) // 3)
+    tracemalloc.start()
+    try:
+        assert len(Fields.parse(data)["a"]) == (1 << 20) // 3
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 << 20
+
+
 def test_as_many_fields_as_allowed_are_read() -> None:
     assert len(Fields.parse(b"&".join(b"f%d=1" % n for n in range(FIELDS)))) == FIELDS
 
@@ -265,6 +288,11 @@ def test_headers_are_found_in_any_case_and_cannot_be_changed() -> None:
 
 def test_bytes_of_a_header_are_letters() -> None:
     assert Headers([(b"x-name", b"Jos\xe9\xff")])["x-name"] == "José\xff"
+
+
+def test_a_header_of_any_server_comes_without_white_space_around_it() -> None:
+    headers = Headers.from_asgi([(b"x-signature", b" \tsha256=a b\t ")])
+    assert headers["x-signature"] == "sha256=a b"
 
 
 def test_a_delivery_gives_its_headers() -> None:

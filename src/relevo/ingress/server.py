@@ -156,7 +156,8 @@ class Guarded(HttpToolsProtocol):
             self.expect_100_continue = value.lower() == b"100-continue"
         elif name == b"transfer-encoding" and value.lower() != b"chunked":
             raise _Excess  # whoever reads it differently sees another end of the body
-        self.headers.append((name, value))
+        # The parser leaves what follows a value; by HTTP it is no part of it.
+        self.headers.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         parser: Any = self.parser

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
@@ -227,10 +228,11 @@ def spool_path(engine: Relevo, setting: str | None) -> Path | None:
     if setting == "off":
         return None
     if setting:
-        return Path(setting)
+        return Path(setting).absolute()
     if engine.store.name == "sqlite":
-        return Path(engine.store.dsn.partition(":///")[2].partition("?")[0]).parent / DEFAULT
-    return Path(DEFAULT)
+        file = unquote(engine.store.dsn.partition(":///")[2].partition("?")[0])
+        return Path(file).parent / DEFAULT
+    return Path(DEFAULT).absolute()
 
 
 DEFAULT = "relevo-spool.db"

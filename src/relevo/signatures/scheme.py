@@ -104,11 +104,17 @@ def check_age(signed: int, tolerance: int, now: datetime) -> None:
     """Whether a moment in seconds is within so many milliseconds of now, on either side."""
     age = stamp(now) - signed * 1000
     if age > tolerance:
-        allowed = f"{tolerance / 1000:.0f} s are allowed: a replay, or a wrong clock"
-        raise InvalidSignature(f"it was signed {age / 1000:.0f} s ago, and {allowed}", "time")
+        raise InvalidSignature(
+            f"it was signed {age / 1000:.0f} s ago, and {tolerance / 1000:.0f} s are allowed: "
+            "a replay, or a wrong clock",
+            "time",
+        )
     if age < -tolerance:
-        ahead = f"it was signed {-age / 1000:.0f} s in the future"
-        raise InvalidSignature(f"{ahead}: the sender's clock is wrong, or ours", "time")
+        raise InvalidSignature(
+            f"it was signed {-age / 1000:.0f} s in the future: "
+            "the sender's clock is wrong, or ours",
+            "time",
+        )
 
 
 def check_seal(

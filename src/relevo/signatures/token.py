@@ -75,8 +75,9 @@ class QStash(Scheme):
             raise InvalidSignature(f"the token ended {late / 1000:.0f} s ago", "time")
         early = max(claims["nbf"], claims["iat"]) * 1000 - at
         if early > self.leeway:
-            begins = f"the token begins in {early / 1000:.0f} s"
-            raise InvalidSignature(f"{begins}: our clock may be behind", "time")
+            raise InvalidSignature(
+                f"the token begins in {early / 1000:.0f} s: our clock may be behind", "time"
+            )
 
     def _destination(self, delivery: Delivery) -> str:
         # Of our settings, for the Host header is the caller's. The query belongs to the
