@@ -47,7 +47,7 @@ soak: setup
 	rm .soak
 
 bench: setup
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench --peers
 
 demo: setup
 	$(BIN)/relevo demo

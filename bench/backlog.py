@@ -54,41 +54,58 @@ def measure(place: Place, many: int, rounds: int, say: Callable[[str], None]) ->
         yield from _claim_rows(place, f"{many:,} ready", lots, few)
         apart(fill, short, Kept, SOME - FEW)
 
-        slices: list[float] = []
+        slices: list[list[float]] = []
+        whole: list[float] = []
         some: list[float] = []
         left = many
         for number in range(SLICES):
             say(f"drain of {many:,}, slice {number + 1} of {SLICES}")
-            part = drain(long, left // (SLICES - number))  # a worker takes some more with it
+            end = left - left // (SLICES - number)
+            count = min(SOME, (left - end) // (rounds + 1))
+            slices.append([])
+            for _ in range(rounds):  # as many of the one as of the other: only what waits differs
+                part = drain(long, count)  # a worker takes some more with it
+                left -= part.settled
+                slices[-1].append(part.rate(WARM))
+                part = drain(short, count)
+                some.append(part.rate(WARM))
+                apart(fill, short, Kept, part.settled)
+            part = drain(long, max(1, left - end))
             left -= part.settled
-            slices.append(part.rate(WARM))
-            some.append(drain(short, SOME).rate(WARM))
-            apart(fill, short, Kept, SOME)
+            whole.append(part.rate(WARM))
         third = SLICES // 3
-        for name, part in (
+        for name, parts in (
             ("first", slices[:third]),
             ("middle", slices[third:-third]),
             ("last", slices[-third:]),
         ):
-            yield _drain_row(f"drain of {many:,} ready, {name} third", part, some)
+            rates = [rate for part in parts for rate in part]
+            yield _drain_row(f"drain of {SOME:,} out of {many:,} ready, {name} third", rates, some)
+        yield Row(
+            section=SECTION,
+            name=f"drain of {many:,} ready, all of the way",
+            unit="jobs/s",
+            ours=whole,
+        )
 
         say(f"filling with {many:,} scheduled")
         apart(fill, long, Kept, many, 3_600_000, timeout=PATIENCE)
-        apart(fill, long, Kept, FEW)
-        say("claims beside a long history")
-        few, lots = _side_by_side(rounds, short, long)
         beside = f"{many:,} done and {many:,} scheduled beside"
-        yield from _claim_rows(place, beside, lots, few)
-        apart(fill, long, Kept, SOME - FEW)
+        apart(fill, long, Kept, SOME)
         ours: list[float] = []
         some = []
         for _ in range(rounds):
             say("drain beside a long history")
-            ours.append(drain(long, SOME).rate(WARM))
-            some.append(drain(short, SOME).rate(WARM))
-            for url in (long, short):
+            for url, rates in ((long, ours), (short, some)):
+                rates.append(drain(url, SOME).rate(WARM))
                 apart(fill, url, Kept, SOME)
         yield _drain_row(f"drain of {SOME:,} with {beside}", ours, some)
+        for url in (long, short):
+            drain(url, SOME)
+            apart(fill, url, Kept, FEW)
+        say("claims beside a long history")
+        few, lots = _side_by_side(rounds, short, long)
+        yield from _claim_rows(place, beside, lots, few)
 
 
 def _side_by_side(rounds: int, short: str, long: str) -> list[list[float]]:

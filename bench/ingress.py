@@ -331,7 +331,8 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
     ours, bare, door, *others = in_turns(rounds, *kinds)
     name = f"webhooks kept with their job, {CONNECTIONS} connections"
     nothing = "same server and check, nothing kept"
-    yield _row(name, ours, bare, nothing, Aim("ratio", ">=", 0.6))
+    aim = Aim("ratio", ">=", 0.6) if others else None  # none is set for Redis
+    yield _row(name, ours, bare, nothing, aim)
     yield _row("the same door with a store that keeps nothing", door, bare, nothing, None)
     for other in others:
         yield _row(name, ours, other, "FastAPI, one row a request", Aim("ratio", ">=", 3))

@@ -81,6 +81,7 @@ def aims(rows: dict[str, Row]) -> str:
         return ""
     usual = max(said.values(), key=list(said.values()).count)
     others = [f"{NAMES[store]} {each}" for store, each in said.items() if each != usual]
+    others += [f"{NAMES[store]} –" for store, row in rows.items() if row.aim is None]
     return "; ".join([usual, *others])
 
 

@@ -1,6 +1,7 @@
 """Other queues beside us: the same number of no-op jobs, one worker process, at least once.
 
-Each peer has a virtual environment of its own, made on demand in the user's cache from peers.txt.
+Each peer has an environment of its own, made on demand in the user's cache from peers.txt: a
+virtual one, or a folder of node modules.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 SECTION = "peers"
 HERE = Path(__file__).parent
-FAST = frozenset({"pgqueuer", "repid"})
+FAST = frozenset({"bullmq", "huey", "pgqueuer", "repid"})
 """Who drains thousands a second: long runs for them and for us, so that no start is measured."""
 
 MOST, MOST_OF_SLOW = 40_000, 10_000
@@ -41,26 +42,35 @@ def known(store: str) -> dict[str, list[str]]:
         if line.startswith("#"):
             section = line.removeprefix("#").strip()
         elif line and section == store:
-            found[re.split(r"[\[=]", line)[0]] = line.split()
+            found[re.split(r"[\[=@]", line)[0]] = line.split()
     return found
 
 
 def environment(name: str, packages: list[str]) -> Path:
-    """The Python that has these packages; made if it is not there yet."""
+    """A folder with these packages; made if it is not there yet."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relevo-bench"
     mark = hashlib.blake2s(" ".join(packages).encode(), digest_size=4).hexdigest()
     folder = cache / f"{name}-{mark}"
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        uv = [sys.executable, "-m", "uv"]
-        _quietly([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
-        python = str(folder / "bin" / "python")
-        _quietly([*uv, "pip", "install", "--quiet", "--python", python, *packages])
+        if _is_node(packages):
+            _quietly(["npm", "install", "--silent", "--prefix", str(folder), *packages])
+        else:
+            uv = [sys.executable, "-m", "uv"]
+            _quietly([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+            python = str(folder / "bin" / "python")
+            _quietly([*uv, "pip", "install", "--quiet", "--python", python, *packages])
         (folder / "ready").touch()
-    return folder / "bin" / "python"
+    return folder
+
+
+def _is_node(packages: list[str]) -> bool:
+    return "@" in packages[0]
 
 
 def _quietly(command: list[str]) -> str:
+    if shutil.which(command[0]) is None:
+        raise RuntimeError(f"there is no {command[0]} here")
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
@@ -70,9 +80,14 @@ def _quietly(command: list[str]) -> str:
 
 def peer(place: Place, name: str, packages: list[str], jobs: int) -> dict[str, float]:
     """Its figures."""
-    python = environment(name, packages)
+    folder = environment(name, packages)
+    program = str(HERE / "peer" / f"on_{name.replace('-', '_')}")
+    if _is_node(packages):
+        command = ["node", f"{program}.mjs", str(folder)]
+    else:
+        command = [str(folder / "bin" / "python"), f"{program}.py"]
     with place.bare() as url:
-        said = _quietly([str(python), str(HERE / "peer" / f"on_{name}.py"), url, str(jobs)])
+        said = _quietly([*command, url, str(jobs)])
     return json.loads(said.strip().splitlines()[-1])
 
 
@@ -113,7 +128,7 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
                 unit="jobs/s",
                 ours=[one[verb] for one in own],
                 other=[one[verb] for one in theirs],
-                against=peers[name][0].replace("==", " "),
+                against=re.sub(r"==|@", " ", peers[name][0]),
                 note="" if counts[name] == jobs else f"{name} had {counts[name]:,} jobs",
             )
             for name, theirs in figures.items()

@@ -155,7 +155,8 @@ class Redis(Place):
         import bench.raw.redis
 
         self.raw = bench.raw.redis
-        self._start = lambda: RedisServer("appendfsync everysec")
+        # As deploy/ has it: room for the log, as PostgreSQL has it above.
+        self._start = lambda: RedisServer("appendfsync everysec", "auto-aof-rewrite-min-size 2gb")
         self._server: Any = None
 
     @contextmanager

@@ -208,7 +208,7 @@ def _watch(children: Sequence[Child], count: int, began: float) -> list[tuple[fl
     moved = began
     while sum(settled) < count:
         for place, child in enumerate(children):
-            while child.has_news(0.02 / len(children)):
+            while sum(settled) < count and child.has_news(0.02 / len(children)):
                 at, settled[place] = child.receive(0)
                 line.append((at - began, sum(settled)))
                 moved = at

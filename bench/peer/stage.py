@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 URL, JOBS = sys.argv[1], int(sys.argv[2])
+PATH = URL.partition("///")[2]  # of an SQLite file
 CALLERS = 100
 TEXT = "A guest asks whether breakfast is served before seven on Sundays; answer in Spanish. " * 2
 
