@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from threading import get_ident
 from typing import Generic, Protocol, TypeVar
 
 from relevo.errors import MisuseError, StoreUnavailable
@@ -55,17 +56,23 @@ class Coalescer(Generic[T, R]):
         self._size = 0
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # whose callers' futures wait here
+        self._thread = 0  # which runs it
 
     async def add(self, items: Sequence[T]) -> Sequence[R]:
         """Hand items over and wait for their results, in order."""
-        future: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Sequence[R]] = self.here().create_future()
         self.put(items, future)
         return await future
 
+    def here(self) -> asyncio.AbstractEventLoop:
+        """The event loop that runs here, moved into."""
+        # Asked for at every call, asyncio would ask the system on Python 3.11.
+        if self._loop is None or self._thread != get_ident() or not self._loop.is_running():
+            return self.move_in()
+        return self._loop
+
     def put(self, items: Sequence[T], waiting: Waiting[R]) -> None:
-        """The same for who does not wait here."""
-        if asyncio.get_running_loop() is not self._loop:
-            self.move_in()
+        """The same for who does not wait here, but has moved in."""
         if self._size >= self._most:
             raise StoreUnavailable(
                 f"{self._size} writes are waiting for the store already; try again in a moment"
@@ -75,7 +82,7 @@ class Coalescer(Generic[T, R]):
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="relevo-coalescer")
 
-    def move_in(self) -> None:
+    def move_in(self) -> asyncio.AbstractEventLoop:
         """Belong to the event loop that runs here, unless another one is at work."""
         here = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not here and self._loop.is_running():
@@ -87,6 +94,8 @@ class Coalescer(Generic[T, R]):
             )
         if self._loop is not here:
             self._loop, self._task = here, None
+        self._thread = get_ident()
+        return here
 
     async def close(self) -> None:
         """Wait for what is on its way."""

@@ -27,7 +27,7 @@ from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
 from relevo.flow import Flow, Node, known_flow, node_id, stored_flow
 from relevo.ids import new_id
 from relevo.intake import Intake, Receiver
-from relevo.job import LIVE, After, Ending, Inserted, Lease, NewJob, State, Verdict
+from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Verdict
 from relevo.message import (
     Command,
     Event,
@@ -37,14 +37,13 @@ from relevo.message import (
 )
 from relevo.once import Ledger, once
 from relevo.orders import (
-    Receipt,
     Started,
     Wishes,
     altered,
     job_of,
     mistaken,
-    receipt_of,
     spec_of,
+    taken,
 )
 from relevo.outbox import Database, driver
 from relevo.recurring import Recurring
@@ -108,7 +107,7 @@ class Relevo:
         if database is None or self._relay is not None:
             database = self.store.dsn
         self._database = Database(self.store, database)
-        self._inserts: Coalescer[NewJob, Inserted] = Coalescer(
+        self._inserts: Coalescer[NewJob, Receipt] = Coalescer(
             self.store.insert, elsewhere=self.store.name != "sqlite"
         )
         self._effects: dict[str, tuple[Coalescer[Effect, Effect], Coalescer[Effect, bool]]] = {}
@@ -253,8 +252,9 @@ class Relevo:
 
         Inside `ctx.transaction()` the order joins that transaction by itself.
         """
+        running = current.get()
         if delay is at is key is priority is attempts is backoff is timeout is None:
-            job = self._job(command, spec_of(command))
+            job = job_of(command, spec_of(command), None, running, self.telemetry.tracing)
         else:
             job = self.order(
                 command,
@@ -266,10 +266,10 @@ class Relevo:
                 backoff=backoff,
                 timeout=timeout,
             )
-        if tx is None and current.get() is None:
-            stored: asyncio.Future[Sequence[Inserted]] = asyncio.get_running_loop().create_future()
+        if tx is running is None:
+            stored: asyncio.Future[Sequence[Receipt]] = self._inserts.here().create_future()
             self._inserts.put([job], stored)
-            return receipt_of(job, (await stored)[0])
+            return taken(job, (await stored)[0])
         [receipt] = await self._insert([job], tx)
         return receipt
 
@@ -394,7 +394,7 @@ class Relevo:
             queues = sorted({job.queue for job in jobs})
             connection = await driver(tx, lambda: self.store.committed(queues))
             inserted = await self.store.insert_within(connection, jobs)
-        return [receipt_of(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
+        return [taken(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
 
     async def once(
         self,
@@ -540,7 +540,7 @@ _open: WeakSet[Relevo] = WeakSet()
 def _forked() -> None:
     """In a child: its threads stayed with the parent, and to wait for them never ends."""
 
-    async def refuse(jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def refuse(jobs: Sequence[NewJob]) -> list[Receipt]:
         raise MisuseError(
             "this engine was opened before the process was forked: open one in each process"
         )

@@ -7,21 +7,23 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterator
+from itertools import count
 
 _HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _VERSION_AND_VARIANT = 0x7 << 76 | 0b10 << 62
 _LOW = (1 << 62) - 1
 
 _lock = threading.Lock()
-_last_ms = 0
-_tail = 0
+# The last millisecond with an id, the first half of its ids, and the other halves still to come.
+_latest: tuple[int, str, Iterator[int]] = (0, "", count())
 
 
 def _reseed() -> None:
     # A forked child must not continue its parent's sequence.
-    global _last_ms, _tail, _lock
+    global _latest, _lock
     _lock = threading.Lock()
-    _last_ms = _tail = 0
+    _latest = (0, "", count())
 
 
 if hasattr(os, "register_at_fork"):
@@ -30,16 +32,20 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """A fresh id; later ids of this process sort after it, also when the clock steps back."""
-    global _last_ms, _tail
+    last, head, tails = _latest
+    if (ms := time.time_ns() // 1_000_000) > last:
+        last, head, tails = _begin(ms)
+    return f"{head}{next(tails):016x}"
+
+
+def _begin(ms: int) -> tuple[int, str, Iterator[int]]:
+    global _latest
     with _lock:
-        ms = time.time_ns() // 1_000_000
-        if ms > _last_ms:
-            _last_ms = ms
-            _tail = int.from_bytes(os.urandom(9)) >> 1
-        else:
-            _tail += 1
-        last, tail = _last_ms, _tail
-    return f"{last << 80 | (tail >> 62) << 64 | _VERSION_AND_VARIANT | tail & _LOW:032x}"
+        if ms > _latest[0]:
+            chance = int.from_bytes(os.urandom(10))
+            tails = count(0b10 << 62 | chance >> 19)  # 61 bits: counting up never fills the 62
+            _latest = (ms, f"{ms:012x}7{chance & 0xFFF:03x}", tails)
+        return _latest
 
 
 def derived_id(ms: int, text: str) -> str:

@@ -126,11 +126,15 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     after: tuple[After, ...] = ()
 
 
-class Inserted(Struct, frozen=True, array_like=True, gc=False):
-    """What became of one NewJob: the job that now stands for it, and why."""
+class Receipt(Struct, frozen=True, array_like=True, gc=False):
+    """The job that stands for what was asked, and whether it is new."""
 
     id: str
     verdict: Verdict
+
+    @property
+    def is_new(self) -> bool:
+        return self.verdict in (Verdict.NEW, Verdict.REOPENED)
 
 
 class Lease(Struct, eq=False, gc=False):

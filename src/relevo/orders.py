@@ -12,7 +12,7 @@ from relevo.clock import Duration, milliseconds, stamp
 from relevo.errors import DefinitionError, MisuseError, QueueClosed
 from relevo.ids import new_id
 from relevo.intake import Intake
-from relevo.job import Inserted, NewJob, Verdict
+from relevo.job import NewJob, Receipt, Verdict
 from relevo.message import (
     KEY_MAX,
     PRIORITIES,
@@ -31,17 +31,6 @@ from relevo.telemetry import Tracing
 
 if TYPE_CHECKING:
     from relevo.context import Context
-
-
-class Receipt(NamedTuple):
-    """The job that stands for what was asked, and whether it is new."""
-
-    id: str
-    verdict: Verdict
-
-    @property
-    def is_new(self) -> bool:
-        return self.verdict in (Verdict.NEW, Verdict.REOPENED)
 
 
 class Started(NamedTuple):
@@ -121,11 +110,11 @@ def altered(job: NewJob, command: Command, wishes: Wishes) -> NewJob:
     return msgspec.structs.replace(job, **changes) if changes else job
 
 
-def receipt_of(job: NewJob, answer: Inserted) -> Receipt:
-    """What came of an order; QueueClosed if its queue takes nothing in."""
-    if answer.verdict is Verdict.CLOSED:
+def taken(job: NewJob, receipt: Receipt) -> Receipt:
+    """The receipt of an order; QueueClosed if its queue takes nothing in."""
+    if receipt.verdict is Verdict.CLOSED:
         raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
-    return Receipt(answer.id, answer.verdict)
+    return receipt
 
 
 def spec_of(command: Command) -> Spec:

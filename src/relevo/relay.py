@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from relevo.errors import StoreError, StoreUnavailable
-from relevo.job import ENDED, Ending, Inserted, Job, Lease, NewJob, State, Verdict
+from relevo.job import ENDED, Ending, Job, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import (
     BATCH,
     Arrival,
@@ -100,7 +100,7 @@ class Relayed:
 
     # in
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Into the fast store; into the outbox while that is away."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._away_until:
@@ -111,9 +111,9 @@ class Relayed:
                 self._away_until = loop.time() + AWAY
                 self._telemetry.trouble("the store is away; jobs go to the outbox", error)
         await self.ledger.post([_letter(job) for job in jobs])
-        return [Inserted(job.id, Verdict.NEW) for job in jobs]
+        return [Receipt(job.id, Verdict.NEW) for job in jobs]
 
-    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         draining = await self._draining({job.queue for job in jobs})
         closed = {job.id for job in jobs if job.queue in draining}
         bundles = {job.bundle for job in jobs if job.id in closed and job.bundle is not None}
@@ -122,7 +122,7 @@ class Relayed:
         if letters:
             await self.ledger.post_within(connection, letters)
         return [
-            Inserted(job.id, Verdict.CLOSED if job.id in closed else Verdict.NEW) for job in jobs
+            Receipt(job.id, Verdict.CLOSED if job.id in closed else Verdict.NEW) for job in jobs
         ]
 
     async def recall_within(

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from relevo.job import Ending, Inserted, Job, Lease, NewJob, State, Verdict
+from relevo.job import Ending, Job, Lease, NewJob, Receipt, State, Verdict
 
 DEADLINE = 5.0
 BATCH = 1_000
@@ -323,7 +323,7 @@ class Store(Protocol):
 
     # in
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Store jobs durably before answering.
 
         An id already stored is not stored again: whoever carries a job may carry it twice. Jobs of
@@ -332,7 +332,7 @@ class Store(Protocol):
         """
         ...
 
-    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         """The same inside a driver connection's open transaction; workers wake when it commits.
 
         MisuseError on stores that are no SQL database.

@@ -11,11 +11,11 @@ from relevo.job import (
     After,
     Ending,
     Failure,
-    Inserted,
     Job,
     Lease,
     NewJob,
     Policy,
+    Receipt,
     State,
     Verdict,
 )
@@ -52,7 +52,7 @@ def job(queue: str = WORK, **fields: Any) -> NewJob:
 async def put(store: Store, *jobs: NewJob) -> list[str]:
     """Insert jobs that nobody has seen, in one call; answers their ids."""
     answers = await store.insert(jobs)
-    assert answers == [Inserted(new.id, Verdict.NEW) for new in jobs]
+    assert answers == [Receipt(new.id, Verdict.NEW) for new in jobs]
     return [new.id for new in jobs]
 
 
@@ -60,7 +60,7 @@ async def add(store: Store, queue: str = WORK, **fields: Any) -> str:
     return (await put(store, job(queue, **fields)))[0]
 
 
-async def insert(store: Store, queue: str = WORK, **fields: Any) -> Inserted:
+async def insert(store: Store, queue: str = WORK, **fields: Any) -> Receipt:
     return (await store.insert([job(queue, **fields)]))[0]
 
 

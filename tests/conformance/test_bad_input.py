@@ -10,7 +10,7 @@ import msgspec
 
 from relevo.errors import RelevoError
 from relevo.ids import new_id
-from relevo.job import After, Failure, Inserted, State, Verdict
+from relevo.job import After, Failure, Receipt, State, Verdict
 from relevo.store import (
     Audit,
     By,
@@ -86,14 +86,14 @@ async def test_keys_are_never_confused(store: Store) -> None:
 
     for key, id in zip(ALIKE, ids, strict=True):
         again = await insert(store, key=key, unique="forever")
-        assert again == Inserted(id, Verdict.IN_PROGRESS), ascii(key)
+        assert again == Receipt(id, Verdict.IN_PROGRESS), ascii(key)
         found = (await store.page(Filter(key=key))).jobs
         assert [one.id for one in found] == [id], ascii(key)
     for lease in await take(store, 100):
         assert await end(store, lease)
     for key, id in zip(ALIKE, ids, strict=True):
         again = await insert(store, key=key, unique="forever")
-        assert again == Inserted(id, Verdict.DONE), ascii(key)
+        assert again == Receipt(id, Verdict.DONE), ascii(key)
 
 
 async def test_notes_are_never_confused(store: Store) -> None:
@@ -124,7 +124,7 @@ async def test_a_key_is_any_text(store: Store) -> None:
             near = await add(store, queue, key=f"{text}.", unique="forever")
 
             again = await insert(store, queue, key=text, unique="forever")
-            assert again == Inserted(first, Verdict.IN_PROGRESS)
+            assert again == Receipt(first, Verdict.IN_PROGRESS)
             assert is_shown((await look(store, first)).key, text)
             page = await store.page(Filter(key=text))
             assert [found.id for found in page.jobs] == [first]
@@ -133,7 +133,7 @@ async def test_a_key_is_any_text(store: Store) -> None:
             assert is_shown(lease.key, text)
             await end(store, lease)
             again = await insert(store, queue, key=text, unique="forever")
-            assert again == Inserted(first, Verdict.DONE)
+            assert again == Receipt(first, Verdict.DONE)
             assert await state(store, near) is State.READY
 
 

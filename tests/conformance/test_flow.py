@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relevo.ids import new_id
-from relevo.job import After, Ending, Inserted, Lease, Policy, State, Verdict
+from relevo.job import After, Ending, Lease, Policy, Receipt, State, Verdict
 from relevo.store import Filter, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
@@ -483,13 +483,13 @@ async def test_a_whole_flow_carried_twice_is_stored_once(store: Store) -> None:
     await put(store, child, parent)
 
     assert await store.insert([child, parent]) == [
-        Inserted(child.id, Verdict.IN_PROGRESS),
-        Inserted(parent.id, Verdict.IN_PROGRESS),
+        Receipt(child.id, Verdict.IN_PROGRESS),
+        Receipt(parent.id, Verdict.IN_PROGRESS),
     ]
     await finish(store, child.id)
     assert await store.insert([child, parent]) == [
-        Inserted(child.id, Verdict.DONE),
-        Inserted(parent.id, Verdict.IN_PROGRESS),
+        Receipt(child.id, Verdict.DONE),
+        Receipt(parent.id, Verdict.IN_PROGRESS),
     ]
     assert await state(store, parent.id) is State.READY
     assert len(await take(store, 10, OTHER)) == 1
@@ -517,8 +517,8 @@ async def test_a_parent_waits_for_the_job_that_stands_for_its_child(store: Store
     answers = await store.insert([child, parent])
 
     assert answers == [
-        Inserted(standing, Verdict.IN_PROGRESS),
-        Inserted(parent.id, Verdict.NEW),
+        Receipt(standing, Verdict.IN_PROGRESS),
+        Receipt(parent.id, Verdict.NEW),
     ]
     assert await state(store, parent.id) is State.WAITING
     await finish(store, standing)
@@ -529,4 +529,4 @@ async def test_a_parent_keeps_its_key_while_it_waits(store: Store) -> None:
     child = await add(store)
     parent = await add_parent(store, child, key="k")
 
-    assert await insert(store, OTHER, key="k") == Inserted(parent, Verdict.IN_PROGRESS)
+    assert await insert(store, OTHER, key="k") == Receipt(parent, Verdict.IN_PROGRESS)

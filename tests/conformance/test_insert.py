@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from relevo.ids import new_id
-from relevo.job import ENDED, LIVE, Inserted, State, Verdict
+from relevo.job import ENDED, LIVE, Receipt, State, Verdict
 from relevo.store import BATCH, QueueMode, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
@@ -125,11 +125,11 @@ async def test_answers_come_in_the_order_of_the_jobs(store: Store) -> None:
     answers = await store.insert(batch)
 
     assert answers == [
-        Inserted(batch[0].id, Verdict.NEW),
-        Inserted(known, Verdict.IN_PROGRESS),
-        Inserted(batch[2].id, Verdict.CLOSED),
-        Inserted(batch[3].id, Verdict.NEW),
-        Inserted(known, Verdict.IN_PROGRESS),
+        Receipt(batch[0].id, Verdict.NEW),
+        Receipt(known, Verdict.IN_PROGRESS),
+        Receipt(batch[2].id, Verdict.CLOSED),
+        Receipt(batch[3].id, Verdict.NEW),
+        Receipt(known, Verdict.IN_PROGRESS),
     ]
 
 
@@ -178,7 +178,7 @@ async def test_a_moment_in_the_past_is_due_now(store: Store) -> None:
 async def test_the_same_id_is_not_stored_twice(store: Store) -> None:
     id = await add(store, payload=b'{"n":1}')
 
-    assert await insert(store, id=id, payload=b'{"n":2}') == Inserted(id, Verdict.IN_PROGRESS)
+    assert await insert(store, id=id, payload=b'{"n":2}') == Receipt(id, Verdict.IN_PROGRESS)
     assert (await look(store, id)).payload == b'{"n":1}'
     assert await count(store) == 1
     assert len(await take(store, 10)) == 1
@@ -189,7 +189,7 @@ async def test_the_same_id_twice_in_one_call_is_one_job(store: Store) -> None:
 
     answers = await store.insert([new, new])
 
-    assert answers == [Inserted(new.id, Verdict.NEW), Inserted(new.id, Verdict.IN_PROGRESS)]
+    assert answers == [Receipt(new.id, Verdict.NEW), Receipt(new.id, Verdict.IN_PROGRESS)]
     assert len(await take(store, 10)) == 1
 
 
@@ -199,7 +199,7 @@ async def test_a_known_id_that_is_live_is_in_progress(store: Store) -> None:
             queue = f"app:module:{live}"
             id = await make(store, live, queue)
 
-            assert await insert(store, queue, id=id) == Inserted(id, Verdict.IN_PROGRESS)
+            assert await insert(store, queue, id=id) == Receipt(id, Verdict.IN_PROGRESS)
             assert await state(store, id) is live
 
 
@@ -208,7 +208,7 @@ async def test_a_known_id_that_has_ended_is_done(store: Store) -> None:
         with about(ended):
             id = await make(store, ended)
 
-            assert await insert(store, id=id) == Inserted(id, Verdict.DONE)
+            assert await insert(store, id=id) == Receipt(id, Verdict.DONE)
             assert await state(store, id) is ended
             assert await take(store) == []
 
@@ -216,10 +216,10 @@ async def test_a_known_id_that_has_ended_is_done(store: Store) -> None:
 async def test_a_known_id_with_a_known_key_is_still_itself(store: Store) -> None:
     id = await add(store, key="k")
 
-    assert await insert(store, id=id, key="k") == Inserted(id, Verdict.IN_PROGRESS)
+    assert await insert(store, id=id, key="k") == Receipt(id, Verdict.IN_PROGRESS)
     lease = await take_one(store)
     await end(store, lease)
-    assert await insert(store, id=id, key="k") == Inserted(id, Verdict.DONE)
+    assert await insert(store, id=id, key="k") == Receipt(id, Verdict.DONE)
     assert await count(store) == 1
 
 
@@ -242,7 +242,7 @@ async def test_a_draining_queue_takes_nothing_in(store: Store) -> None:
     await drain(store, WORK)
     new = job()
 
-    assert await store.insert([new]) == [Inserted(new.id, Verdict.CLOSED)]
+    assert await store.insert([new]) == [Receipt(new.id, Verdict.CLOSED)]
     assert await store.find([new.id]) == [None]
     assert await count(store) == 0
 
@@ -334,7 +334,7 @@ async def test_many_callers_at_once_all_get_their_answer(store: Store, handles: 
     )
 
     for batch, answer in zip(batches, answers, strict=True):
-        assert answer == [Inserted(new.id, Verdict.NEW) for new in batch]
+        assert answer == [Receipt(new.id, Verdict.NEW) for new in batch]
     assert await count(store, queue=WORK) == 100
     assert await count(store, queue=OTHER) == 100
 
@@ -349,7 +349,7 @@ async def test_a_cancelled_caller_does_not_harm_the_others(store: Store) -> None
 
     for n, (batch, answer) in enumerate(zip(batches, answers, strict=True)):
         if n % 3:
-            assert answer == [Inserted(batch[0].id, Verdict.NEW)]
+            assert answer == [Receipt(batch[0].id, Verdict.NEW)]
     assert (await insert(store)).verdict is Verdict.NEW
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from relevo.job import ENDED, LIVE, After, Inserted, State, Unique, Verdict
+from relevo.job import ENDED, LIVE, After, Receipt, State, Unique, Verdict
 from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
@@ -43,7 +43,7 @@ async def test_a_live_job_has_its_key(store: Store, unique: Unique) -> None:
 
             second = await insert(store, queue, key="k", unique=unique, payload=b"2")
 
-            assert second == Inserted(first, Verdict.IN_PROGRESS)
+            assert second == Receipt(first, Verdict.IN_PROGRESS)
             assert await state(store, first) is live
             assert (await look(store, first)).payload != b"2"
             assert await count(store) == stored
@@ -86,8 +86,8 @@ async def test_the_second_of_a_batch_sees_the_first(store: Store) -> None:
     answers = await store.insert([first, second])
 
     assert answers == [
-        Inserted(first.id, Verdict.NEW),
-        Inserted(first.id, Verdict.IN_PROGRESS),
+        Receipt(first.id, Verdict.NEW),
+        Receipt(first.id, Verdict.IN_PROGRESS),
     ]
     assert await store.find([second.id]) == [None]
     assert len(await take(store, 10)) == 1
@@ -112,9 +112,9 @@ async def test_fifty_callers_with_one_key_make_one_job(
 async def test_done_for_good_answers_done(store: Store, clock: ManualClock) -> None:
     first = await make(store, State.DONE, key="k", unique="forever")
 
-    assert await insert(store, key="k", unique="forever") == Inserted(first, Verdict.DONE)
+    assert await insert(store, key="k", unique="forever") == Receipt(first, Verdict.DONE)
     clock.advance("300d")
-    assert await insert(store, key="k", unique="forever") == Inserted(first, Verdict.DONE)
+    assert await insert(store, key="k", unique="forever") == Receipt(first, Verdict.DONE)
     assert await take(store) == []
     assert await count(store) == 1
 
@@ -130,8 +130,8 @@ async def test_done_for_good_outlives_its_job(store: Store, clock: ManualClock) 
     clock.advance("365d")
     await store.prune(dead_keep=DAY)
 
-    assert await insert(store, key="pruned", unique="forever") == Inserted(pruned, Verdict.DONE)
-    assert await insert(store, key="unkept", unique="forever") == Inserted(unkept, Verdict.DONE)
+    assert await insert(store, key="pruned", unique="forever") == Receipt(pruned, Verdict.DONE)
+    assert await insert(store, key="unkept", unique="forever") == Receipt(unkept, Verdict.DONE)
     assert await count(store) == 0
 
 
@@ -148,7 +148,7 @@ async def test_a_key_for_good_reopens_what_ended_badly(store: Store, ended: Stat
 
     second = await insert(store, key="k", unique="forever", attempts=5, payload=b"2")
 
-    assert second == Inserted(first, Verdict.REOPENED)
+    assert second == Receipt(first, Verdict.REOPENED)
     found = await look(store, first)
     assert found.state is State.READY
     assert found.payload == b"2"
@@ -163,16 +163,16 @@ async def test_a_reopened_job_is_live_and_then_done_for_good(store: Store) -> No
     first = await make(store, State.DEAD, key="k", unique="forever")
     assert (await insert(store, key="k", unique="forever")).verdict is Verdict.REOPENED
 
-    assert await insert(store, key="k", unique="forever") == Inserted(first, Verdict.IN_PROGRESS)
+    assert await insert(store, key="k", unique="forever") == Receipt(first, Verdict.IN_PROGRESS)
     await end(store, await take_id(store, first))
-    assert await insert(store, key="k", unique="forever") == Inserted(first, Verdict.DONE)
+    assert await insert(store, key="k", unique="forever") == Receipt(first, Verdict.DONE)
 
 
 async def test_a_job_may_be_reopened_again_and_again(store: Store) -> None:
     first = await make(store, State.DEAD, key="k", unique="forever")
     for _ in range(3):
         again = await insert(store, key="k", unique="forever")
-        assert again == Inserted(first, Verdict.REOPENED)
+        assert again == Receipt(first, Verdict.REOPENED)
         await end(store, await take_id(store, first), State.DEAD)
 
     assert await count(store) == 1
@@ -188,14 +188,14 @@ async def test_a_pruned_bad_end_is_reopened_as_the_newcomer(
     assert await store.find([first]) == [None]
     newcomer = job(key="k", unique="forever")
 
-    assert await store.insert([newcomer]) == [Inserted(newcomer.id, Verdict.REOPENED)]
+    assert await store.insert([newcomer]) == [Receipt(newcomer.id, Verdict.REOPENED)]
 
     assert await state(store, newcomer.id) is State.READY
     again = await insert(store, key="k", unique="forever")
-    assert again == Inserted(newcomer.id, Verdict.IN_PROGRESS)
+    assert again == Receipt(newcomer.id, Verdict.IN_PROGRESS)
     await end(store, await take_id(store, newcomer.id))
     again = await insert(store, key="k", unique="forever")
-    assert again == Inserted(newcomer.id, Verdict.DONE)
+    assert again == Receipt(newcomer.id, Verdict.DONE)
 
 
 async def test_a_newcomer_for_a_pruned_one_keeps_its_place_in_the_batch(
@@ -230,7 +230,7 @@ async def test_two_in_one_batch_reopen_once(store: Store) -> None:
 
     answers = await store.insert([job(key="k", unique="forever"), job(key="k", unique="forever")])
 
-    assert answers == [Inserted(first, Verdict.REOPENED), Inserted(first, Verdict.IN_PROGRESS)]
+    assert answers == [Receipt(first, Verdict.REOPENED), Receipt(first, Verdict.IN_PROGRESS)]
 
 
 async def test_a_retry_takes_the_key_again(store: Store) -> None:
@@ -238,7 +238,7 @@ async def test_a_retry_takes_the_key_again(store: Store) -> None:
 
     assert await store.retry([first], ANN) == [True]
 
-    assert await insert(store, key="k") == Inserted(first, Verdict.IN_PROGRESS)
+    assert await insert(store, key="k") == Receipt(first, Verdict.IN_PROGRESS)
 
 
 async def test_a_retry_is_refused_while_a_younger_job_has_the_key(store: Store) -> None:
@@ -270,7 +270,7 @@ async def test_a_retry_races_an_insert_and_one_has_the_key(store: Store, handles
             store.retry([first], ANN), insert(other, f"app:module:race-{n}", key=key)
         )
 
-        assert retried == (inserted == Inserted(first, Verdict.IN_PROGRESS))
+        assert retried == (inserted == Receipt(first, Verdict.IN_PROGRESS))
         assert retried or inserted.verdict is Verdict.NEW
         assert len(await take(store, 10, f"app:module:race-{n}")) == 1
 
@@ -298,7 +298,7 @@ async def test_a_rescued_job_keeps_its_key(store: Store, clock: ManualClock) -> 
     clock.advance("2m")
     await store.rescue()
 
-    assert await insert(store, key="k") == Inserted(first, Verdict.IN_PROGRESS)
+    assert await insert(store, key="k") == Receipt(first, Verdict.IN_PROGRESS)
 
 
 async def test_a_late_settle_does_not_free_a_key_that_went_on(
@@ -311,7 +311,7 @@ async def test_a_late_settle_does_not_free_a_key_that_went_on(
 
     assert await end(store, lease) is False
 
-    assert await insert(store, key="k") == Inserted(second, Verdict.IN_PROGRESS)
+    assert await insert(store, key="k") == Receipt(second, Verdict.IN_PROGRESS)
 
 
 async def test_pruning_an_old_job_does_not_free_its_successors_key(
@@ -323,4 +323,4 @@ async def test_pruning_an_old_job_does_not_free_its_successors_key(
     await store.prune(dead_keep=HOUR)
     assert await states(store, first, second) == [None, State.READY]
 
-    assert await insert(store, key="k") == Inserted(second, Verdict.IN_PROGRESS)
+    assert await insert(store, key="k") == Receipt(second, Verdict.IN_PROGRESS)

@@ -29,10 +29,10 @@ from relevo.job import (
     After,
     Ending,
     Failure,
-    Inserted,
     Lease,
     NewJob,
     Policy,
+    Receipt,
     State,
     Verdict,
 )
@@ -220,21 +220,21 @@ class Story(StoreStory):
         del self.rows[row.id]
         self.removed.add(row.id)
 
-    def decide(self, new: NewJob, is_forever: bool) -> Inserted:
+    def decide(self, new: NewJob, is_forever: bool) -> Receipt:
         """What an insert must answer; the model does the same."""
         if self.modes[new.queue] is QueueMode.DRAINING:
-            return Inserted(new.id, Verdict.CLOSED)
+            return Receipt(new.id, Verdict.CLOSED)
         verdict = Verdict.NEW
         if new.key:
             if holder := self.holder(new.queue, new.key):
-                return Inserted(holder.id, Verdict.IN_PROGRESS)
+                return Receipt(holder.id, Verdict.IN_PROGRESS)
             if is_forever and (known := self.forever.get((new.queue, new.key))):
                 id, how = known
                 if how == "done":
-                    return Inserted(id, Verdict.DONE)
+                    return Receipt(id, Verdict.DONE)
                 if id in self.rows:
                     self.reopen(self.rows[id], new)
-                    return Inserted(id, Verdict.REOPENED)
+                    return Receipt(id, Verdict.REOPENED)
                 verdict = Verdict.REOPENED
         self.count += 1
         row = Row(
@@ -253,7 +253,7 @@ class Story(StoreStory):
         row.moved = False
         if row.after:
             self.wait_for_children(row)
-        return Inserted(new.id, verdict)
+        return Receipt(new.id, verdict)
 
     def wait_for_children(self, parent: Row) -> None:
         parent.state, parent.counted = State.WAITING, set()
@@ -296,7 +296,7 @@ class Story(StoreStory):
 
     def insert(self, batch: list[Spec]) -> None:
         news: list[NewJob] = []
-        expected: list[Inserted] = []
+        expected: list[Receipt] = []
         for spec in batch:
             key, delay = spec.key, spec.delay
             known = self.forever.get((spec.queue, key)) if key else None
@@ -351,7 +351,7 @@ class Story(StoreStory):
             return
         verdict = Verdict.IN_PROGRESS if row.state in LIVE else Verdict.DONE
         new = NewJob(id=row.id, queue=row.queue, kind="Again", payload=b'"again"')
-        assert self.call(self.store.insert, [new]) == [Inserted(row.id, verdict)]
+        assert self.call(self.store.insert, [new]) == [Receipt(row.id, verdict)]
 
     # out
 

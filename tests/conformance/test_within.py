@@ -12,7 +12,7 @@ import pytest
 
 from relevo.errors import MisuseError
 from relevo.ids import new_id
-from relevo.job import After, Ending, Inserted, State, Verdict
+from relevo.job import After, Ending, Receipt, State, Verdict
 from relevo.store import Note, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
@@ -151,7 +151,7 @@ async def test_rows_and_jobs_commit_together(store: Store, session: Session | No
     await session.begin()
     await session.write("mine")
     answers = await store.insert_within(session.connection, [new])
-    assert answers == [Inserted(new.id, Verdict.NEW)]
+    assert answers == [Receipt(new.id, Verdict.NEW)]
     await session.commit()
     store.committed([WORK])
 
@@ -372,5 +372,5 @@ async def test_many_transactions_share_a_key(store: Store, session: Session | No
 
     answer = await rival
 
-    assert answer == Inserted(first.id, Verdict.IN_PROGRESS)
+    assert answer == Receipt(first.id, Verdict.IN_PROGRESS)
     assert await count(store) == 1

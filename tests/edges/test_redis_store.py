@@ -26,7 +26,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.ids import new_id
-from relevo.job import After, Ending, Inserted, Lease, NewJob, State, Verdict
+from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import (
     DEADLINE,
     Arrival,
@@ -273,8 +273,8 @@ async def test_a_newer_layout_is_refused(server: RedisServer) -> None:
     """F45"""
     async with opened(server.url) as store:
         assert await store.migrate() == []
-        assert server.command("GET", "relevo:schema") == b"1"
-        server.command("SET", "relevo:schema", "2")
+        assert server.command("GET", "relevo:schema") == b"2"
+        server.command("SET", "relevo:schema", "3")
         with pytest.raises(SchemaMismatch, match="upgrade relevo"):
             await store.open()
         with pytest.raises(SchemaMismatch):
@@ -290,7 +290,17 @@ async def test_an_empty_server_is_migrated_once(server: RedisServer) -> None:
     for handle in handles:
         await handle.close()
 
-    assert sorted(steps) == [[], [], [], ["0001 keys"]]
+    assert sorted(steps) == [[], [], [], ["0001 keys", "0002 lists of fresh jobs"]]
+
+
+async def test_a_store_of_before_is_brought_up_to_date(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        server.command("SET", "relevo:schema", "1")
+        assert await store.migrate() == ["0002 lists of fresh jobs"]
+        assert await store.migrate() == []
+        server.command("SET", "relevo:schema", "1")
+    async with opened(server.url) as store:
+        assert await store.migrate() == []
 
 
 async def test_an_insert_waits_for_its_replicas(server: RedisServer) -> None:
@@ -301,7 +311,7 @@ async def test_an_insert_waits_for_its_replicas(server: RedisServer) -> None:
         assert any("wait=1" in finding.message for finding in await store.check())
         with RedisServer(f"replicaof {HOST} {server.port}", "repl-diskless-sync-delay 0") as copy:
             until("the replica", lambda: copy.info("replication")["master_link_status"] == "up")
-            assert await store.insert([new]) == [Inserted(new.id, Verdict.IN_PROGRESS)]
+            assert await store.insert([new]) == [Receipt(new.id, Verdict.IN_PROGRESS)]
             assert await store.insert([job(key="k")])
 
 
@@ -966,7 +976,7 @@ async def keyspace(url: str) -> list[str]:
 KEYS = re.compile(
     r"relevo:(schema|queues|kinds|hooks|\{hook_[0-9a-f]{32}\}:(rows|bodies|again|accepted|rejected"
     r"|keys|threads)|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
-    r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|due:[012]|leases|waiting|parked|held"
+    r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|fresh:[012]|gone|due:[012]|leases|waiting|parked|held"
     r"|dead|cancelled|done|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
     r"|laned|lanes|tats|turn:[012]|rest:[012]|effects|concluded|audit|park:[0-9a-f]{40}"
     r"|pending:[0-9a-f]{32}|group:[0-9a-f]{40}|effects:[0-9a-f]{40}|lane:[0-9a-f]{32}:[012]"
@@ -1305,6 +1315,68 @@ async def test_what_is_pruned_leaves_nothing_behind(
             )
         ]
         assert left == []
+
+
+async def test_what_an_older_version_stored_is_worked_off(server: RedisServer) -> None:
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url) as store:
+        now = await store.now()
+        ids = [new_id() for _ in range(3)]
+        for place, id in enumerate(ids):
+            blob = f'{now}|1|3|60000||u||{{"k":"Do"}}\n{{"n":{place}}}\n'.encode()
+            server.command("HSET", f"{root}:jobs", id, blob)
+            server.command("ZADD", f"{root}:all", now - 9 + place, id)
+            server.command("ZADD", f"{root}:due:1", now - 9 + place, id)
+        server.command("SADD", "relevo:queues", WORK)
+        fresh = job(payload=b'{"n":3}')
+        await store.insert([fresh])
+
+        assert await store.edit([Edit(id=ids[1], payload=b'{"n":9}')], ANN) == [True]
+        leases = await take(store, 10)
+        assert [lease.id for lease in leases] == [*ids, fresh.id]
+        assert [lease.payload for lease in leases] == [
+            b'{"n":0}\n', b'{"n":9}', b'{"n":2}\n', b'{"n":3}'
+        ]  # fmt: skip
+        assert await end(store, *leases) == [True] * 4
+
+
+async def test_jobs_alike_differ_in_their_last_byte(server: RedisServer) -> None:
+    """Lua hashes a few bytes of a long text; a thousand that it takes for one are compared each."""
+    async with opened(server.url) as store:
+        payload = b'{"text":"' + b"x" * 300 + b'"}'
+        new = [job(payload=payload) for _ in range(512)]
+        await store.insert(new)
+        blobs = server.command("HVALS", f"relevo:{{{WORK}}}:jobs")
+        assert len({blob[-1] for blob in blobs}) == 256
+        found = await store.find([new[0].id, new[-1].id])
+        assert [one and one.payload for one in found] == [payload, payload]
+
+
+async def test_a_long_line_of_cancelled_jobs_is_passed_piece_by_piece(server: RedisServer) -> None:
+    """One script must not hold the server for as long as there are jobs."""
+    async with opened(server.url) as store:
+        new = [job() for _ in range(12_000)]
+        for start in range(0, len(new), 1_000):
+            await store.insert(new[start : start + 1_000])
+        gone = [one.id for one in new[1:-1]]
+        for start in range(0, len(gone), 1_000):
+            assert all(await store.cancel(gone[start : start + 1_000], ANN))
+        [first] = await take(store, 1)
+        rounds = 0
+        while not (leases := await take(store, 10)):
+            rounds += 1
+            assert rounds < 100
+        assert [first.id, leases[0].id] == [new[0].id, new[-1].id]
+        assert rounds > 5
+        assert server.command("EXISTS", f"relevo:{{{WORK}}}:gone") == 0
+
+
+async def test_an_id_of_another_make_is_stored_like_any(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        odd = [job(id="order-7"), job(id="é" * 32), job(id="é" * 16), job()]
+        for one in odd:
+            await store.insert([one])
+        assert [lease.id for lease in await take(store, 10)] == [one.id for one in odd]
 
 
 # Redis is no SQL database

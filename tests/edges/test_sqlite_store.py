@@ -30,7 +30,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.ids import new_id
-from relevo.job import After, Ending, Inserted, State, Verdict
+from relevo.job import After, Ending, Receipt, State, Verdict
 from relevo.store import By, Effect, EffectState, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
@@ -555,7 +555,7 @@ async def test_a_refused_bundle_takes_no_key_from_its_neighbours(store: SqliteSt
     refused, answered = await asyncio.gather(store.insert(bundle), store.insert([mine]))
 
     assert {answer.verdict for answer in refused} == {Verdict.CLOSED}
-    assert answered == [Inserted(mine.id, Verdict.NEW)]
+    assert answered == [Receipt(mine.id, Verdict.NEW)]
     assert await store.count(Filter()) == 1
 
 

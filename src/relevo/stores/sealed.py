@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from relevo.job import Ending, Inserted, Job, NewJob, Verdict
+from relevo.job import Ending, Job, NewJob, Receipt, Verdict
 from relevo.sealing import Seal, is_sealed, opened, sealed_json, sealed_pairs, sealed_text
 from relevo.store import (
     BATCH,
@@ -69,10 +69,10 @@ class Sealed:
 
     # in
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         return await self._store.insert(self._jobs(jobs))
 
-    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         return await self._store.insert_within(connection, self._jobs(jobs))
 
     async def edit(self, edits: Sequence[Edit], by: By) -> list[bool]:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from relevo.clock import Clock
-from relevo.job import Inserted, NewJob, Verdict
+from relevo.job import NewJob, Receipt, Verdict
 from relevo.store import BATCH, Rescued, Sweep
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries
@@ -93,7 +93,7 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
 
     # in
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         if not jobs:
             return []
         try:
@@ -106,7 +106,7 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
             self._ear.said({job.queue for job in jobs})
         return _inserted(jobs, rows, unsure=unsure)
 
-    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         if not jobs:
             return []
         async with lent(connection) as driver:
@@ -189,11 +189,11 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
         return gone + await self._prune_deliveries(limit - gone) if gone < limit else gone
 
 
-def _inserted(jobs: Sequence[NewJob], rows: Sequence[Record], *, unsure: bool) -> list[Inserted]:
-    answers = [Inserted(job.id, Verdict.NEW) for job in jobs]
+def _inserted(jobs: Sequence[NewJob], rows: Sequence[Record], *, unsure: bool) -> list[Receipt]:
+    answers = [Receipt(job.id, Verdict.NEW) for job in jobs]
     for row in rows:
         place: int = row["place"] - 1
-        answer = Inserted(row["id"].hex, Verdict(row["verdict"]))
+        answer = Receipt(row["id"].hex, Verdict(row["verdict"]))
         # If the first try was heard and its answer lost, the job that is there is this one.
         if not (unsure and answer.id == jobs[place].id and answer.verdict is not Verdict.CLOSED):
             answers[place] = answer

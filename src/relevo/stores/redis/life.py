@@ -12,7 +12,8 @@ from relevo.store import Finding
 from relevo.stores.redis.frame import Frame, timely
 from relevo.stores.redis.line import Denied
 
-SCHEMA = 1
+STEPS = ("0001 keys", "0002 lists of fresh jobs")  # a later one reads what earlier ones wrote
+SCHEMA = len(STEPS)
 OLDEST = (6, 2)
 BETWEEN_LOOKS = 60.0  # seconds
 log = logging.getLogger("relevo.store")
@@ -39,7 +40,7 @@ class Life(Frame):
 
     @timely
     async def migrate(self) -> list[str]:
-        return ["0001 keys"] if await self._agree_on_schema() else []
+        return list(STEPS[await self._agree_on_schema() :])
 
     @timely
     async def check(self) -> list[Finding]:
@@ -86,11 +87,11 @@ class Life(Frame):
         self._looked_at = time.monotonic()
         await self._agree_on_schema()
 
-    async def _agree_on_schema(self) -> bool:
-        """Whether the layout's version was written just now; SchemaMismatch if another is there."""
+    async def _agree_on_schema(self) -> int:
+        """The layout's version that was there, brought up to ours; SchemaMismatch if newer."""
         key = self._key("schema")
         if await self._wire.command(key, b"SET", key, SCHEMA, b"NX") is not None:
-            return True
+            return 0
         stored = await self._wire.command(key, b"GET", key)
         if stored is None or not stored.isdigit():
             raise SchemaMismatch(f"{key.decode()} in Redis holds no version of ours")
@@ -99,7 +100,9 @@ class Life(Frame):
                 f"the keys in Redis are of version {int(stored)}, this relevo knows {SCHEMA}: "
                 "upgrade relevo"
             )
-        return False
+        if int(stored) < SCHEMA:
+            await self._wire.command(key, b"SET", key, SCHEMA)
+        return int(stored)
 
     async def _look(self) -> list[tuple[str, Info]]:
         return [

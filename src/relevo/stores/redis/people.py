@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.json import Encoder
 
 from relevo.ids import parse_id
-from relevo.job import ENDED, LIVE, After, Inserted, Job, NewJob, State, Verdict
+from relevo.job import ENDED, LIVE, After, Job, NewJob, Receipt, State, Verdict
 from relevo.store import By, Edit, Filter, Group, Page, QueueMode, Tally
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.inlet import Inlet
@@ -149,7 +149,7 @@ class People(Inlet, Newest):
         if stubs:
             retried = {id for id, done in zip(ids, answers, strict=True) if done}
             tied = [stub for stub in stubs if stub.id in retried]
-            await self._tie(tied, [Inserted(stub.id, Verdict.NEW) for stub in tied])
+            await self._tie(tied, [Receipt(stub.id, Verdict.NEW) for stub in tied])
             await self._take_off(stubs[0].queue, note)
         return answers
 

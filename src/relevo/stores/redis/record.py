@@ -1,7 +1,10 @@
 """How a job is written: packed for the server, and read back as a Lease or a Job.
 
 A job is one line of JSON with what Lua needs in front of it and the payload, as it came, behind:
-`inserted|band|attempts|keep|key|unique|lane|{header}\\npayload`.
+`inserted|band|attempts|keep|key|unique|lane|{header} \\npayload`, and one byte more. Lua tells
+long texts apart by a few of their bytes, among them the last, and compares whole texts if these are
+the same; jobs of one kind differ in little. What older versions wrote has neither that byte nor the
+space in front of the line's end.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import cycle
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct, ValidationError, convert, to_builtins
@@ -19,6 +23,7 @@ from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State, Uniqu
 T = TypeVar("T")
 
 HISTORY = 50
+ID = 32  # letters, of an id as we make them
 BANDS = 2  # priorities past it share its band
 
 STATES = {
@@ -64,6 +69,8 @@ class Line(Struct):
     f: Failure | None = None
 
 
+END = b" \n"  # of the line in front of a payload with a byte of ours behind it
+_tails = cycle([bytes([n]) for n in range(256)])
 _encode = Encoder().encode
 _header = Decoder(Header)
 _line = Decoder(Line)
@@ -92,8 +99,8 @@ def from_text(data: bytes) -> str:
 
 
 def is_plain(job: NewJob) -> bool:
-    """Nothing about it to look up or to wait for, but perhaps its time."""
-    return job.key is None and job.lane is None and not job.after
+    """Nothing about it to look up or to wait for, but perhaps its time; and an id like all."""
+    return job.key is None and job.lane is None and not job.after and len(job.id) == ID
 
 
 def when(job: NewJob) -> str:
@@ -111,7 +118,8 @@ def pack_job(job: NewJob) -> bytes:
         and job.delay <= 0
         and not job.after
     ):
-        return _front(job.kind, job.priority, job.attempts, job.keep, job.unique) + job.payload
+        front = _front(job.kind, job.priority, job.attempts, job.keep, job.unique)
+        return front + job.payload + next(_tails)
     if job.key is None and job.lane is None:
         names = b"|u||" if job.unique == "unfinished" else b"|f||"
     else:
@@ -119,14 +127,14 @@ def pack_job(job: NewJob) -> bytes:
         lane = digest(job.lane) if job.lane is not None else ""
         names = f"{key}|{job.unique[0]}|{lane}|".encode()
     numbers = _numbers(job.priority, job.attempts, job.keep)
-    return numbers + names + encode_header(job) + b"\n" + job.payload
+    return b"".join((numbers, names, encode_header(job), END, job.payload, next(_tails)))
 
 
 @lru_cache(1_000)
 def _front(kind: str, priority: int, attempts: int, keep: int, unique: Unique) -> bytes:
     """All but the payload, where nothing else is the job's own: most are alike."""
     names = b"|u||" if unique == "unfinished" else b"|f||"
-    return _numbers(priority, attempts, keep) + names + dump(Header(kind, priority)) + b"\n"
+    return _numbers(priority, attempts, keep) + names + dump(Header(kind, priority)) + END
 
 
 @lru_cache(1_000)
@@ -215,7 +223,7 @@ def unpack_job(blob: bytes) -> tuple[list[bytes], Header, bytes]:
     parts = blob.split(b"|", 7)
     try:
         front, _, payload = parts[7].partition(b"\n")
-        return parts, load(_header, front), payload
+        return parts, load(_header, front), payload[:-1] if front[-1:] == b" " else payload
     except (IndexError, ValidationError, ValueError) as error:
         raise Unreadable(str(error)) from error
 
@@ -231,7 +239,7 @@ def repack(
     if attempts is not None:
         parts[2] = str(max(attempts, 0)).encode()
     front = b"|".join([*parts[:7], dump(header)])
-    return front + b"\n" + (old if payload is None else payload)
+    return b"".join((front, END, old if payload is None else payload, blob[-1:]))
 
 
 def read_line(line: bytes) -> Line:
@@ -245,6 +253,7 @@ class Facts(Struct, frozen=True):
     attempts: int
     keep: int
     header: Header
+    has_tail: bool
 
     @property
     def is_common(self) -> bool:
@@ -269,7 +278,7 @@ def read_lease(
         name,
         queue,
         header.k,
-        payload,
+        payload[:-1] if facts.has_tail else payload,
         attempt,
         facts.attempts,
         token,
@@ -290,7 +299,8 @@ def read_lease(
 def _read_facts(rest: bytes) -> Facts:
     parts = rest.split(b"|", 6)
     try:
-        facts = Facts(int(parts[1]), int(parts[2]), load(_header, parts[6]))
+        header = parts[6]
+        facts = Facts(int(parts[1]), int(parts[2]), load(_header, header), header[-1:] == b" ")
     except (IndexError, ValidationError, ValueError) as error:
         raise Unreadable(str(error)) from error
     # Most jobs of a queue differ in nothing but their payload: they are read once.

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.job import Ending, Failure, Inserted, Lease, NewJob, State, Verdict
+from relevo.job import Ending, Failure, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import QueueMode
 from relevo.stores.sqlite import flows
 from relevo.stores.sqlite.transaction import (
@@ -42,7 +42,7 @@ OUTCOMES = {
 # in
 
 
-def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
+def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
     """Store jobs; those whose id or key is taken answer with the job that stands for them."""
     for name in {job.queue for job in jobs}:
         tx.queue(name)
@@ -54,18 +54,18 @@ def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
     first = tx.take_seqs(len(fresh))
     stored = _store(tx, fresh, first)
     if not closed and stored == len(fresh):
-        return [Inserted(job.id, Verdict.NEW) for job in jobs]
+        return [Receipt(job.id, Verdict.NEW) for job in jobs]
     known = _known_ids(tx, jobs)
     ours = {job.id: first + place for place, job in reversed(list(enumerate(fresh)))}
-    answers: list[Inserted] = []
+    answers: list[Receipt] = []
     for job in jobs:
         seq, state = known.get(job.id, (None, READY))
         if seq is None:
-            answers.append(Inserted(job.id, Verdict.CLOSED))
+            answers.append(Receipt(job.id, Verdict.CLOSED))
         elif seq == ours.pop(job.id, None):
-            answers.append(Inserted(job.id, Verdict.NEW))
+            answers.append(Receipt(job.id, Verdict.NEW))
         else:
-            answers.append(Inserted(job.id, _standing(state)))
+            answers.append(Receipt(job.id, _standing(state)))
     return answers
 
 
@@ -90,7 +90,7 @@ def _known_ids(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, tuple[int, int]]:
     return {id_: (seq, state) for id_, seq, state in rows}
 
 
-def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
+def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
     """Insert where keys, bundles or flows are involved: decide about each job, then store."""
     answers = _Judge(tx, jobs).judge_all(jobs)
     pairs = [pair for pair in zip(jobs, answers, strict=True) if pair[1].verdict in STORED]
@@ -116,26 +116,26 @@ class _Judge:
         self._lasting = _lasting_keys(tx, jobs)
         self._closed = _closed(tx, jobs)
 
-    def judge_all(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    def judge_all(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         """One answer for each, bundle by bundle."""
         bundles: dict[object, list[int]] = {}
         for place, job in enumerate(jobs):
             bundles.setdefault(place if job.bundle is None else job.bundle, []).append(place)
-        answers: dict[int, Inserted] = {}
+        answers: dict[int, Receipt] = {}
         for places in bundles.values():
             answers.update(zip(places, self._judge([jobs[place] for place in places]), strict=True))
         return [answers[place] for place in range(len(jobs))]
 
-    def _judge(self, bundle: Sequence[NewJob]) -> list[Inserted]:
+    def _judge(self, bundle: Sequence[NewJob]) -> list[Receipt]:
         """All that are new are stored, or, where a queue of theirs is closed, none.
 
         A key that is taken refuses nobody else: the job that has it stands for the newcomer.
         """
         is_closed = any(job.queue in self._closed and job.id not in self._states for job in bundle)
-        answers: list[Inserted] = []
+        answers: list[Receipt] = []
         for job in bundle:
             if is_closed and job.id not in self._states:
-                answers.append(Inserted(job.id, Verdict.CLOSED))
+                answers.append(Receipt(job.id, Verdict.CLOSED))
                 continue
             answer = self._judge_one(job)
             answers.append(answer)
@@ -145,24 +145,24 @@ class _Judge:
                     self._taken[job.queue, text(job.key)] = answer.id
         return answers
 
-    def _judge_one(self, job: NewJob) -> Inserted:
+    def _judge_one(self, job: NewJob) -> Receipt:
         if job.id in self._states:
-            return Inserted(job.id, _standing(self._states[job.id]))
+            return Receipt(job.id, _standing(self._states[job.id]))
         if job.key is None:
-            return Inserted(job.id, Verdict.NEW)
+            return Receipt(job.id, Verdict.NEW)
         owner = self._taken.get((job.queue, text(job.key)))
         if owner is not None:
-            return Inserted(owner, Verdict.IN_PROGRESS)
+            return Receipt(owner, Verdict.IN_PROGRESS)
         if job.unique == "forever":
             entry = self._lasting.get((job.queue, _hash(job.key)))
             if entry is not None:
                 owner, state, lost = entry
                 if state in (DEAD, CANCELLED):
-                    return Inserted(owner, Verdict.REOPENED)
+                    return Receipt(owner, Verdict.REOPENED)
                 if lost:
-                    return Inserted(job.id, Verdict.REOPENED)
-                return Inserted(owner, Verdict.DONE)
-        return Inserted(job.id, Verdict.NEW)
+                    return Receipt(job.id, Verdict.REOPENED)
+                return Receipt(owner, Verdict.DONE)
+        return Receipt(job.id, Verdict.NEW)
 
 
 def _hash(key: str) -> bytes:
@@ -215,7 +215,7 @@ def _lasting_keys(
     return lasting
 
 
-def _keep_keys(tx: Tx, pairs: list[tuple[NewJob, Inserted]]) -> None:
+def _keep_keys(tx: Tx, pairs: list[tuple[NewJob, Receipt]]) -> None:
     entries = [
         (job.queue, _hash(job.key), answer.id)
         for job, answer in pairs

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from relevo.clock import Clock, SystemClock
 from relevo.errors import MisuseError, SchemaMismatch, StoreUnavailable
-from relevo.job import Ending, Inserted, Job, Lease, NewJob
+from relevo.job import Ending, Job, Lease, NewJob, Receipt
 from relevo.store import (
     BATCH,
     Arrival,
@@ -292,10 +292,10 @@ class SqliteStore:
 
     # in
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         return await self._write_all(insert_jobs, jobs, INSERT) if jobs else []
 
-    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         return await self._within(connection, lambda tx: insert_jobs(tx, jobs)) if jobs else []
 
     def committed(self, queues: Sequence[str]) -> None:

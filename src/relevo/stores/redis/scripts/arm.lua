@@ -11,7 +11,8 @@ for _, root in ipairs(KEYS) do
   end
   if mode ~= 'paused' then
     for band = 0, 2 do
-      if call('ZRANGEBYSCORE', root .. ':due:' .. band, '-inf', due_by, 'LIMIT', 0, 1)[1]
+      if call('EXISTS', root .. ':fresh:' .. band) == 1
+        or call('ZRANGEBYSCORE', root .. ':due:' .. band, '-inf', due_by, 'LIMIT', 0, 1)[1]
         or laned and (call('EXISTS', root .. ':turn:' .. band) == 1
           or call('ZRANGEBYSCORE', root .. ':rest:' .. band, '-inf', due_by, 'LIMIT', 0, 1)[1]) then
         found = 1

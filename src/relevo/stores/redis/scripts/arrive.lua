@@ -22,11 +22,10 @@ local function enter(queue, band, id, blob)
     line = { root, band, {}, {}, {}, rank = rank_after(root, at) }
     lines[name], order[#order + 1] = line, line
   end
-  local all, jobs, due, last = line[3], line[4], line[5], #line[3]
-  local moment = string.format('%.4f', at + n / 2048)
-  all[last + 1], all[last + 2] = string.format('%.4f', line.rank + n / 2048), id
-  jobs[last + 1], jobs[last + 2] = id, now .. blob
-  due[last + 1], due[last + 2] = moment, id
+  local all, blobs = line[3], line[4]
+  all[#all + 1] = string.format('%.4f', line.rank + n / 2048)
+  all[#all + 1] = id
+  blobs[#blobs + 1] = now .. blob
   n = n + 1
 end
 

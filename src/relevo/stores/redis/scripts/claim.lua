@@ -18,7 +18,8 @@ local queues = {}
 for n, root in ipairs(KEYS) do
   local mode, laned, bell = unpack(call('HMGET', root, 'mode', 'laned', 'bell'))
   if mode ~= 'paused' then
-    local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due' }
+    local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due',
+      gone = call('EXISTS', root .. ':gone') == 1, passed = {} }
     local asked = ARGV[6 + 2 * n]
     want.unheard = ARGV[7 + 2 * n]
     if asked ~= '' then
@@ -69,24 +70,72 @@ local function room(want, wanted)
   return wanted
 end
 
+-- The first of a band by their moments: of those that came to be due, and of those that were ready
+-- when they came in. `want` remembers how many it looked at, to be taken out in the end.
+local function take_first(want, band, wanted)
+  local root = want.root
+  local due, fresh = root .. ':due:' .. band, root .. ':fresh:' .. band
+  local skip, from = want[due] or 0, want[fresh] or 0
+  local late =
+    call('ZRANGEBYSCORE', due, '-inf', due_by, 'WITHSCORES', 'LIMIT', skip, wanted)
+  local ids = call('LRANGE', fresh, from, from + (want.gone and math.max(wanted, 50) or wanted) - 1)
+  local taken, before = 0, #want.ids
+  if not late[1] and not want.gone then
+    taken = #ids
+    if before == 0 then
+      want.ids = ids
+    else
+      for n = 1, taken do
+        want.ids[before + n] = ids[n]
+      end
+    end
+    want[fresh] = from + taken
+    return taken
+  end
+  local gone = want.gone and read('SMISMEMBER', root .. ':gone', ids) or {}
+  local came = late[1] and read('ZMSCORE', root .. ':all', ids) or {}
+  local l, f = 1, 1
+  while taken < wanted and (late[l] or ids[f]) do
+    if ids[f] and gone[f] == 1 and not want.passed[ids[f]] then
+      want.passed[ids[f]] = true -- a second time it is one that came in again
+      f = f + 1
+    else
+      taken = taken + 1
+      if ids[f] and not (late[l] and tonumber(late[l + 1]) <= tonumber(came[f] or 0)) then
+        want.ids[before + taken] = ids[f]
+        f = f + 1
+      else
+        want.ids[before + taken] = late[l]
+        l = l + 2
+      end
+    end
+  end
+  want[due], want[fresh] = skip + (l - 1) / 2, from + f - 1
+  return taken, ids[1] and not ids[f]
+end
+
+-- The same, also past many that are gone, but not without end.
+local function take_band(want, band, wanted)
+  local taken, rounds = 0, 0
+  while taken < wanted do
+    local some, more = take_first(want, band, wanted - taken)
+    taken, rounds = taken + some, rounds + 1
+    if not more then
+      break
+    elseif rounds == 10 then
+      sooner(now)
+      break
+    end
+  end
+  return taken
+end
+
 -- The plain way: the heads of the priority bands.
 local function take_plain(want, wanted)
   local taken = 0
   for band = 0, 2 do
     if taken < wanted then
-      local key = want.root .. ':due:' .. band
-      local skip = want[key] or 0
-      local ids = call('ZRANGEBYSCORE', key, '-inf', due_by, 'LIMIT', skip, wanted - taken)
-      local found, before = #ids, #want.ids
-      if before == 0 then
-        want.ids = ids
-      else
-        for n = 1, found do
-          want.ids[before + n] = ids[n]
-        end
-      end
-      want[key] = skip + found
-      taken = taken + found
+      taken = taken + take_band(want, band, wanted - taken)
     end
   end
   return taken
@@ -108,7 +157,7 @@ local function take_next(want)
       call('HSET', root, 'head', ids[n + 1])
       want.next_taken = true
       local band = facts_of(blob).band
-      local moment = state == 'Q' and call('ZSCORE', root .. ':due:' .. band, id)
+      local moment = state == 'Q' and due_of(root, id, { lane = '', band = band })
       if not moment then
         want.short = 'limit'
         return 0
@@ -118,7 +167,7 @@ local function take_next(want)
       end
       want.ids[#want.ids + 1] = id
       want.pulled = want.pulled or {}
-      want.pulled[#want.pulled + 1] = { root .. ':due:' .. band, id }
+      want.pulled[#want.pulled + 1] = { id, { lane = '', band = band } }
       return 1
     end
   end
@@ -202,15 +251,7 @@ local function plain_turn(want, band)
   if want.ordered then
     return band == 1 and take_next(want) or 0
   end
-  local key = want.root .. ':due:' .. band
-  local skip = want[key] or 0
-  local id = call('ZRANGEBYSCORE', key, '-inf', due_by, 'LIMIT', skip, 1)[1]
-  if not id then
-    return 0
-  end
-  want[key] = skip + 1
-  want.ids[#want.ids + 1] = id
-  return 1
+  return take_band(want, band, 1)
 end
 
 local function take_lanes(want, wanted)
@@ -311,19 +352,25 @@ for _, want in ipairs(queues) do
     end
     many('ZADD', root .. ':leases', leases)
     many('HSET', root .. ':state', states)
-    for band = 0, 2 do
-      local key = root .. ':due:' .. band
-      if want[key] and want[key] > 0 then
-        call('ZREMRANGEBYRANK', key, 0, want[key] - 1)
-      end
-    end
     for _, pulled in ipairs(want.pulled or {}) do
-      call('ZREM', pulled[1], pulled[2])
+      leave_due(root, pulled[1], pulled[2])
     end
     if want.rate then
       call('HSET', root, 'tat', spent(want.rate, call('HGET', root, 'tat'), #ids))
     end
     answer[#answer + 1] = { want.n, ids, blobs, attempts }
+  end
+  for band = 0, 2 do
+    local due, fresh = root .. ':due:' .. band, root .. ':fresh:' .. band
+    if (want[due] or 0) > 0 then
+      call('ZREMRANGEBYRANK', due, 0, want[due] - 1)
+    end
+    if (want[fresh] or 0) > 0 then
+      call('LTRIM', fresh, want[fresh], -1)
+    end
+  end
+  for id in pairs(want.passed) do
+    call('SREM', root .. ':gone', id)
   end
 end
 

@@ -18,8 +18,7 @@ local function edit(root, id, before, after, moment, was_hash, new_hash)
   local due = tonumber(moment)
   call('HSET', root .. ':jobs', id, after)
   if was.state == 'Q' then
-    local key = job.lane == '' and root .. ':due:' .. job.band or root .. ':laned'
-    due = due or tonumber(call('ZSCORE', key, id) or at)
+    due = due or tonumber(due_of(root, id, job) or at)
     leave_due(root, id, job)
     enter_due(root, id, new, due)
   end

@@ -3,9 +3,9 @@
 -- ARGV  4 'plain', 'timed', 'rich' or 'forced', 5 how many jobs, 6 '' or the moment of the call, for
 --       the part of it that goes to one of several slots, 7 '' or the places of these jobs in it;
 --       then for each
---         plain: of some of a queue and band: queue (number of its key), band, how many, and of
---                each id, blob
---         timed: the same and '' or +delay or @moment
+--         plain: of some of a queue and band: queue (number of its key), band, how many, their ids
+--                of 32 letters each, the lengths of their blobs in 4 bytes each, the blobs
+--         timed: the same, and of each '' or +delay or @moment, and a comma
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
 --                waits for others, blob
 --         forced: the same; bundles are stored also where a queue has begun to drain meanwhile
@@ -55,22 +55,27 @@ if form == 'plain' or form == 'timed' then
   while n < count do
     local queue, band, some = tonumber(ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2])
     local first = n
-    local is_straight = rank_from[queue] == at and not places[1]
-    local all, jobs, due = {}, {}, {}
-    arg = arg + 3
-    for i = 1, 2 * some, 2 do
-      local id, moment = ARGV[arg], string.format('%.4f', at + n / 2048)
-      all[i], all[i + 1] = is_straight and moment or rank(queue, n), id
-      jobs[i], jobs[i + 1] = id, now .. ARGV[arg + 1]
-      arg = arg + 2
-      if form == 'timed' then
-        moment = ARGV[arg] == '' and moment or string.format('%.4f', due_at(ARGV[arg], n))
-        arg = arg + 1
-      end
-      due[i], due[i + 1] = moment, id
-      n = n + 1
+    local ids, lengths, packed = ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5]
+    local all, blobs, moments = {}, {}, {}
+    local start = 1
+    for i = 1, some do
+      local a, b, c, d = string.byte(lengths, 4 * i - 3, 4 * i)
+      local past = start + ((a * 256 + b) * 256 + c) * 256 + d
+      all[2 * i - 1], all[2 * i] = rank(queue, n + i - 1), string.sub(ids, 32 * i - 31, 32 * i)
+      blobs[i] = now .. string.sub(packed, start, past - 1)
+      start = past
     end
-    for _, met in ipairs(put(KEYS[queue], band, all, jobs, due)) do
+    arg = arg + 6
+    if form == 'timed' then
+      local i = 0
+      for when in string.gmatch(ARGV[arg], '([^,]*),') do
+        i = i + 1
+        moments[i] = when ~= '' and string.format('%.4f', due_at(when, n + i - 1))
+      end
+      arg = arg + 1
+    end
+    n = n + some
+    for _, met in ipairs(put(KEYS[queue], band, all, blobs, moments)) do
       answer[#answer + 1] = { first + met[1], met[2], met[3] }
     end
   end
@@ -117,6 +122,8 @@ local function store(n, root, id, verdict)
     call('HSET', root .. ':state', id, record('W', 0, '', '', moment, '', ''))
     call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
+  elseif verdict == 'new' and lane == '' and field(n, 3) == '' then
+    enter_fresh(root, id, job.band)
   else
     enter_due(root, id, job, due, verdict == 'new')
   end

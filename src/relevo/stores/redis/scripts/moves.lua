@@ -2,10 +2,13 @@
 --
 -- A queue lives under one root, prefix:{queue}, on one slot:
 --   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat
---   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header}\npayload
+--   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header} \npayload, a byte
 --   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken
 --   root:all        ZSET  id → when it came in
---   root:due:0…2    ZSET  id → when it is due: ready and scheduled jobs, by priority
+--   root:fresh:0…2  LIST  jobs that were ready when they came in, in the order of root:all, by
+--                   priority: most are, and a list costs the least;  root:gone  SET  those in it
+--                   that have left since, to be passed over
+--   root:due:0…2    ZSET  id → when it is due: all others, ready and scheduled, by priority
 --   root:leases     ZSET  id → until when
 --   root:waiting, :parked, :held, :dead, :cancelled  ZSET  id → since when
 --   root:done       ZSET  id → until when it is kept
@@ -215,9 +218,40 @@ local function enter_due(root, id, job, moment, is_new)
   ring(root)
 end
 
+-- A job never taken nor moved, and ready from the start.
+local function enter_fresh(root, id, band)
+  call('RPUSH', root .. ':fresh:' .. band, id)
+  ring(root)
+end
+
+-- Out of the middle of a long list would take long: it is passed over when its turn comes.
+local function leave_fresh(root, id, band)
+  local list, gone = root .. ':fresh:' .. band, root .. ':gone'
+  call('SADD', gone, id)
+  for _ = 1, 10 * MOST do
+    local head = call('LINDEX', list, 0)
+    if not head or call('SREM', gone, head) == 0 then
+      break
+    end
+    call('LPOP', list)
+  end
+end
+
+-- When a queued job is, or was, due.
+local function due_of(root, id, job)
+  if job.lane ~= '' then
+    return call('ZSCORE', root .. ':laned', id)
+  end
+  local moment = call('ZSCORE', root .. ':due:' .. job.band, id)
+  local came = not moment and call('ZSCORE', root .. ':all', id)
+  return came and string.format('%.4f', math.min(tonumber(came), at)) or moment
+end
+
 local function leave_due(root, id, job)
   if job.lane == '' then
-    call('ZREM', root .. ':due:' .. job.band, id)
+    if call('ZREM', root .. ':due:' .. job.band, id) == 0 then
+      leave_fresh(root, id, job.band)
+    end
   else
     call('ZREM', root .. ':lane:' .. job.lane .. ':' .. job.band, id)
     call('ZREM', root .. ':laned', id)
@@ -547,8 +581,7 @@ local function row(root, id, blob, whole)
   local state = kept and string.sub(kept, 1, 1) or 'Q'
   local moment = ''
   if state == 'Q' then
-    local job = facts_of(blob)
-    moment = call('ZSCORE', job.lane == '' and root .. ':due:' .. job.band or root .. ':laned', id)
+    moment = due_of(root, id, facts_of(blob))
   elseif state == 'R' then
     moment = call('ZSCORE', root .. ':leases', id)
   end

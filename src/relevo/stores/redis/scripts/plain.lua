@@ -21,32 +21,46 @@ local function list(root, all)
   return fresh
 end
 
--- Leaves those out that did not go in: they have the place of another time, or of another line.
-local function drop_known(root, all, jobs, due)
-  local ids, fresh, met = {}, 0, {}
+-- The numbers of those that did not go in, as they have the place of another time, or of another
+-- line; and number, verdict and id of each.
+local function find_known(root, all)
+  local ids, known_ones, met = {}, {}, {}
   for n = 1, #all / 2 do
     ids[n] = all[2 * n]
   end
   for n, place in ipairs(read('ZMSCORE', root .. ':all', ids)) do
-    local blob, moment = jobs[2 * n], due[2 * n - 1]
-    jobs[2 * n - 1], jobs[2 * n], due[2 * n - 1], due[2 * n] = nil, nil, nil, nil
-    if tonumber(place) == tonumber(all[2 * n - 1]) then
-      fresh = fresh + 1
-      jobs[2 * fresh - 1], jobs[2 * fresh] = ids[n], blob
-      due[2 * fresh - 1], due[2 * fresh] = moment, ids[n]
-    else
+    if tonumber(place) ~= tonumber(all[2 * n - 1]) then
+      known_ones[n] = true
       met[#met + 1] = { n - 1, known(root, ids[n]), ids[n] }
     end
   end
-  return met
+  return known_ones, met
 end
 
--- Some of one queue and band: rank and id, id and blob, moment and id of each. Answers number,
--- verdict and id of those that were there.
-local function put(root, band, all, jobs, due)
-  local met = list(root, all) < #all / 2 and drop_known(root, all, jobs, due) or {}
+-- Some of one queue and band: rank and id of each, their blobs, and the moments of those that are
+-- not ready. Answers number, verdict and id of those that were there.
+local function put(root, band, all, blobs, moments)
+  local known_ones, met = {}, {}
+  if list(root, all) < #all / 2 then
+    known_ones, met = find_known(root, all)
+  end
+  local jobs, fresh, due = {}, {}, {}
+  for n = 1, #blobs do
+    if not known_ones[n] then
+      local id = all[2 * n]
+      jobs[#jobs + 1] = id
+      jobs[#jobs + 1] = blobs[n]
+      if moments[n] then
+        due[#due + 1] = moments[n]
+        due[#due + 1] = id
+      else
+        fresh[#fresh + 1] = id
+      end
+    end
+  end
   if jobs[1] then
     many('HSET', root .. ':jobs', jobs)
+    many('RPUSH', root .. ':fresh:' .. band, fresh)
     many('ZADD', root .. ':due:' .. band, due)
     register(root)
     ring(root)

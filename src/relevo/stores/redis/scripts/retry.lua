@@ -14,7 +14,7 @@ local function retry(root, id, delay, waits)
     return 0
   end
   if was.state == 'Q' then
-    local due = call('ZSCORE', job.lane == '' and root .. ':due:' .. job.band or root .. ':laned', id)
+    local due = due_of(root, id, job)
     if not due or tonumber(due) < now + 1 then
       return 0
     end

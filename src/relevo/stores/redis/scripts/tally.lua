@@ -14,6 +14,13 @@ for n, root in ipairs(KEYS) do
       oldest = math.min(oldest, tonumber(call('ZRANGE', root .. part, 0, 0, 'WITHSCORES')[2]))
     end
   end
+  for band = 0, 2 do
+    local fresh = root .. ':fresh:' .. band
+    ready = ready + call('LLEN', fresh)
+    local head = call('LINDEX', fresh, 0)
+    oldest = math.min(oldest, tonumber(head and call('ZSCORE', root .. ':all', head) or oldest))
+  end
+  ready = ready - call('SCARD', root .. ':gone')
   local line = { name_of(root), call('HGET', root, 'mode') or 'open', ready, later }
   for _, part in ipairs({ 'leases', 'waiting', 'parked', 'held', 'done', 'dead', 'cancelled' }) do
     line[#line + 1] = call('ZCARD', root .. ':' .. part)

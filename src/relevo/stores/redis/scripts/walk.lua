@@ -24,9 +24,9 @@ local FEW = 10000
 local sets = { R = 'leases', W = 'waiting', P = 'parked', H = 'held', D = 'done', X = 'dead',
   C = 'cancelled' }
 
--- The sets that have all the candidates.
+-- The sets that have all the candidates, and the lists.
 local function candidates(root)
-  local keys = {}
+  local keys, lists = {}, {}
   if print then
     keys = { root .. ':group:' .. redis.sha1hex(print) }
   elseif park then
@@ -38,17 +38,23 @@ local function candidates(root)
     if string.find(letters, '[rs]') then
       for band = 0, 2 do
         keys[#keys + 1] = root .. ':due:' .. band
+        if string.find(letters, 'r') then
+          lists[#lists + 1] = root .. ':fresh:' .. band
+        end
       end
       keys[#keys + 1] = root .. ':laned'
     end
   end
-  return keys
+  return keys, lists
 end
 
-local function are_few(keys)
+local function are_few(keys, lists)
   local size = 0
   for _, key in ipairs(keys) do
     size = size + call('ZCARD', key)
+  end
+  for _, list in ipairs(lists) do
+    size = size + call('LLEN', list)
   end
   return keys[1] and size <= FEW
 end
@@ -57,50 +63,100 @@ local function by_rank(a, b)
   return a[2] > b[2]
 end
 
--- One state's jobs by their place in its own sets: by moment, and of one moment by id. Their rank
--- is moment/id, and a start behind one reads (moment/id.
-local function listed_there(keys, from)
-  local first = letters == 's' and '(' .. now or '-inf'
-  if from == '+inf' and letters == 'r' then
-    from = '(' .. (now + 1)
+-- How many of a list, which is in the order of root:all, came in up to a moment.
+local function count_until(root, list, moment)
+  local low, high = 0, call('LLEN', list)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local n, came = middle, nil
+    repeat -- one that is gone may have been forgotten
+      came = call('ZSCORE', root .. ':all', call('LINDEX', list, n))
+      n = n + 1
+    until came or n == high
+    if came and tonumber(came) <= moment then
+      low = n
+    else
+      high = middle
+    end
   end
-  local moment, last = string.match(from, '^%(([%d.]+)/(%x+)$')
-  local found, whole = {}, true
-  for _, key in ipairs(keys) do
-    local skip, mine, rows = 0, 0, nil
-    repeat
-      rows = call('ZREVRANGEBYSCORE', key, moment or from, first, 'WITHSCORES', 'LIMIT', skip, MOST)
-      for n = 1, #rows, 2 do
-        local id, score = rows[n], tonumber(rows[n + 1])
-        if not moment or score < tonumber(moment) or id < last then
-          mine = mine + 1
-          found[#found + 1] = { id, score, rows[n + 1] .. '/' .. id }
+  return low
+end
+
+-- One state's jobs by their place in its own sets and lists: by moment, and of one moment by id.
+-- Their rank is moment/id, and a start behind one reads (moment/id.
+local function listed_there(root, keys, lists, from)
+  local past, moment, last = string.match(from, '^(%(?)([%d.]+)/?(%x*)$')
+  local bound = tonumber(moment or math.huge)
+  local found, floor = {}, nil -- what is older than the floor may not have been looked at yet
+
+  local function add(id, score)
+    local at_least = tonumber(score)
+    if at_least < bound or at_least == bound and (id < last or past == '') then
+      found[#found + 1] = { id, at_least, score .. '/' .. id }
+    end
+  end
+
+  local function newer(a, b)
+    return a[2] > b[2] or a[2] == b[2] and a[1] > b[1]
+  end
+
+  local function stop_here()
+    local here = found[#found]
+    floor = (not floor or newer(here, floor)) and here or floor
+  end
+
+  for _, list in ipairs(lists) do
+    local before = #found
+    local first = bound < math.huge and count_until(root, list, bound) or call('LLEN', list)
+    while first > 0 and #found == before do
+      local ids = call('LRANGE', list, math.max(0, first - MOST), first - 1)
+      local gone = read('SMISMEMBER', root .. ':gone', ids)
+      local came = read('ZMSCORE', root .. ':all', ids)
+      for n = #ids, 1, -1 do
+        if came[n] and gone[n] == 0 then
+          add(ids[n], came[n])
         end
       end
-      skip = skip + MOST
-    until mine > 0 or #rows < 2 * MOST
-    whole = whole and #rows < 2 * MOST
-  end
-  table.sort(found, function(a, b)
-    if a[2] == b[2] then
-      return a[1] > b[1]
+      first = first - #ids
     end
-    return a[2] > b[2]
-  end)
+    if first > 0 then
+      stop_here()
+    end
+  end
+
+  local newest = moment or letters == 'r' and '(' .. (now + 1) or '+inf'
+  local oldest_of = letters == 's' and '(' .. now or '-inf'
+  for _, key in ipairs(keys) do
+    local before, skip, rows = #found, 0, nil
+    repeat
+      rows = call('ZREVRANGEBYSCORE', key, newest, oldest_of, 'WITHSCORES', 'LIMIT', skip, MOST)
+      for n = 1, #rows, 2 do
+        add(rows[n], rows[n + 1])
+      end
+      skip = skip + MOST
+    until #found > before or #rows < 2 * MOST
+    if #rows == 2 * MOST then
+      stop_here()
+    end
+  end
+
+  table.sort(found, newer)
   local rows = {}
   for n = 1, math.min(#found, MOST) do
-    rows[2 * n - 1], rows[2 * n] = found[n][1], found[n][3]
+    if not (floor and newer(floor, found[n])) then
+      rows[2 * n - 1], rows[2 * n] = found[n][1], found[n][3]
+    end
   end
-  return rows, whole and #found <= MOST
+  return rows, #rows == 2 * #found
 end
 
 -- Ids and ranks, newest first, and whether there are no more.
 local function listed(root, from)
-  local keys = candidates(root)
+  local keys, lists = candidates(root)
   if own then
-    return listed_there(keys, from)
+    return listed_there(root, keys, lists, from)
   end
-  if not are_few(keys) then
+  if not are_few(keys, lists) then
     local rows = call('ZREVRANGEBYSCORE', root .. ':all', from, oldest, 'WITHSCORES', 'LIMIT', 0,
       MOST)
     return rows, #rows < 2 * MOST
@@ -109,6 +165,12 @@ local function listed(root, from)
   for _, key in ipairs(keys) do
     for _, id in ipairs(call('ZRANGE', key, 0, -1)) do
       ids[#ids + 1] = id
+    end
+  end
+  for _, list in ipairs(lists) do
+    local some = call('LRANGE', list, 0, -1)
+    for n, gone in ipairs(read('SMISMEMBER', root .. ':gone', some)) do
+      ids[#ids + 1] = gone == 0 and some[n] or nil
     end
   end
   local bound = from == '+inf' and math.huge or tonumber(string.match(from, '[%d.]+'))
@@ -140,8 +202,7 @@ local function state_fits(root, id, kept, blob)
     elseif not (ready or scheduled) then
       return false
     end
-    local job = facts_of(blob)
-    local due = call('ZSCORE', job.lane == '' and root .. ':due:' .. job.band or root .. ':laned', id)
+    local due = due_of(root, id, facts_of(blob))
     state = due and tonumber(due) < now + 1 and 'r' or 's'
   end
   return string.find(letters, state, 1, true)
