@@ -253,6 +253,27 @@ async def test_a_link_opens_ones_own_month_for_a_day(world: World, tmp_path: Pat
             assert (await client.get("/expenses/nobody")).status_code == 404
 
 
+async def test_staff_go_from_month_to_month_and_leave_none_out(
+    world: World, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as (relevo, base), httpx2.AsyncClient(base_url=base) as client:
+        path = await _page_of_ana(relevo, world, client)
+        seen = ["2028-12"]
+        for _ in range(12):
+            page = await client.get(f"{path}?month={seen[-1]}")
+            seen += re.findall(r'month=([0-9-]+)" rel="prev"', page.text)
+    assert seen == [*(f"2028-{month:02}" for month in range(12, 0, -1)), "2027-12"]
+
+
+async def _page_of_ana(relevo: Relevo, world: World, client: httpx2.AsyncClient) -> str:
+    value = whatsapp.message(world, whatsapp.text("pan 500"))
+    await deliver(relevo, "/api/webhook", body=whatsapp.envelope(value))
+    await drain(relevo)
+    path = re.search(r"/expenses/[0-9a-f]{32}", (await client.get("/expenses")).text)
+    assert path is not None
+    return path[0]
+
+
 async def test_staff_log_in_first(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from relevo.apps.expenses import texts
-from relevo.apps.expenses.rules import REGIONS, Question, Spent, after, month_of, read
+from relevo.apps.expenses.rules import REGIONS, Question, Spent, after, before, month_of, read
 
 TODAY = date(2026, 3, 13)  # a Friday
 
@@ -109,6 +109,12 @@ def test_words_that_only_look_so_stay_expenses(text: str, currency: str) -> None
     found = read(text, TODAY)
     assert isinstance(found, Spent), found
     assert (found.currency, found.on) == (currency, TODAY)
+
+
+def test_no_month_is_left_out() -> None:
+    for month in (date(2027 + n // 12, 1 + n % 12, 1) for n in range(24)):
+        assert before(after(month)) == after(before(month)) == month
+        assert before(month.replace(day=28)) == before(month)
 
 
 def test_a_month_is_one_of_the_years_that_are_kept() -> None:

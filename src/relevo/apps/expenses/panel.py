@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from relevo import DefinitionError, NotFoundError, Relevo
 from relevo.apps.expenses import export, links, texts
 from relevo.apps.expenses.records import Records, Row, User
-from relevo.apps.expenses.rules import HOME, REGIONS, after, month_of
+from relevo.apps.expenses.rules import HOME, REGIONS, after, before, month_of
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.expenses.words import SPANISH
 from relevo.settings import Settings
@@ -128,7 +128,7 @@ def _answer(
         money=money,
         category=category,
         when=texts.month(since, language) if is_month else f"{since} – {until}",
-        before=f"{(since.replace(day=1) - (after(since) - since)):%Y-%m}",
+        before=f"{before(since):%Y-%m}",
         behind=f"{after(since):%Y-%m}",
         path=path,
         query=query,

@@ -17,7 +17,14 @@ from relevo.apps.expenses.rules.amounts import Amount, find_amounts
 from relevo.apps.expenses.rules.categories import CATEGORIES, OTHER, category_of
 from relevo.apps.expenses.rules.dates import find_day
 from relevo.apps.expenses.rules.money import money_of
-from relevo.apps.expenses.rules.orders import Order, after, asks_to_undo, find_order, month_of
+from relevo.apps.expenses.rules.orders import (
+    Order,
+    after,
+    asks_to_undo,
+    before,
+    find_order,
+    month_of,
+)
 from relevo.apps.expenses.rules.regions import HOME, REGIONS, Region, region_of
 from relevo.apps.expenses.rules.text import fold, is_readable, normal, words
 
@@ -33,6 +40,7 @@ __all__ = [
     "Region",
     "Spent",
     "after",
+    "before",
     "language_of",
     "month_of",
     "read",

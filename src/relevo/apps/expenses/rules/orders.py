@@ -102,6 +102,11 @@ def month_of(text: str) -> date | None:
     return date(int(match[1]), int(match[2]), 1)
 
 
+def before(month: date) -> date:
+    """The first day of the month before that of a day."""
+    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
 def after(month: date) -> date:
     """The first day of the month after that of a day."""
     return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
