@@ -27,7 +27,7 @@ from relevo.signatures import qstash as scheme_of
 from relevo.simulators import World, whatsapp
 from relevo.simulators import qstash as pretended
 from relevo.simulators.traffic import expenses as traffic
-from relevo.testing import assert_enqueued, deliver, drain, until, working
+from relevo.testing import ManualClock, assert_enqueued, deliver, drain, until, working
 
 KEYS = ("sig_current_key_of_the_tests_0123456789", "sig_next_key_of_the_tests_0123456789abc")
 PUBLIC = "https://expenses.example.com"
@@ -35,10 +35,12 @@ PROCESS = "/api/process-message"
 
 
 @asynccontextmanager
-async def opened(folder: Path, *more: Any) -> AsyncGenerator[tuple[Relevo, str]]:
+async def opened(
+    folder: Path, *more: Any, clock: ManualClock | None = None
+) -> AsyncGenerator[tuple[Relevo, str]]:
     url = f"sqlite:///{folder / 'expenses.db'}"
     async with (
-        Relevo(url, apps=[app, *more]) as relevo,
+        Relevo(url, apps=[app, *more], clock=clock) as relevo,
         serving(relevo.asgi(), listen("127.0.0.1", 0), grace=1) as base,
     ):
         yield relevo, base
@@ -263,6 +265,19 @@ async def test_staff_go_from_month_to_month_and_leave_none_out(
             page = await client.get(f"{path}?month={seen[-1]}")
             seen += re.findall(r'month=([0-9-]+)" rel="prev"', page.text)
     assert seen == [*(f"2028-{month:02}" for month in range(12, 0, -1)), "2027-12"]
+
+
+async def test_staff_see_the_month_that_it_is_where_the_person_lives(
+    world: World, tmp_path: Path, clock: ManualClock
+) -> None:
+    new_year = datetime(2027, 1, 1, 1, 30, tzinfo=UTC)  # and still December in Argentina
+    opening = opened(tmp_path, clock=clock)
+    async with opening as (relevo, base), httpx2.AsyncClient(base_url=base) as client:
+        path = await _page_of_ana(relevo, world, client)
+        clock.offset += new_year - clock.now()
+        assert "December 2026" in (await client.get(path)).text
+        clock.advance("2h")
+        assert "January 2027" in (await client.get(path)).text
 
 
 async def _page_of_ana(relevo: Relevo, world: World, client: httpx2.AsyncClient) -> str:

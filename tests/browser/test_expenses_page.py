@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from tests.browser.conftest import Program, reading
 pytestmark = pytest.mark.xdist_group("browser")
 
 NAME = "Ana <script>alert(1)</script>"
-TODAY = datetime.now(UTC)
 
 
 class Book(Program):
@@ -38,6 +37,7 @@ class Book(Program):
             ("1200.50", "transport", "<b>uber</b>"),
             ("3000", "groceries", "=verdura"),
         ]
+        now = datetime.now(UTC)
         async with self.relevo.transaction() as tx:
             for number, (amount, category, description) in enumerate(spent):
                 message = Incoming(
@@ -48,15 +48,19 @@ class Book(Program):
                     wa_id="5491100000001",
                     name=NAME,
                 )
-                times = records.Times(TODAY, TODAY)
-                user = await records.upsert_user(tx, message, REGIONS["AR"], "es", TODAY)
-                made = Spent(Decimal(amount), "ARS", category, description, TODAY.date())
+                times = records.Times(now, now)
+                user = await records.upsert_user(tx, message, REGIONS["AR"], "es", now)
+                made = Spent(Decimal(amount), "ARS", category, description, self.today())
                 await records.add_expense(tx, user, message, made, "rules", times)
                 await tx.flush()
         return user.id
 
+    def today(self) -> date:
+        """Where Ana lives, as on the pages."""
+        return REGIONS["AR"].day(datetime.now(UTC))
+
     def link(self, user: str) -> str:
-        first = TODAY.date().replace(day=1)
+        first = self.today().replace(day=1)
         key = self.relevo.use(ExpensesSettings).link_key
         return links.make(key, links.Link(user, first, after(first)), datetime.now(UTC))
 

@@ -29,7 +29,8 @@ async def read(
 
     if country not in rules.REGIONS:
         raise DefinitionError(f"no country {country!r:.20}: {', '.join(sorted(rules.REGIONS))}")
-    found = rules.read(_utf8(text), datetime.now(UTC).date(), rules.REGIONS[country])
+    region = rules.REGIONS[country]
+    found = rules.read(_utf8(text), region.day(datetime.now(UTC)), region)
     shown = {"is": type(found).__name__.lower()}
     shown |= {name: str(getattr(found, name)) for name in type(found).__dataclass_fields__}
     terminal.show(shown, lambda: "\n".join(f"{name}: {value}" for name, value in shown.items()))
@@ -104,7 +105,7 @@ async def month(
 ) -> int:
     """Show a person's month, expense by expense."""
     from relevo.apps.expenses.records import Records
-    from relevo.apps.expenses.rules import after, month_of
+    from relevo.apps.expenses.rules import HOME, REGIONS, after, month_of
 
     first = month_of(month)
     if month and first is None:
@@ -113,9 +114,11 @@ async def month(
         )
     async with terminal.engine() as relevo:
         records = Records(relevo)
-        if await records.user(person) is None:
+        user = await records.user(person)
+        if user is None:
             raise NotFoundError("there is no such person; see `relevo expenses ls`")
-        day = first or relevo.clock.now().date().replace(day=1)
+        today = REGIONS.get(user.country, HOME).day(relevo.clock.now())
+        day = first or today.replace(day=1)
         found = await records.rows(person, day, after(day))
     rows = [row._asdict() | {"spent_on": row.spent_on.isoformat()} for row in found]
     terminal.show(rows, lambda: "\n".join(map(_line, rows)) or "nothing was spent")

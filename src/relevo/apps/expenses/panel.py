@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from relevo import DefinitionError, NotFoundError, Relevo
 from relevo.apps.expenses import export, links, texts
 from relevo.apps.expenses.records import Records, Row, User
-from relevo.apps.expenses.rules import HOME, REGIONS, after, before, month_of
+from relevo.apps.expenses.rules import HOME, REGIONS, Region, after, before, month_of
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.expenses.words import SPANISH
 from relevo.settings import Settings
@@ -57,7 +57,8 @@ def build(relevo: Relevo) -> ASGIApp:
     async def month(request: Request) -> Response:
         user = await _user(relevo, request.path_params["user"])
         asked = request.query_params.get("month", "")
-        first = month_of(asked) if asked else relevo.clock.now().date().replace(day=1)
+        today = _region(user).day(relevo.clock.now())
+        first = month_of(asked) if asked else today.replace(day=1)
         if first is None:
             _ = room.words(request)
             raise DefinitionError(_("Write a month like 2026-03, of the years 2000 to 2100."))
@@ -93,6 +94,10 @@ async def _user(relevo: Relevo, id: str) -> User:
     return user
 
 
+def _region(user: User) -> Region:
+    return REGIONS.get(user.country, HOME)
+
+
 def _answer(
     request: Request,
     user: User,
@@ -110,7 +115,7 @@ def _answer(
             return _file(export.to_excel(rows, user.language), export.EXCEL_TYPE, f"{since}.xlsx")
         case _:
             pass
-    region = REGIONS.get(user.country, HOME)
+    region = _region(user)
 
     def money(row: Row) -> str:
         return texts.money(row.cents, row.currency, region.decimal)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -121,7 +120,7 @@ async def understand(message: Incoming, times: Times, ctx: Context) -> Understoo
     """By rules if they are certain, by Gemini if it is there, else a question."""
     settings = ctx.use(ExpensesSettings)
     region = region_of(message.user_id, message.wa_id, settings.home)
-    today = times.sent_at.astimezone(ZoneInfo(region.timezone)).date()
+    today = region.day(times.sent_at)
     language = language_of(message.text, region)
     by_rules = Understood("", "rules", language, region)
     if message.kind in _QUIET or (message.kind not in (*_TEXT, *_ATTACHED) and not message.text):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,10 @@ class Region:
     @property
     def grouping(self) -> str:
         return "." if self.decimal == "," else ","
+
+    def day(self, at: datetime) -> date:
+        """What day it is there."""
+        return at.astimezone(ZoneInfo(self.timezone)).date()
 
 
 _ALL = (
