@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -51,10 +51,7 @@ class Schedule:
         Where a clock change skips a tick's hour it runs once right after; where an hour comes
         twice it runs in the first.
         """
-        try:
-            return stamp(next(CronSim(self.cron, moment(ms).astimezone(self.tz))))
-        except StopIteration:
-            return None
+        return next_tick(self.cron, self.tz, ms)
 
     def due(self, last: int, now: int) -> list[int]:
         """The ticks to run for, given the last one that was, by the policy for missed ones."""
@@ -87,6 +84,15 @@ class Schedule:
                     "a list of them, or None"
                 )
         return orders
+
+
+def next_tick(cron: str, zone: tzinfo, ms: int) -> int | None:
+    """The first tick of a timetable after a moment; None when there is none."""
+    for tick in CronSim(cron, moment(ms).astimezone(zone)):
+        # In an hour that comes twice it names ticks of the first one, long over in the second.
+        if (at := stamp(tick)) > ms:
+            return at
+    return None
 
 
 def schedule(

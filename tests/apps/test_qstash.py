@@ -10,6 +10,7 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -501,6 +502,22 @@ async def test_a_schedule_publishes_at_each_tick_once(house: House, clock: Manua
     for cron in ("x", "99 * * * *", "CRON_TZ=Nowhere/At 0 0 * * *"):
         with pytest.raises(QStashError, match="400"):
             await house.sdk.schedule.create(destination=house.to(), cron=cron)
+
+
+async def test_a_schedule_made_in_an_hour_that_comes_again_waits_and_goes_on(
+    house: House, clock: ManualClock
+) -> None:
+    clock.offset += datetime(2027, 10, 31, 1, 10, tzinfo=UTC) - clock.now()
+    await house.sdk.schedule.create(
+        destination=house.to("/tick"), cron="CRON_TZ=Europe/Madrid 30 2 * * *"
+    )
+    await drain(house.relevo)
+    assert house.there.of("/tick") == []
+    clock.advance("21m")
+    for count in (1, 2):
+        clock.advance("1d")
+        await drain(house.relevo)
+        assert len(house.there.of("/tick")) == count
 
 
 async def test_a_schedule_that_could_never_fire_is_refused(house: House) -> None:

@@ -564,6 +564,14 @@ def test_clock_changes_neither_lose_nor_double_a_tick() -> None:
     assert autumn == ["2026-10-25T00:30+00:00", "2026-10-26T01:30+00:00"]
 
 
+def test_an_hour_that_comes_again_brings_no_tick_again() -> None:
+    """F29: whoever starts while Madrid has 02 o'clock a second time waits for the next day."""
+    for minute in range(60):
+        since = datetime(2026, 10, 25, 1, minute, 30, tzinfo=UTC)
+        assert ticks("30 2 * * *", "Europe/Madrid", since, 1) == ["2026-10-26T01:30+00:00"]
+        assert ticks("30 1-3 * * *", "Europe/Madrid", since, 1) == ["2026-10-25T02:30+00:00"]
+
+
 def test_far_years_and_leap_days() -> None:
     """F29: 2038 and the 29th of February."""
     assert ticks("0 0 29 2 *", "UTC", datetime(2037, 1, 1, tzinfo=UTC), 1) == [

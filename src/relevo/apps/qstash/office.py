@@ -9,12 +9,12 @@ import base64
 import hashlib
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -40,6 +40,7 @@ from relevo.apps.qstash.records import (
 from relevo.apps.qstash.wire import NAME, Wish, Wrong, read_wish
 from relevo.clock import moment, stamp
 from relevo.ids import new_id
+from relevo.schedule import next_tick
 
 BODY_MAX = 1_048_576
 SEEN_MS = 600_000
@@ -372,7 +373,9 @@ def next_time(cron: str, after: int) -> int:
         except (OSError, ValueError, KeyError) as error:
             raise Wrong(f"invalid cron: no time zone {name!r:.60}") from error
     try:
-        start = datetime.fromtimestamp(after / 1000, zone)
-        return stamp(next(CronSim(text.strip(), start)))
-    except (CronSimError, StopIteration) as error:
+        at = next_tick(text.strip(), zone, after)
+    except CronSimError as error:
         raise Wrong("invalid cron: five fields, such as */5 * * * *") from error
+    if at is None:
+        raise Wrong("invalid cron: there is no such day")
+    return at
