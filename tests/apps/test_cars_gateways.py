@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import AsyncGenerator
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import cast
 from xml.etree import ElementTree
@@ -18,6 +18,8 @@ from relevo import ProviderError, ProviderRefused, ProviderUnavailable, Provider
 from relevo.apps.cars import settings
 from relevo.apps.cars.gateways import Booking, Driver, SupplierGatewayFactory
 from relevo.apps.cars.gateways import SupplierGatewaySelector as Selector
+from relevo.apps.cars.gateways.hertz import KIND as HERTZ
+from relevo.apps.cars.gateways.hertz import licence_until
 from relevo.apps.cars.gateways.infinity import InfinityGroupGateway
 from relevo.apps.cars.gateways.niza import NizaCarsGateway
 from relevo.apps.cars.gateways.noleggiare import NoleggiareGateway
@@ -36,7 +38,7 @@ SNAPSHOTS = {
     128: {
         "acriss_code": "ECAR",
         "licence_number": "NA",
-        "licence_expiration": "2030-01-01",
+        "licence_expiration": "2032-01-31",
         "licence_country": "AR",
     },
 }
@@ -93,6 +95,16 @@ async def test_b41_the_supplier_reads_back_the_very_name(
         for entry in world.ledger.find(PROVIDERS[id], "book")
     ]
     assert read == NAMES
+
+
+def test_a_licence_that_nobody_described_is_good_until_the_car_is_back() -> None:
+    order = booking(128)
+    assert licence_until(order) == "2032-01-31"
+    untold = dataclasses.replace(order, snapshot={"acriss_code": "ECAR", **HERTZ.optional})
+    assert licence_until(untold) == "2032-01-01"
+    soon = datetime(2027, 3, 1, 10)
+    sooner = dataclasses.replace(untold, pickup_at=soon, dropoff_at=soon + timedelta(days=4))
+    assert licence_until(sooner) == "2030-01-01"
 
 
 NAME = strategies.text(min_size=1, max_size=40)

@@ -20,6 +20,7 @@ from relevo.apps.outside import Deadline, Outside, Reply, as_object
 from relevo.errors import MisuseError, ProviderError
 
 _NUMBERS = ("id", "bookingId", "reservationNumber")
+_UNTOLD = "NA"
 
 
 class HertzGateway:
@@ -92,7 +93,7 @@ def _body(booking: Booking) -> dict[str, Any]:
             "emailAddress": driver.email,
             "age": age(driver.birth_date, booking.pickup_at.date()),
             "driverLicenceNumber": snapshot["licence_number"],
-            "driverLicenseExpiration": snapshot["licence_expiration"],
+            "driverLicenseExpiration": licence_until(booking),
             "driverLicenceCountry": snapshot["licence_country"],
         },
         "model": snapshot["acriss_code"],
@@ -119,6 +120,14 @@ def _read(reply: Reply) -> SupplierBookingResult:
     return confirmed(number, reply)
 
 
+def licence_until(booking: Booking) -> str:
+    """Until when the licence is good; a customer who does not say has one for the whole trip."""
+    told = booking.snapshot["licence_expiration"]
+    if told != _UNTOLD:
+        return told
+    return max(date(2030, 1, 1), date(booking.dropoff_at.year + 1, 1, 1)).isoformat()
+
+
 def age(born: date, at: date) -> int:
     """Full years of life at a day."""
     return at.year - born.year - ((at.month, at.day) < (born.month, born.day))
@@ -131,8 +140,8 @@ KIND = Kind(
     needs=("URL", "AUTH_URL", "USER", "PASSWORD", "CLIENT_ID"),
     fields=("acriss_code",),
     optional={
-        "licence_number": "NA",
-        "licence_expiration": "2030-01-01",
+        "licence_number": _UNTOLD,
+        "licence_expiration": _UNTOLD,
         "licence_country": "AR",
     },
 )
