@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES, fresh
 
 pytest_plugins = ["tests.matrix", "tests.scheduler"]
+
+# An example that stood still for 200 ms on a busy machine is no example of a fault.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 missing: list[str] = []
 
