@@ -24,7 +24,7 @@ def duration(value: Duration) -> timedelta:
     """The timedelta that `value` means; DefinitionError when it means none."""
     if isinstance(value, timedelta):
         length = value
-    elif _DURATION.fullmatch(str(value)):
+    elif is_duration(str(value)):
         ms = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(str(value)))
         # What no timedelta could hold is too long as well, and no OverflowError.
         length = timedelta(milliseconds=ms) if ms <= _MOST else timedelta.max
@@ -35,6 +35,11 @@ def duration(value: Duration) -> timedelta:
     if not timedelta() <= length <= LONGEST:
         raise DefinitionError(f"a duration lies between 0 and 100 years, not {value!s:.40}")
     return length
+
+
+def is_duration(text: str) -> bool:
+    """Whether a length of time is written there."""
+    return _DURATION.fullmatch(text) is not None
 
 
 def milliseconds(value: Duration) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from relevo.backoff import Backoff, constant
-from relevo.clock import Duration, duration
+from relevo.clock import Duration, duration, is_duration
 from relevo.errors import (
     CircuitOpen,
+    DefinitionError,
     PayloadError,
     ProviderRefused,
     ProviderUnavailable,
@@ -38,11 +39,17 @@ class Retry:
 
     reason: str = ""
     delay: Duration | None = None
-    failure: Failure | None = None
+    failure: Failure | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        # Here, where whoever wrote it hears of it.
         if self.delay is not None:
-            duration(self.delay)  # here, where whoever wrote it hears of it
+            duration(self.delay)
+        elif _is_length(self.reason):  # it would be kept as the reason, and the wait another
+            raise DefinitionError(
+                f"Retry({self.reason!r:.40}) says why, not when: write Retry(delay=…) for how long "
+                'to wait, or both as Retry("why", "30s")'
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Snooze:
 
     delay: Duration
     reason: str = ""
-    failure: Failure | None = None
+    failure: Failure | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         duration(self.delay)
@@ -62,7 +69,7 @@ class Dead:
     """It will not heal: to the dead letters, where a person can see it."""
 
     reason: str
-    failure: Failure | None = None
+    failure: Failure | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,13 @@ class Again:
 
 Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held | Again
 
+
+def _is_length(reason: object) -> bool:
+    """Whether this is a length of time and cannot be meant as a reason."""
+    is_text = isinstance(reason, str) and is_duration(reason)
+    return is_text or isinstance(reason, timedelta | int | float)
+
+
 _STORE_AWAY = constant("2s", jitter=1)
 _RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
 
@@ -114,16 +128,16 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
         case ProviderUncertain():
             return Held(failure)
         case ProviderRefused() | PayloadError():
-            return Dead(failure.message, failure)
+            return Dead(failure.message, failure=failure)
         case ProviderUnavailable(retry_after=wait, spends=False) if wait is not None:
             return Snooze(min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX), failure=failure)
         case _ if attempt >= attempts:
-            return Dead(f"failed {attempt} of {attempts} attempts", failure)
+            return Dead(f"failed {attempt} of {attempts} attempts", failure=failure)
         case ProviderUnavailable(retry_after=wait) if wait is not None:
             wait = min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX)
-            return Retry(failure.message, max(wait, backoff.after(attempt)), failure)
+            return Retry(failure.message, max(wait, backoff.after(attempt)), failure=failure)
         case _:
-            return Retry(failure.message, backoff.after(attempt), failure)
+            return Retry(failure.message, backoff.after(attempt), failure=failure)
 
 
 def behind(breaker: str) -> str:

@@ -164,7 +164,7 @@ class Recurring:
             [job] = await self._engine.store.find([ctx.id])
             is_retried = job is not None and any(run.outcome == "dead" for run in job.history)
             if poller.mend is None or not is_retried:
-                return Dead(order.reason, reason("BadItem", order.reason))
+                return Dead(order.reason, failure=reason("BadItem", order.reason))
             return await poller.mend(unpack_item(order), ctx)
 
         return bury

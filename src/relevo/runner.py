@@ -97,7 +97,7 @@ class Runner:
             if is_sealed(lease.payload):
                 # Not dead at once: another process may have the key by now.
                 return self._judge(closed(lease.payload), binding, lease, None)
-            return Dead(f"its payload cannot be read: {error}", describe(error))
+            return Dead(f"its payload cannot be read: {error}", failure=describe(error))
         ctx = Context(self._engine, lease, self._loop)
         token = current.set(ctx)
         try:
@@ -144,10 +144,10 @@ class Runner:
             return None
         if isinstance(outcome, Retry):
             if lease.attempt >= lease.attempts:
-                return Dead(outcome.reason or "no attempt is left", outcome.failure)
+                return Dead(outcome.reason or "no attempt is left", failure=outcome.failure)
             if outcome.delay is None:
                 wait = _backoff(binding, meta).after(lease.attempt)
-                return Retry(outcome.reason, wait, outcome.failure)
+                return Retry(outcome.reason, wait, failure=outcome.failure)
         return outcome
 
     async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
@@ -264,18 +264,18 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
             return Ending(lease=lease, state=State.DONE)
         case Done(result):
             return Ending(lease=lease, state=State.DONE, result=_result(lease, result))
-        case Retry(text, delay, failure):
+        case Retry(text, delay, failure=failure):
             wait = 1_000 if delay is None else milliseconds(delay)  # the runner has filled it in
             failure = failure or reason("Retry", text)
             return Ending(lease=lease, state=State.SCHEDULED, delay=wait, failure=failure)
-        case Snooze(delay, text, failure):
+        case Snooze(delay, text, failure=failure):
             if failure is None and text:
                 failure = reason("Snooze", text)
             wait = milliseconds(delay)
             return Ending(
                 lease=lease, state=State.SCHEDULED, delay=wait, spend=False, failure=failure
             )
-        case Dead(text, failure):
+        case Dead(text, failure=failure):
             return Ending(lease=lease, state=State.DEAD, failure=failure or reason("Dead", text))
         case Cancelled(text):
             failure = reason("Cancelled", text) if text else None

@@ -7,7 +7,7 @@ import functools
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -160,7 +160,15 @@ def test_a_listener_without_a_name_needs_a_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", [lambda: Snooze("soon"), lambda: Snooze(5), lambda: Retry("", 5)]
+    "ending",
+    [
+        lambda: Snooze("soon"),
+        lambda: Snooze(5),
+        lambda: Retry("", 5),
+        lambda: Retry("30s"),
+        lambda: Retry(30),
+        lambda: Retry(timedelta(seconds=30)),
+    ],
 )
 async def test_a_delay_that_is_none_fails_the_job_and_not_the_worker(
     run: Any, ending: Callable[[], object]
@@ -171,6 +179,24 @@ async def test_a_delay_that_is_none_fails_the_job_and_not_the_worker(
     job = await run(greet)
 
     assert (job.state, job.failure.type) == (State.SCHEDULED, "DefinitionError")
+
+
+async def test_an_ending_with_a_word_too_many_fails_its_job_alone(run: Any) -> None:
+    async def greet(order: Greet) -> Any:
+        return Dead("it is shut", "30s")  # pyright: ignore[reportCallIssue] - the mistake itself
+
+    job = await run(greet)
+
+    assert (job.state, job.failure.type) == (State.SCHEDULED, "TypeError")
+
+
+async def test_a_retry_for_a_length_of_time_says_how_to_write_it(run: Any) -> None:
+    async def greet(order: Greet) -> Any:
+        return Retry("30s")
+
+    job = await run(greet)
+
+    assert 'Retry("why", "30s")' in job.failure.message
 
 
 async def test_a_reason_may_be_an_exception(run: Any) -> None:
