@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -20,12 +21,12 @@ from asyncpg import exceptions as pg
 
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
-from relevo.job import Ending, NewJob, State, Verdict
+from relevo.job import After, Ending, Lease, NewJob, State, Verdict
 from relevo.store import DEADLINE, Arrival, By, Filter, Kept, Want
 from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
 from relevo.testing import until
-from tests.conformance.steps import LEASE, WORK, add, end, job, look, take, take_one
+from tests.conformance.steps import BOOM, LEASE, OTHER, WORK, add, end, job, look, take, take_one
 from tests.servers.ports import free_port
 from tests.servers.postgres import PostgresServer
 
@@ -36,7 +37,7 @@ SLACK = 1.0  # what a busy machine may add to a deadline
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with PostgresServer(conf={"max_connections": 40}) as running:
+    with PostgresServer(conf={"max_connections": 40, "deadlock_timeout": "50ms"}) as running:
         yield running
 
 
@@ -483,6 +484,59 @@ async def test_batches_that_cross_each_other_all_get_in(server: PostgresServer) 
             assert len(stored) == len(keys)
         for handle in handles[1:]:
             await handle.close()
+
+
+async def test_who_ends_extends_rescues_and_cancels_the_same_jobs_never_crosses(
+    server: PostgresServer,
+) -> None:
+    """F17: endings of every kind in one batch, of jobs with and without parents and lanes."""
+    chance = random.Random(17)
+    async with opened(server.url) as store:
+        life, keeper, person = handles = [store.spawn() for _ in range(3)]
+        before = await deadlocks(server)
+        for _ in range(40):
+            children = [job(lane=str(n % 5), attempts=1 + n % 2) for n in range(60)]
+            parents = [
+                job(OTHER, after=tuple(After(child.id, "fail") for child in children[n::4]))
+                for n in range(4)
+            ]
+            await store.insert([*children, *parents, *(job(attempts=1 + n % 2) for n in range(60))])
+            leases = await take(store, 200)
+            chance.shuffle(leases)
+            endings = [ending_of(lease, n) for n, lease in enumerate(leases)]
+            mine = [lease.id for lease in leases]
+            await asyncio.gather(
+                store.settle(endings[:40]),
+                life.extend(leases, LEASE),
+                life.extend(leases, 0),
+                keeper.settle(endings[40:80]),
+                keeper.rescue(),
+                person.cancel([*mine[60:100], *(parent.id for parent in parents)], By("ann")),
+            )
+            await asyncio.gather(store.settle(endings[80:]), keeper.rescue())
+            left = [found.id for found in (await store.page(Filter(), limit=200)).jobs]
+            await person.cancel(left, By("ann"))
+        for handle in handles:
+            await handle.close()
+    await until(lambda: no_backends(server))
+    assert await deadlocks(server) == before
+
+
+def ending_of(lease: Lease, n: int) -> Ending:
+    state = (State.DONE, State.SCHEDULED, State.DEAD, State.PARKED, State.CANCELLED)[n % 5]
+    failure = BOOM if state is State.DEAD else None
+    park = "breaker:x" if state is State.PARKED else None
+    return Ending(lease=lease, state=state, failure=failure, park=park)
+
+
+async def deadlocks(server: PostgresServer) -> int:
+    return int(server.sql("select sum(deadlocks) from pg_stat_database"))
+
+
+async def no_backends(server: PostgresServer) -> bool:
+    """Whoever has left has told what it counted."""
+    told = server.sql("select count(*) from pg_stat_activity where application_name = 'relevo'")
+    return int(told) == 0
 
 
 async def test_a_half_open_connection_is_noticed(server: PostgresServer) -> None:
