@@ -176,7 +176,7 @@ class Ending(Struct, frozen=True, gc=False):
     lease: Lease
     state: State  # DONE, SCHEDULED (again, after delay), DEAD, CANCELLED, PARKED or HELD
     delay: int = 0
-    spend: bool = True  # False: this attempt does not count
+    spend: bool = True  # False: this attempt does not count; with a result, none so far does
     failure: Failure | None = None
     result: bytes | None = None  # JSON, for a flow's parent and for people
     park: str | None = None  # what it is parked behind

@@ -106,6 +106,22 @@ async def test_dead_by_rescue_is_a_dead_letter_like_any_other(
     assert await store.groups() == []
 
 
+async def test_a_turn_that_is_over_clears_the_count_of_workers_killed(
+    store: Store, clock: ManualClock
+) -> None:
+    """A poller lives for years, and every deploy kills it once."""
+    id = await add(store, attempts=3)
+    for _ in range(4):
+        for n in (1, 2):
+            assert (await take_id(store, id)).attempt == n
+            clock.advance("61s")
+            assert [rescued.state for rescued in await store.rescue()] == [State.READY]
+        turn = await take_id(store, id)
+        assert await end(store, turn, State.SCHEDULED, spend=False, result=b"{}")
+
+        assert (await look(store, id)).attempt == 0
+
+
 async def test_a_retried_killer_has_fresh_attempts(store: Store, clock: ManualClock) -> None:
     id = await add(store, attempts=1)
     await take_id(store, id)

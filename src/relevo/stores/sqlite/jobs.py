@@ -503,6 +503,13 @@ def _again(ending: Ending) -> str:
     return "retry" if ending.spend else "snooze"
 
 
+def _unspent(ending: Ending) -> int:
+    """How many attempts no longer count; all, when the turn of a recurring job is over."""
+    if ending.spend:
+        return 0
+    return 1 if ending.result is None else ending.lease.attempt
+
+
 def _write_endings(tx: Tx, endings: list[Ending]) -> None:
     for some in chunks(endings):
         values: list[object] = []
@@ -512,7 +519,7 @@ def _write_endings(tx: Tx, endings: list[Ending]) -> None:
                 ending.lease.ref,
                 CODES[ending.state],
                 ending.delay if ending.state is State.SCHEDULED else None,
-                0 if ending.spend else 1,
+                _unspent(ending),
                 failure_text(failure),
                 text(failure.fingerprint)
                 if failure

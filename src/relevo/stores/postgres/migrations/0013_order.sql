@@ -171,7 +171,11 @@ begin
                 when coalesce(e.delay, 0) = 0 and not coalesce(e.spend, true) then j.run_at
                 else _now + coalesce(e.delay, 0)
             end,
-            attempt = j.attempt - (not coalesce(e.spend, true))::integer,
+            attempt = case
+                when coalesce(e.spend, true) then j.attempt
+                when e.result is null then j.attempt - 1
+                else 0  -- a turn that is over: the next one has killed no worker yet
+            end,
             park = case when e.state = 3 then e.park end,
             result = coalesce(e.result, j.result),
             history = relevo.told(j.history, relevo.line(

@@ -77,7 +77,11 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   if result then
     call('HSET', root .. ':results', id, result)
   end
-  local attempt = spends and was.attempt or math.max(was.attempt - 1, 0)
+  local attempt = was.attempt
+  if not spends then
+    -- A turn that is over clears the count: the next one has killed no worker yet.
+    attempt = result and 0 or math.max(attempt - 1, 0)
+  end
   leave_running(root, id, job)
   if state == 'Q' then
     requeue(root, id, job, was, attempt, at + delay)
