@@ -20,6 +20,10 @@ DEADLINE = 5.0
 BATCH = 1_000
 """The most a caller hands to one verb at once."""
 
+KNOWN = 60_000
+"""Milliseconds after its end for which a job must be known, if it may be handed in again by its id:
+one that has run and left no trace would run again."""
+
 DELIVERY_KEEP = 30 * 86_400_000
 """Milliseconds for which a delivery is kept in full."""
 

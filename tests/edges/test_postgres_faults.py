@@ -21,12 +21,24 @@ from asyncpg import exceptions as pg
 
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
-from relevo.job import After, Ending, Lease, NewJob, State, Verdict
+from relevo.job import After, Ending, Inserted, Lease, NewJob, State, Verdict
 from relevo.store import DEADLINE, Arrival, By, Filter, Kept, Want
 from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
 from relevo.testing import until
-from tests.conformance.steps import BOOM, LEASE, OTHER, WORK, add, end, job, look, take, take_one
+from tests.conformance.steps import (
+    BOOM,
+    DAY,
+    LEASE,
+    OTHER,
+    WORK,
+    add,
+    end,
+    job,
+    look,
+    take,
+    take_one,
+)
 from tests.servers.ports import free_port
 from tests.servers.postgres import PostgresServer
 
@@ -188,6 +200,36 @@ async def test_a_silent_server_is_given_up_in_time(server: PostgresServer, proxy
         await proxy.become("pass")
         assert await eventually(lambda: works(store), 10) < 10
         assert await store.settle([Ending(lease=lease, state=State.DONE)]) == [True]
+
+
+@pytest.mark.parametrize("keep", [0, DAY])
+async def test_a_job_whose_insert_was_not_heard_of_runs_once(
+    server: PostgresServer, proxy: Proxy, keep: int
+) -> None:
+    """It is stored and runs; then the connection breaks, on which its insert awaits the answer."""
+    async with opened(proxy.url(server)) as store:
+        worker = PostgresStore(store.dsn.replace(str(proxy.port), str(server.port)))
+        await worker.open()
+        await store.insert([job(OTHER)])  # the line is up, and knows its statement
+        await proxy.become("deaf")
+        new = job(keep=keep)
+        sent = asyncio.create_task(store.insert([new]))
+        leases: list[Lease] = []
+
+        async def has_run() -> bool:
+            leases.extend(await take(worker))
+            return bool(leases) and await end(worker, leases[0])
+
+        await until(has_run)
+        proxy.reset()
+        await proxy.become("pass")
+
+        [answer] = await asyncio.gather(sent, return_exceptions=True)
+        is_unsure = isinstance(answer, StoreUnavailable)
+        assert is_unsure if keep == 0 else answer == [Inserted(new.id, Verdict.NEW)]
+        assert [lease.id for lease in leases] == [new.id]
+        assert await take(worker) == []
+        await worker.close()
 
 
 async def test_a_connection_that_comes_after_the_end_is_closed(

@@ -253,9 +253,11 @@ class Line:
         rows, _ = await self._ask(sql, values, REPEATS if repeat else 0)
         return rows
 
-    async def fetch_once(self, sql: str, *values: object) -> tuple[list[Record], bool]:
-        """The same with repeats, and whether an earlier try may have happened unheard."""
-        return await self._ask(sql, values, REPEATS)
+    async def fetch_once(
+        self, sql: str, *values: object, repeat: bool = True
+    ) -> tuple[list[Record], bool]:
+        """The same, and whether an earlier try may have happened unheard."""
+        return await self._ask(sql, values, REPEATS if repeat else 0)
 
     async def _ask(
         self, sql: str, values: Sequence[object], repeats: int
@@ -311,7 +313,9 @@ class Line:
             if isinstance(error, pg.DataError):
                 raise
             self._drop()
-            raise ConnectionLost(f"the connection to PostgreSQL broke: {error}") from error
+            raise ConnectionLost(
+                f"the connection to PostgreSQL broke; it may have happened, or not: {error}"
+            ) from error
         except BaseException as error:
             if not isinstance(error, pg.PostgresError):
                 # Given up half way. The driver asks the server to stop, so that what was reported

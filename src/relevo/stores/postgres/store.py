@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from relevo.clock import Clock
-from relevo.job import NewJob, Receipt, Verdict
-from relevo.store import BATCH, Rescued, Sweep
+from relevo.job import Receipt, NewJob, Verdict
+from relevo.store import BATCH, KNOWN, Rescued, Sweep
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
@@ -97,9 +97,13 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
         if not jobs:
             return []
         try:
-            # By their ids, jobs go in once however often they are sent.
+            # By their ids, jobs go in once however often they are sent. But one that leaves no
+            # trace may have run since: whoever sent it hears that nobody knows.
             rows, unsure = await self._in.fetch_once(
-                self._sql(_INSERT), self._skew, *columns_of(jobs)
+                self._sql(_INSERT),
+                self._skew,
+                *columns_of(jobs),
+                repeat=all(job.keep >= KNOWN for job in jobs),
             )
         finally:
             # In any case: they may have been stored although no answer came.
