@@ -18,6 +18,7 @@ from relevo.errors import StoreError, StoreUnavailable
 from relevo.job import ENDED, Ending, Job, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import (
     BATCH,
+    KNOWN,
     Arrival,
     Audit,
     By,
@@ -101,11 +102,14 @@ class Relayed:
     # in
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Into the fast store; into the outbox while that is away."""
+        """Into the fast store; into the outbox while that is away.
+
+        Its answer may be lost, and the job in both: by its id it is carried to where it has run.
+        """
         loop = asyncio.get_running_loop()
         if loop.time() >= self._away_until:
             try:
-                return await self.fast.insert(jobs)
+                return await self.fast.insert([_known(job) for job in jobs])
             except StoreUnavailable as error:
                 # Whoever comes next need not wait for the same deadline.
                 self._away_until = loop.time() + AWAY
@@ -305,6 +309,7 @@ class Relayed:
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         await self._let_go_of_dead(dead_keep)
+        await self.carry()  # while what it may stand for is known; see insert()
         removed = await self.ledger.prune(dead_keep=dead_keep, limit=limit)
         removed += await self.ledger.prune_letters(keep=dead_keep, limit=limit)
         return removed + await self.fast.prune(dead_keep=dead_keep, limit=limit)
@@ -411,6 +416,11 @@ def _letter(job: NewJob) -> NewJob:
     """Marked, so that whoever settles it knows of its letter."""
     meta: dict[str, Any] = {} if job.meta is None else msgspec.json.decode(job.meta)
     return msgspec.structs.replace(job, meta=msgspec.json.encode(meta | {"letter": True}))
+
+
+def _known(job: NewJob) -> NewJob:
+    """Known for a while after its end, however short it is to be kept."""
+    return job if job.keep >= KNOWN else msgspec.structs.replace(job, keep=KNOWN)
 
 
 def _posted(arrival: Arrival) -> Arrival:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,11 +11,23 @@ import msgspec
 import pytest
 from sqlalchemy import event, text
 
-from relevo import App, Command, Context, Dead, Flow, QueueClosed, Relevo, State, Verdict, constant
+from relevo import (
+    App,
+    Command,
+    Context,
+    Dead,
+    Flow,
+    QueueClosed,
+    Relevo,
+    State,
+    StoreUnavailable,
+    Verdict,
+    constant,
+)
 from relevo.clock import milliseconds
 from relevo.desk import Person, Role
 from relevo.ids import new_id
-from relevo.job import NewJob
+from relevo.job import Inserted, NewJob
 from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.engine.test_canary import mentions
@@ -30,6 +42,10 @@ Start = Callable[..., Relevo]
 
 class Save(Command, queue="test:rows:save", attempts=5, backoff=constant("50ms"), key="{name}"):
     name: str
+
+
+class Ping(Command, queue="test:rows:ping", keep="0s"):
+    pass
 
 
 @pytest.fixture
@@ -102,6 +118,38 @@ async def test_a_commit_is_carried_and_the_job_ends_with_its_rows(start: Start) 
 
     assert await rows(relevo) == ["Ana"]
     assert await relevo.store.ledger.closed([receipt.id]) == [True]
+
+
+async def test_a_job_whose_insert_was_not_heard_of_runs_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has run, and would leave no trace, before the outbox carries what nobody is sure of."""
+    runs: list[str] = []
+
+    async def ping(order: Ping, ctx: Context) -> None:
+        runs.append(ctx.id)
+
+    relevo = await start(App("test", workers=[ping]))
+    insert = relevo.store.fast.insert
+
+    async def insert_unheard(jobs: Sequence[NewJob]) -> list[Inserted]:
+        await insert(jobs)
+        await until(lambda: len(runs) == 1)
+        raise StoreUnavailable("the answer was lost")
+
+    async with working(relevo):
+        with monkeypatch.context() as patch:
+            patch.setattr(relevo.store.fast, "insert", insert_unheard)
+            receipt = await relevo.enqueue(Ping())
+        await until(lambda: _is_carried(relevo, receipt.id))
+        await until(lambda: _is_done(relevo, receipt.id))
+    await drain(relevo)
+
+    assert runs == [receipt.id]
+
+
+async def _is_carried(relevo: Relevo, id: str) -> bool:
+    return id not in {letter.job.id for letter in await relevo.store.ledger.letters(carried=False)}
 
 
 async def test_a_flow_with_a_key_starts_in_a_transaction(start: Start) -> None:
