@@ -24,7 +24,7 @@ from relevo.clock import Clock, Duration, SystemClock, duration
 from relevo.context import Context, current
 from relevo.desk import Desk
 from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
-from relevo.flow import Flow, Node, known_flow, node_id, stored_flow
+from relevo.flow import Flow, Node, node_id
 from relevo.ids import new_id
 from relevo.intake import Intake, Receiver
 from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Verdict
@@ -66,7 +66,9 @@ KEEP_DEAD = timedelta(days=90)
 SQL = ("sqlite", "postgres")
 FLOW_KEY_TTL = 30 * 86_400_000
 FLOW_RESULT_KEEP = 86_400_000  # a parent reads its children's results, and may do so again
-FLOW_HALF_KNOWN = 3_600_000  # for so long a flow without jobs may be one that is being stored
+# For so long a flow without jobs may be one that is being stored, and is stored again by its ids;
+# so for as long one that has ended is known, or what ended it would run twice.
+FLOW_HALF_KNOWN = 3_600_000
 
 
 class Relevo:
@@ -327,10 +329,10 @@ class Relevo:
         for _ in range(10):
             [note] = await recall("flow", [name])
             if note is not None:
-                started, is_stored = known_flow(note.value)
+                started = note.value.decode()
                 ends = await self.store.find([node_id(started, node.name) for node in flow.ends()])
                 is_live = any(end is not None and end.state in LIVE for end in ends)
-                if not is_live and None in ends and not is_stored:
+                if not is_live and None in ends:
                     is_live = await self.store.now() - note.updated_at < FLOW_HALF_KNOWN
                 if is_live:
                     return await self._start(flow, nodes, started, tx)
@@ -343,15 +345,7 @@ class Relevo:
                 ttl=FLOW_KEY_TTL,
             )
             if (await remember([mine]))[0]:
-                begun = await self._start(flow, nodes, fresh, tx)
-                is_brief = any(end.command.__relevo__.keep < FLOW_HALF_KNOWN for end in flow.ends())
-                if is_brief and session is None and self._relay is None:
-                    # Else, once its jobs are forgotten, it would pass for one that never began.
-                    stored = msgspec.structs.replace(
-                        mine, value=stored_flow(fresh), version=mine.version + 1
-                    )
-                    await self.store.remember([stored])
-                return begun
+                return await self._start(flow, nodes, fresh, tx)
         raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
 
     async def _start(self, flow: Flow, nodes: Sequence[Node], id: str, tx: Any) -> Started:
@@ -361,7 +355,7 @@ class Relevo:
             msgspec.structs.replace(
                 job := self._job(node.command, node.command.__relevo__, bundle=id),
                 id=ids[node.name],
-                keep=max(job.keep, FLOW_RESULT_KEEP) if node.name in awaited else job.keep,
+                keep=max(job.keep, FLOW_RESULT_KEEP if node.name in awaited else FLOW_HALF_KNOWN),
                 flow=id,
                 node=node.name,
                 after=tuple(After(ids[child.name], child.on_failure) for child in node.after),

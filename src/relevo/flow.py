@@ -148,14 +148,3 @@ class Flow:
 def node_id(flow: str, name: str) -> str:
     """The job id of a node: the same whenever the same flow is started again after a crash."""
     return derived_id(moment_of(flow), f"{flow}/{name}")
-
-
-def stored_flow(id: str) -> bytes:
-    """What a key's note holds when the flow's jobs are known to have been stored."""
-    return f"{id}+".encode()
-
-
-def known_flow(note: bytes) -> tuple[str, bool]:
-    """The flow that a key's note names, and whether its jobs are known to have been stored."""
-    text = note.decode()
-    return text.removesuffix("+"), text.endswith("+")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from relevo import App, Command, Context, DefinitionError, Flow, Relevo, State, Verdict
+from relevo import (
+    App,
+    Command,
+    Context,
+    DefinitionError,
+    Flow,
+    Relevo,
+    State,
+    StoreUnavailable,
+    Verdict,
+)
 from relevo.clock import milliseconds
+from relevo.job import Inserted, NewJob
 from relevo.testing import ManualClock, drain
 
 Start = Callable[..., Relevo]
@@ -179,6 +190,33 @@ async def test_a_flow_that_ended_and_was_forgotten_makes_its_effects_anew(
         assert second.id != first.id
 
     assert len(set(calls)) == 4
+
+
+async def test_a_flow_whose_start_was_not_heard_of_ends_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stored and has run; whoever starts it again must not run its last job once more."""
+    runs: list[str] = []
+
+    async def brief(order: Brief, ctx: Context) -> None:
+        runs.append(ctx.id)
+
+    relevo = start(App("test", workers=[brief]))
+
+    async def insert_unheard(jobs: Sequence[NewJob]) -> list[Inserted]:
+        await relevo.store.insert(jobs)
+        raise StoreUnavailable("the answer was lost")
+
+    flow = Flow("weekly")
+    flow.add(Brief())
+    with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+        patch.setattr(relevo._inserts, "_flush", insert_unheard)
+        await relevo.start(flow, key="42")
+    await drain(relevo)
+    await relevo.start(flow, key="42")
+    await drain(relevo)
+
+    assert len(runs) == len(set(runs))
 
 
 def test_flows_that_cannot_be_are_refused_when_built() -> None:

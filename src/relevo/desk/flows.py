@@ -9,7 +9,6 @@ import msgspec
 from relevo.desk.looking import PAGE_MAX, Looking
 from relevo.desk.people import Person
 from relevo.errors import NotFoundError
-from relevo.flow import known_flow
 from relevo.ids import parse_id
 from relevo.job import LIVE, Job, State
 from relevo.outcome import behind
@@ -253,7 +252,7 @@ class Flows(Looking):
         if text:
             [note] = await self.store.recall(KEYS, [text])
             if note is not None:
-                return known_flow(note.value)[0]
+                return note.value.decode()
             named = {name: id async for name, id in self._noted() if name.endswith(f"/{text}")}
             if len(named) > 1:
                 raise NotFoundError(
@@ -284,7 +283,7 @@ class Flows(Looking):
         for _ in range(most // PAGE_MAX):
             notes = await self.store.notes(KEYS, after=after, limit=PAGE_MAX)
             for note in notes:
-                yield note.name, known_flow(note.value)[0]
+                yield note.name, note.value.decode()
             if len(notes) < PAGE_MAX:
                 return
             after = notes[-1].name
