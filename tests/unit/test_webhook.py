@@ -17,8 +17,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from relevo.errors import DefinitionError, RelevoError
-from relevo.webhook import FIELDS, Answer, BodyError, Delivery, Fields, Headers, parse_json
+from relevo.webhook import (
+    FIELDS,
+    VALUES,
+    Answer,
+    BodyError,
+    Delivery,
+    Fields,
+    Headers,
+    parse_json,
+)
 
+webhook = sys.modules[parse_json.__module__]  # relevo.webhook is the function
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CANARY = "canary-7f3a"
 
@@ -32,6 +42,15 @@ def headers(**values: str) -> Headers:
 
 
 # JSON
+
+trees = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text('a",[{\\\n\u00e9', max_size=6),
+    lambda inside: (
+        st.lists(inside, max_size=5)
+        | st.dictionaries(st.text('b",[{\\', max_size=3), inside, max_size=5)
+    ),
+    max_leaves=12,
+)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +111,114 @@ def test_a_body_that_readers_could_take_differently_is_refused(code: str, body: 
     assert caught.value.code == code
 
 
+texts = st.lists(
+    st.sampled_from(
+        [
+            b"a",
+            b"\\u0061",
+            b'\\"',
+            b"\\\\",
+            b"\\n",
+            b"\\u0000",
+            b"u0000",
+            b"\\ud800",
+            b"\\ude00",
+            b"\\x",
+        ]
+    ),
+    max_size=3,
+).map(lambda parts: b'"' + b"".join(parts) + b'"')
+bodies = st.recursive(
+    texts
+    | st.sampled_from([b"1", b"-0", b"1.5", b"18446744073709551616", b"1e400", b"NaN", b"tru"]),
+    lambda inside: (
+        st.lists(inside, max_size=3).map(lambda parts: b"[" + b",".join(parts) + b"]")
+        | st.lists(st.tuples(texts, inside), max_size=3).map(
+            lambda pairs: b"{" + b",".join(name + b":" + value for name, value in pairs) + b"}"
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(bodies)
+@settings(max_examples=500)
+def test_the_quick_way_reads_what_the_strict_way_reads_and_nothing_else(body: bytes) -> None:
+    """B20 to B24: whichever parser has the first look."""
+    quick = webhook._quickly(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(webhook, "_quickly", lambda body: None)
+        try:
+            strict = parse_json(body)
+        except BodyError:
+            assert quick is None
+        else:
+            assert quick is None or repr(quick) == repr(strict)
+
+
+CROWD = b"[" + b"1," * VALUES + b"1]"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CROWD,
+        CROWD[:-1],
+        CROWD + b"\xff",
+        b"[" + b"[]," * VALUES + b"[]]",
+        b"[" + b"{}," * VALUES + b"{}]",
+        b"[" + b"[[[]]]," * (VALUES // 3) + b"[]]",
+        b'{"a":1' + b',"a":1' * VALUES + b"}",
+        b"[" + b'"",' * VALUES + b'""]',
+        b'["\\\\",' + b'"\\"",' * VALUES + b"1]",
+    ],
+)
+def test_a_crowd_of_values_is_refused_before_any_of_them_is_made(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B20: such a body would be read for half a second, and everybody wait."""
+    monkeypatch.setattr(webhook, "_swift", None)
+    monkeypatch.setattr(webhook, "_decode", None)
+    with pytest.raises(BodyError) as caught:
+        parse_json(body)
+    assert caught.value.code == "too_many_values"
+
+
+@pytest.mark.parametrize("body", [b"[" * 2 * VALUES, b"[1," + b'{"a":' * VALUES])
+def test_a_crowd_that_is_deep_is_told_so(body: bytes) -> None:
+    """B21"""
+    with pytest.raises(BodyError) as caught:
+        parse_json(body)
+    assert caught.value.code == "too_deep"
+
+
+@given(trees)
+def test_a_crowd_is_told_by_its_values_and_by_nothing_else(tree: Any) -> None:
+    """Whatever stands in texts, and however it is escaped."""
+    size = _marks(tree)
+    for body in (json.dumps(tree), json.dumps(tree, ensure_ascii=False, separators=(",", ":"))):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(webhook, "VALUES", 6)
+            if size < 6:
+                assert parse_json(body.encode()) == tree
+            else:
+                with pytest.raises(BodyError, match="more than"):
+                    parse_json(body.encode())
+
+
+def _marks(tree: Any) -> int:
+    """What stands before its values: a bracket or a comma each, and one bracket if it is empty."""
+    if not isinstance(tree, dict | list):
+        return 0
+    inside = list(tree.values()) if isinstance(tree, dict) else tree
+    return max(len(inside), 1) + sum(map(_marks, inside))
+
+
 @pytest.mark.parametrize(
     ("body", "tree"),
     [
+        (b'{"a":"' + b"[,{" * VALUES + b'"}', {"a": "[,{" * VALUES}),
+        (b'{"a":"' + b'\\",' * VALUES + b'"}', {"a": '",' * VALUES}),
         (b'{"a":' + b"[" * 63 + b"]" * 63 + b"}", None),
         (b'{"a":"' + b"[" * 100 + b'"}', {"a": "[" * 100}),
         (b'{"a":"\\ud83d\\ude00 \xf0\x9f\x98\x80"}', {"a": "😀 😀"}),
@@ -245,7 +369,10 @@ def test_a_form_that_is_not_utf8_is_still_read() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([b"%", b"4", b"1", b"e9", b"%C3", b"+", b"g", b"\xff"]), max_size=12)
+    st.lists(
+        st.sampled_from([b"%", b"4", b"1", b"e9", b"%C3", b"+", b"g", b"\xff", b"\\", b"x41"]),
+        max_size=12,
+    )
 )
 def test_escapes_are_read_as_everybody_reads_them(parts: list[bytes]) -> None:
     data = b"".join(parts)
