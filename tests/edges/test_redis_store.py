@@ -49,7 +49,7 @@ from relevo.stores.redis.address import read_address
 from relevo.stores.redis.store import RedisStore
 from relevo.stores.redis.wire import Wire
 from relevo.testing import ManualClock
-from tests.conformance.steps import BOOM, make, take_one
+from tests.conformance.steps import BOOM, DAY, make, take_one
 from tests.conformance.steps import end as ending
 from tests.servers.redis import (
     HOST,
@@ -796,6 +796,29 @@ async def test_a_bundle_whose_caller_died_is_finished(
         assert await state_of(store, parent.id) is State.READY
         await store.rescue()
         assert len(await take(store, 10, "app:module:parent")) == 1
+        assert await leftovers() == []
+
+
+@pytest.mark.xdist_group("cluster")
+async def test_what_has_run_of_a_bundle_does_not_run_again_when_it_is_finished(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller died before it had taken off its note; the jobs were not to be kept."""
+    async with fresh_store(clock, cluster=True) as store:
+        bundle = new_id()
+        with monkeypatch.context() as patch:
+            patch.setattr(RedisStore, "_take_off", crash)
+            with pytest.raises(Crash):
+                await store.insert([job(queue, bundle=bundle, keep=0) for queue in QUEUES[:4]])
+        leases = await take(store, 10, *QUEUES[:4])
+        assert len(leases) == 4
+        assert all(await end(store, *leases))
+        clock.advance("11s")
+        await store.prune(dead_keep=DAY)
+
+        await store.rescue()
+
+        assert await take(store, 10, *QUEUES[:4]) == []
         assert await leftovers() == []
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from relevo.errors import MisuseError
 from relevo.ids import new_id, parse_id
-from relevo.job import NewJob, Receipt, Verdict
+from relevo.job import Receipt, NewJob, Verdict
+from relevo.store import KNOWN
 from relevo.stores.redis.frame import Frame, side_by_side, timely
 from relevo.stores.redis.line import Arg
 from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job, when
@@ -160,6 +162,8 @@ class Inlet(Frame):
             jobs, places = [jobs[n] for n in open_ones], [places[n] for n in open_ones]
             if not jobs:
                 return
+        # Whoever finishes this for us puts them in again by their ids: one that has run is known.
+        jobs = [replace(job, keep=max(job.keep, KNOWN)) for job in jobs]
         first, name = jobs[0].queue, await self._write_down(jobs)
         await self._put(jobs, places, answers, form="forced")
         await self._tie(jobs, [answers[place] for place in places])
