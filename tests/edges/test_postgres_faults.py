@@ -21,7 +21,7 @@ from asyncpg import exceptions as pg
 
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
-from relevo.job import After, Ending, Inserted, Lease, NewJob, State, Verdict
+from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import DEADLINE, Arrival, By, Filter, Kept, Want
 from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
@@ -226,7 +226,7 @@ async def test_a_job_whose_insert_was_not_heard_of_runs_once(
 
         [answer] = await asyncio.gather(sent, return_exceptions=True)
         is_unsure = isinstance(answer, StoreUnavailable)
-        assert is_unsure if keep == 0 else answer == [Inserted(new.id, Verdict.NEW)]
+        assert is_unsure if keep == 0 else answer == [Receipt(new.id, Verdict.NEW)]
         assert [lease.id for lease in leases] == [new.id]
         assert await take(worker) == []
         await worker.close()

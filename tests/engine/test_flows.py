@@ -18,7 +18,7 @@ from relevo import (
     Verdict,
 )
 from relevo.clock import milliseconds
-from relevo.job import Inserted, NewJob
+from relevo.job import NewJob, Receipt
 from relevo.testing import ManualClock, drain
 
 Start = Callable[..., Relevo]
@@ -203,7 +203,7 @@ async def test_a_flow_whose_start_was_not_heard_of_ends_once(
 
     relevo = start(App("test", workers=[brief]))
 
-    async def insert_unheard(jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_unheard(jobs: Sequence[NewJob]) -> list[Receipt]:
         await relevo.store.insert(jobs)
         raise StoreUnavailable("the answer was lost")
 

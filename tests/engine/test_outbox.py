@@ -27,7 +27,7 @@ from relevo import (
 from relevo.clock import milliseconds
 from relevo.desk import Person, Role
 from relevo.ids import new_id
-from relevo.job import Inserted, NewJob
+from relevo.job import NewJob, Receipt
 from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.engine.test_canary import mentions
@@ -132,7 +132,7 @@ async def test_a_job_whose_insert_was_not_heard_of_runs_once(
     relevo = await start(App("test", workers=[ping]))
     insert = relevo.store.fast.insert
 
-    async def insert_unheard(jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_unheard(jobs: Sequence[NewJob]) -> list[Receipt]:
         await insert(jobs)
         await until(lambda: len(runs) == 1)
         raise StoreUnavailable("the answer was lost")

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from relevo.clock import Clock
-from relevo.job import Receipt, NewJob, Verdict
+from relevo.job import NewJob, Receipt, Verdict
 from relevo.store import BATCH, KNOWN, Rescued, Sweep
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from relevo.errors import MisuseError
 from relevo.ids import new_id, parse_id
-from relevo.job import Receipt, NewJob, Verdict
+from relevo.job import NewJob, Receipt, Verdict
 from relevo.store import KNOWN
 from relevo.stores.redis.frame import Frame, side_by_side, timely
 from relevo.stores.redis.line import Arg
