@@ -178,11 +178,12 @@ async def test_a_token_that_ended_is_renewed_once(
     assert world.calls[f"{PROVIDERS[id]}:login"] == 2
 
 
-@pytest.mark.parametrize("id", [28, 106, 128, 140], ids=lambda id: PROVIDERS[id])
+@EVERY
 async def test_a_wrong_password_keeps_the_bookings_instead_of_killing_them(
     id: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEXGROUP_PASSWORD", "old")
+    monkeypatch.setenv("NIZA_PASSWORD", "old")
     monkeypatch.setenv("HERTZ_PASSWORD", "old")
     monkeypatch.setenv("NOLEGGIARE_PASSWORD", "old")
     monkeypatch.setenv("INFINITY_REQUESTOR_ID", "0")
@@ -319,6 +320,43 @@ async def test_a_closed_door_keeps_the_bookings_too(
 ) -> None:
     with pytest.raises(ProviderUnavailable, match="login"):
         await answering.book(id, b"", status)
+
+
+NIZA = (
+    '<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>'
+    "<Create_ReservationResponse><Error>%s</Error></Create_ReservationResponse>"
+    "</s:Body></s:Envelope>"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "INVALID LOGIN",
+        "Wrong username or password",
+        "User not found",
+        "Not authorized",
+        "Access denied for company 9999",
+        "Utilizador ou palavra-passe inválidos",
+        "Usuario o contraseña incorrectos",
+    ],
+)
+async def test_niza_tells_a_wrong_login_in_words_of_its_own(
+    words: str, answering: Answering
+) -> None:
+    with pytest.raises(ProviderUnavailable, match=f"login .*{words}"):
+        await answering.book(126, (NIZA % words).encode())
+    with pytest.raises(ProviderUnavailable, match=f"login .*{words}"):
+        await answering.book(126, (FAULT % "Client").replace("words", words).encode(), 500)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["NO RATE IS AVAILABLE", "Station closed", "Driver is too young", "GROUP A IS SOLD OUT"],
+)
+async def test_niza_may_refuse_one_booking_alone(words: str, answering: Answering) -> None:
+    with pytest.raises(ProviderRefused, match=words):
+        await answering.book(126, (NIZA % words).encode())
 
 
 FAULT = (

@@ -10,12 +10,12 @@ from relevo.apps.cars.gateways.supplier import (
     Kind,
     SupplierBookingResult,
     confirmed,
+    denied,
     reference,
-    said,
 )
 from relevo.apps.outside import Outside, Reply
 from relevo.apps.xml import Element, Maker, local, text_of
-from relevo.errors import MisuseError, ProviderRefused
+from relevo.errors import MisuseError
 
 NAMESPACE = "http://www.jimpisoft.pt/Rentway_Reservations_WS/Create_Reservation"
 
@@ -88,7 +88,7 @@ def _read(reply: Reply) -> SupplierBookingResult:
         if "error" in local(each).lower() and text_of(each).lower() not in _NOTHING
     ]
     if errors and not numbers:
-        raise ProviderRefused(said(reply, errors[0]))
+        raise denied(reply, errors[0])
     if errors or len(numbers) != 1:
         raise reply.unreadable(f"{len(numbers)} reservation numbers and {len(errors)} errors")
     return confirmed(numbers.pop(), reply)

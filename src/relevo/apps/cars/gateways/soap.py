@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lxml import etree
 
-from relevo.apps.cars.gateways.supplier import bad_login, said
+from relevo.apps.cars.gateways.supplier import bad_login, denied, said
 from relevo.apps.outside import Reply
 from relevo.apps.xml import Element, Maker, find_one, local, text_of
-from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable
+from relevo.errors import ProviderError, ProviderUnavailable
 
 ENVELOPE = "http://schemas.xmlsoap.org/soap/envelope/"
 CONTENT_TYPE = "text/xml; charset=utf-8"
@@ -48,7 +48,7 @@ def _fault(reply: Reply, fault: Element) -> ProviderError:
     code = find_one(fault, "Value") if code is None else code
     why = find_one(fault, "faultstring")
     why = find_one(fault, "Text") if why is None else why
-    words = said(reply, text_of(why) or "SOAP fault")
+    words = text_of(why) or "SOAP fault"
     name = text_of(code).rpartition(":")[2]
     is_ours = name.startswith(("Client", "Sender", "VersionMismatch", "MustUnderstand"))
-    return ProviderRefused(words) if is_ours else ProviderUnavailable(words)
+    return denied(reply, words) if is_ours else ProviderUnavailable(said(reply, words))

@@ -13,6 +13,12 @@ from relevo.apps.outside import Outside, Reply
 from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
 
 _CONFIRMATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/#-]{0,63}", re.ASCII)
+_OF_LOGIN = re.compile(
+    r"\b(?:log ?[io]n|sign ?in|passw|credential|authenti|(?:un)?authori[sz]|access denied|user|"
+    r"contrase[nñ]a|credencial|autentica|usu[aá]rio|acceso denegado|"
+    r"senha|palavra.?(?:passe|chave)|credencia|utilizador|acesso negado)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ def confirmed(value: object, reply: Reply) -> SupplierBookingResult:
 
 def said(reply: Reply, message: object) -> str:
     """A supplier's own words for an error, short and on one line."""
-    words = " ".join(str(message or "").split())[:200]
+    words = _short(message)
     return f"{reply.who} says: {words}" if words else f"{reply.who} answered {reply.status}"
 
 
@@ -114,13 +120,28 @@ def refused(reply: Reply, message: object) -> ProviderError:
     return ProviderRefused(said(reply, message))
 
 
-def bad_login(reply: Reply) -> ProviderError:
+def bad_login(reply: Reply, message: object = None) -> ProviderError:
     """Our credentials do not open the door.
 
     Everyone's bookings would fail alike, and all of them work once the password is mended: so the
     breaker opens and keeps them, instead of each becoming a dead letter.
     """
-    return ProviderUnavailable(f"{reply.who} refuses our login ({reply.status})")
+    return ProviderUnavailable(f"{reply.who} refuses our login ({_short(message) or reply.status})")
+
+
+def denied(reply: Reply, message: object) -> ProviderError:
+    """Its `no` in free text, where only the words tell a wrong login from a booking refused.
+
+    None of them documents those words, so any that speak of a login count: what is taken for one
+    wrongly is tried again and dies a little later, what is missed kills everyone's bookings.
+    """
+    if _OF_LOGIN.search(str(message or "")):
+        return bad_login(reply, message)
+    return ProviderRefused(said(reply, message))
+
+
+def _short(message: object) -> str:
+    return " ".join(str(message or "").split())[:200]
 
 
 def reference(booking: Booking) -> dict[str, str]:
