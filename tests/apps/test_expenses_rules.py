@@ -34,7 +34,7 @@ MONEY = [
     "500 en rublos",
     "₹ 500 pan",
     "500 ₽ pan",
-    "100 pesos dominicanos",
+    "100 pesos cubanos",
     "100 dólares neozelandeses",
     "cien dólares neozelandeses",
     "100 mexicanos",

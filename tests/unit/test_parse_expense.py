@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 
@@ -11,12 +12,19 @@ from hypothesis import strategies as st
 
 from relevo.apps.expenses.rules import (
     REGIONS,
+    SOMEWHERE,
     Order,
     Question,
     Spent,
     language_of,
     read,
     region_of,
+)
+from relevo.apps.expenses.rules.area_codes import (
+    CANADA,
+    DOMINICAN_REPUBLIC,
+    PUERTO_RICO,
+    UNITED_STATES,
 )
 
 TODAY = date(2026, 3, 13)  # a Friday
@@ -463,7 +471,16 @@ def test_a_description_keeps_what_matters() -> None:
         (None, "5491100000001", "AR"),
         (None, "5215500000001", "MX"),
         (None, "59899000001", "UY"),
-        (None, "15550001111", "US"),
+        (None, "12125550111", "US"),
+        (None, "14165550111", "CA"),
+        (None, "18675550111", "CA"),
+        (None, "18095550111", "DO"),
+        (None, "18495550111", "DO"),
+        (None, "17875550111", "PR"),
+        (None, "19395550111", "PR"),
+        (None, "18765550111", ""),  # Jamaica
+        (None, "18005550111", ""),  # free of charge, wherever it is
+        (None, "15550001111", ""),  # no area code at all
         ("US.ENT.100", "5491100000001", "US"),
         ("ZZ.1", "34600000001", "ES"),
         (None, None, "AR"),
@@ -472,6 +489,57 @@ def test_a_description_keeps_what_matters() -> None:
 )
 def test_a_person_is_somewhere(user_id: str | None, wa_id: str | None, country: str) -> None:
     assert region_of(user_id, wa_id).country == country
+
+
+def test_no_area_code_is_of_two_countries() -> None:
+    codes = [*UNITED_STATES, *CANADA, *DOMINICAN_REPUBLIC, *PUERTO_RICO]
+    assert len(codes) == len(set(codes))
+    assert all(re.fullmatch("[2-9][0-8][0-9]", code) for code in codes)
+
+
+@pytest.mark.parametrize("number", ["18765550111", "15550001111"])
+@pytest.mark.parametrize("text", ["lunch 20", "lunch $20", "lunch 20 dollars", "almuerzo 20 pesos"])
+def test_whose_dollar_it_is_is_asked_and_never_guessed(number: str, text: str) -> None:
+    assert read(text, TODAY, region_of(None, number)) == Question("currency")
+
+
+@pytest.mark.parametrize("text", ["lunch 20 usd", "lunch us$20", "usd 20 dollars lunch"])
+def test_a_currency_that_is_told_needs_no_country(text: str) -> None:
+    found = read(text, TODAY, SOMEWHERE)
+    assert isinstance(found, Spent)
+    assert (found.amount, found.currency) == (20, "USD")
+
+
+@pytest.mark.parametrize(
+    ("country", "text", "currency"),
+    [
+        ("CA", "lunch 20", "CAD"),
+        ("CA", "lunch $20", "CAD"),
+        ("CA", "lunch 20 dollars", "CAD"),
+        ("CA", "lunch 20 usd", "USD"),
+        ("AU", "lunch 20 bucks", "AUD"),
+        ("DO", "colmado 500", "DOP"),
+        ("DO", "colmado rd$500", "DOP"),
+        ("DO", "colmado 500 pesos", "DOP"),
+        ("DO", "colmado 20 dolares", "USD"),
+        ("AR", "cena 500 pesos dominicanos", "DOP"),
+        ("PR", "almuerzo 20 dolares", "USD"),
+        ("GB", "lunch 20 dollars", "USD"),
+    ],
+)
+def test_a_dollar_is_that_of_where_one_is(country: str, text: str, currency: str) -> None:
+    found = read(text, TODAY, REGIONS[country])
+    assert isinstance(found, Spent)
+    assert found.currency == currency
+
+
+@pytest.mark.parametrize("country", ["CA", "PR"])
+def test_where_both_orders_are_in_use_a_date_that_may_be_two_is_asked_about(country: str) -> None:
+    assert read("lunch 20 usd 3/4", TODAY, REGIONS[country]) == Question("days")
+    for text in ("lunch 20 usd 13/2", "lunch 20 usd 2/13", "lunch 20 usd 2/2"):
+        found = read(text, TODAY, REGIONS[country])
+        assert isinstance(found, Spent)
+        assert found.on.month == 2
 
 
 @pytest.mark.parametrize(

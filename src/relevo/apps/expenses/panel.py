@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from relevo import DefinitionError, NotFoundError, Relevo
 from relevo.apps.expenses import export, links, texts
 from relevo.apps.expenses.records import Records, Row, User
-from relevo.apps.expenses.rules import HOME, REGIONS, Region, after, before, month_of
+from relevo.apps.expenses.rules import REGIONS, SOMEWHERE, Region, after, before, month_of
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.expenses.words import SPANISH
 from relevo.settings import Settings
@@ -95,7 +95,7 @@ async def _user(relevo: Relevo, id: str) -> User:
 
 
 def _region(user: User) -> Region:
-    return REGIONS.get(user.country, HOME)
+    return REGIONS.get(user.country, SOMEWHERE)
 
 
 def _answer(

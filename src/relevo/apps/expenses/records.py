@@ -184,11 +184,11 @@ async def upsert_user(
     if user is None:
         user = User(
             id=derived_id(0, f"expenses/user/{message.sender}"),
-            country=region.country,
             created_at=now,
             name="",
         )
         tx.add(user)
+    user.country = region.country
     user.user_id = message.user_id or user.user_id
     user.wa_id = message.wa_id or user.wa_id
     user.name = message.name or user.name

@@ -77,7 +77,7 @@ _ASK = {
         "I can delete the last expense: write just “delete last”.",
     ),
     "days": (
-        "¿Qué día fue? Escribí una sola fecha, por ejemplo «ayer» o «12/03».",
+        "¿Qué día fue? Escribí una sola fecha, por ejemplo «ayer» o «12 de marzo».",
         "Which day was it? Write one date, such as “yesterday” or “March 12”.",
     ),
     "future": (

@@ -179,10 +179,13 @@ def _accepted(
     if asked is not None and asked.amounts and amount not in asked.amounts:
         return asked  # a number that nobody wrote
     currency = seen.currency or (asked.currency if asked is not None else "")
+    currency = currency or by_rules.region.currency
+    if not currency:
+        return Question("currency")
     on = date.fromisoformat(seen.on) if seen.on else today
     if asked is not None and asked.on is not None:
         on = asked.on
-    return Spent(amount, currency or by_rules.region.currency, seen.category, seen.description, on)
+    return Spent(amount, currency, seen.category, seen.description, on)
 
 
 # Carrying out

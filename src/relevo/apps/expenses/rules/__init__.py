@@ -25,7 +25,7 @@ from relevo.apps.expenses.rules.orders import (
     find_order,
     month_of,
 )
-from relevo.apps.expenses.rules.regions import HOME, REGIONS, Region, region_of
+from relevo.apps.expenses.rules.regions import HOME, REGIONS, SOMEWHERE, Region, region_of
 from relevo.apps.expenses.rules.text import fold, is_readable, normal, words
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "LONGEST",
     "OTHER",
     "REGIONS",
+    "SOMEWHERE",
     "Order",
     "Question",
     "Reading",
@@ -169,9 +170,11 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
         return Question("spread" if amounts.problem else "several", values, currency, on)
     if day.problem:
         return Question("future" if day.problem == "future" else "days")
+    currency = home if one.mark is None else money_of(one.mark, home)
+    if not currency:
+        return Question("currency")
     spans = (*day.spans, *(span for span in one.spans))
     description = _description(plain, _without(folded, spans), spans)
-    currency = home if one.mark is None else money_of(one.mark, home)
     return Spent(one.value, currency, category_of(left), description, on)
 
 

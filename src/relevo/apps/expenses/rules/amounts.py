@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
-from relevo.apps.expenses.rules.money import AFTER, BEFORE, NATIONS, NEARBY, OTHERS, PESO
+from relevo.apps.expenses.rules.money import AFTER, BEFORE, NATIONS, NEARBY, OTHERS, agreed
 from relevo.apps.expenses.rules.numbers import MOST, NUMBER_WORDS, read_digits, read_words
 from relevo.apps.expenses.rules.regions import Region
 from relevo.apps.expenses.rules.text import words
@@ -168,9 +168,9 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
     taken = 1
     if post:
         if post in AFTER:
-            if mark not in (None, AFTER[post]):
+            mark = agreed(mark, AFTER[post])
+            if mark is None:
                 return None, 1, "currency"
-            mark = AFTER[post]
         elif post in _UNITS:
             return None, 1, ""
         elif post in OTHERS or post in NEARBY:
@@ -192,10 +192,9 @@ def _digits(chunks: list[Chunk], at: int, region: Region) -> tuple[Amount | None
         nation = _nation(rest)
         spans.append((rest[0].start, rest[1].end if nation else rest[0].end))
         taken += 2 if nation else 1
-        told = nation or told
-        if mark is not None and PESO not in (mark, told) and mark != told:
+        mark = agreed(mark, nation or told)
+        if mark is None:
             return None, taken, "currency"
-        mark = told if mark in (None, PESO) else mark
         rest = rest[2 if nation else 1 :]
     elif rest and rest[0].text in _UNITS and mark is None:
         return None, taken + 1, ""

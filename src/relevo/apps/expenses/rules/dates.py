@@ -159,7 +159,7 @@ def find_day(folded: str, today: date, region: Region) -> Day:
     for pattern in (_ISO, _DASHED, _SLASHED, _NAMED, _NAMED_EN):
         for match in pattern.finditer(rest()):
             if (day := _calendar(match, today, region)) is not None:
-                take(match, day)
+                take(match, None if _is_either(match, region) else day)
     for match in _MONTH_YEAR.finditer(rest()):  # "alquiler mayo 2026" names no day, and no amount
         take(match, today)
         days.pop()
@@ -212,6 +212,15 @@ def _calendar(match: re.Match[str], today: date, region: Region) -> date | None:
         if month > 12:
             day, month = month, day
     return _date(year, month, day, today)
+
+
+def _is_either(match: re.Match[str], region: Region) -> bool:
+    """Whether it is two days, by who reads it: 3/4, where both orders are in use."""
+    found = match.groupdict()
+    if region.month_first is not None or "a" not in found:
+        return False
+    first, second = int(found["a"]), int(found["b"])
+    return max(first, second) <= 12 and first != second
 
 
 def _date(year: int | None, month: int, day: int, today: date) -> date | None:

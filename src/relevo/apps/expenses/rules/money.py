@@ -6,10 +6,14 @@ import re
 
 from relevo.apps.expenses.rules.text import words
 
-CODES = words("ARS USD EUR GBP BRL MXN CLP COP UYU PYG PEN BOB GTQ CRC JPY CAD AUD CHF VES")
+CODES = words("ARS USD EUR GBP BRL MXN CLP COP UYU PYG PEN BOB GTQ CRC JPY CAD AUD CHF VES DOP")
 
 PESO = "peso"
 """Stands for the money of wherever the person is: `$ 100`, `100 pesos`."""
+
+DOLLAR = "dollar"
+"""Stands for the dollar of wherever the person is, or for that of the United States."""
+DOLLARS = frozenset({"USD", "CAD", "AUD"})
 
 _SIGNS = {
     "$": PESO,
@@ -26,6 +30,7 @@ _SIGNS = {
     "£": "GBP",
     "¥": "JPY",
     "₲": "PYG",
+    "rd$": "DOP",
     "ca$": "CAD",
     "a$": "AUD",
 }
@@ -34,12 +39,12 @@ _WORDS = {
     "pesos": PESO,
     "pe": PESO,
     "mangos": PESO,
-    "dolar": "USD",
-    "dolares": "USD",
-    "dollar": "USD",
-    "dollars": "USD",
-    "buck": "USD",
-    "bucks": "USD",
+    "dolar": DOLLAR,
+    "dolares": DOLLAR,
+    "dollar": DOLLAR,
+    "dollars": DOLLAR,
+    "buck": DOLLAR,
+    "bucks": DOLLAR,
     "verdes": "USD",
     "euro": "EUR",
     "euros": "EUR",
@@ -73,7 +78,7 @@ OTHERS = words(
 NEARBY = words(
     "libra libras esterlinas bolivar colon corona coronas crown crowns krone kroner lira liras "
     "rand rands won lei dong leones sucre sucres franc francs franco guarani boliviano quetzal "
-    "dai dop mad php rub try "
+    "dai mad php rub try "
     "argentinos mexicanos chilenos colombianos uruguayos dominicanos cubanos filipinos "
     "canadienses australianos neozelandeses jamaiquinos"
 )
@@ -89,6 +94,7 @@ NATIONS = {
     re.compile(r"pesos? chilenos?"): "CLP",
     re.compile(r"pesos? colombianos?"): "COP",
     re.compile(r"pesos? uruguayos?"): "UYU",
+    re.compile(r"pesos? dominicanos?"): "DOP",
     re.compile(r"dolares canadienses"): "CAD",
     re.compile(r"dolares australianos"): "AUD",
     re.compile(r"canadian dollars?"): "CAD",
@@ -97,5 +103,18 @@ NATIONS = {
 
 
 def money_of(mark: str, home: str) -> str:
-    """The code that a mark stands for, where `home` is the money of the country."""
-    return home if mark == PESO else mark
+    """The code that a mark stands for, where `home` is the money of the country.
+
+    Empty where `home` is, and the mark does not say it alone.
+    """
+    if mark == DOLLAR and home and home not in DOLLARS:
+        return "USD"
+    return home if mark in (PESO, DOLLAR) else mark
+
+
+def agreed(mark: str | None, told: str) -> str | None:
+    """What two marks of one number say together: `$ 20 usd`; None when they contradict."""
+    if mark in (None, PESO) or (mark == DOLLAR and told in DOLLARS):
+        return told
+    is_so = told in (mark, PESO) or (told == DOLLAR and mark in DOLLARS)
+    return mark if is_so else None

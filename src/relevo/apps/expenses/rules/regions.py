@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
+from relevo.apps.expenses.rules.area_codes import (
+    CANADA,
+    DOMINICAN_REPUBLIC,
+    PUERTO_RICO,
+    UNITED_STATES,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The habits of a country."""
+    """The habits of a country; an empty currency has to be asked for."""
 
     country: str
     currency: str
     timezone: str
     decimal: str = ","  # what stands before cents; the other one groups thousands
     language: str = "es"
-    month_first: bool = False
+    month_first: bool | None = False  # None: some write it so, some the other way
 
     @property
     def grouping(self) -> str:
@@ -26,6 +34,14 @@ class Region:
     def day(self, at: datetime) -> date:
         """What day it is there."""
         return at.astimezone(ZoneInfo(self.timezone)).date()
+
+
+SOMEWHERE = Region("", "", "America/New_York", ".", "en", month_first=None)
+"""Behind +1, and no area code that we know: its dollar may be one of a dozen."""
+
+
+def _behind(areas: Iterable[str], region: Region) -> tuple[tuple[str, Region], ...]:
+    return tuple((f"1{area}", region) for area in areas)
 
 
 _ALL = (
@@ -48,9 +64,13 @@ _ALL = (
     ("44", Region("GB", "GBP", "Europe/London", ".", "en")),
     ("353", Region("IE", "EUR", "Europe/Dublin", ".", "en")),
     ("61", Region("AU", "AUD", "Australia/Sydney", ".", "en")),
-    ("1", Region("US", "USD", "America/New_York", ".", "en", month_first=True)),
+    ("1", SOMEWHERE),
+    *_behind(UNITED_STATES, Region("US", "USD", "America/New_York", ".", "en", month_first=True)),
+    *_behind(CANADA, Region("CA", "CAD", "America/Toronto", ".", "en", month_first=None)),
+    *_behind(DOMINICAN_REPUBLIC, Region("DO", "DOP", "America/Santo_Domingo", ".")),
+    *_behind(PUERTO_RICO, Region("PR", "USD", "America/Puerto_Rico", ".", month_first=None)),
 )
-REGIONS = {region.country: region for _, region in _ALL}
+REGIONS = {region.country: region for _, region in _ALL if region.country}
 HOME = REGIONS["AR"]
 
 _BUSINESS_SCOPED = re.compile(r"([A-Z]{2})\.[A-Za-z0-9.]+", re.ASCII)
