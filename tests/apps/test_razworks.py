@@ -226,6 +226,11 @@ async def test_without_a_transcript_there_is_no_summary(
     recording = await upload(api, await register(api), name="no-transcript.ogg")
     await drain(relevo, skip_waits=True)
     assert (await api.get(f"/recordings/{recording}")).json()["status"] == "failed"
+    for path in ("", f"/recordings/{recording}"):
+        shown = (await api.get(f"http://127.0.0.1/razworks{path}")).text
+        assert '<span class="badge dead">failed</span>' in shown
+        assert "in progress" not in shown
+        assert "hx-trigger" not in shown  # there is nothing to wait for
     page = await relevo.store.page(Filter(states=frozenset({State.DEAD})))
     assert {job.queue for job in page.jobs} == {
         "razworks:cortex:transcribe-audio",

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
-from relevo import NotFoundError, Relevo, State, StoreUnavailable
+from relevo import Relevo, StoreUnavailable
 from relevo.apps.guard import Guard
 from relevo.apps.razworks import records
 from relevo.apps.razworks.auth.events import UserRegistered
@@ -104,13 +104,14 @@ def build(relevo: Relevo) -> ASGIApp:
 
     @api.get(f"{prefix}/recordings/{{recording_id}}")
     async def recording(recording_id: Id) -> dict[str, Any]:
-        found = await relevo.use(records.Records).recording(recording_id)
+        known = relevo.use(records.Records)
+        found = await known.recording(recording_id)
         if found is None:
             raise HTTPException(404, "there is no such recording")
         return {
             "id": found.id,
             "flow": found.flow_id,
-            "status": await _status(relevo, found),
+            "status": await known.status(found),
             "transcript": found.transcript,
             "mentions": found.mentions,
             "intent": found.intent,
@@ -129,17 +130,6 @@ def build(relevo: Relevo) -> ASGIApp:
         return JSONResponse({"detail": "try again soon"}, 503, {"retry-after": "1"})
 
     return Guard(api, BODY_MAX, {"detail": "too_large"})
-
-
-async def _status(relevo: Relevo, recording: records.Recording) -> str:
-    """Whether it is understood, or will never be unless a person helps."""
-    if recording.understood_at is not None:
-        return "understood"
-    try:
-        flow = await relevo.desk.flow(recording.flow_id or "")
-    except NotFoundError:  # on its way to the store
-        return "pending"
-    return "failed" if flow.state in (State.DEAD, State.CANCELLED) else "pending"
 
 
 def _host(url: str) -> str:

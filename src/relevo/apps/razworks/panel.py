@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from relevo import NotFoundError, Relevo
-from relevo.apps.razworks.records import Records
+from relevo.apps.razworks.records import Records, Status
 from relevo.apps.razworks.words import SPANISH
 from relevo.web import Room, site
 
@@ -24,19 +24,28 @@ PLACES = {
     "summarise": (300, 70),
 }
 
+# What a recording's status looks like, and is called.
+SHOWN: dict[Status, tuple[str, str]] = {
+    "pending": ("running", "in progress"),
+    "understood": ("done", "understood"),
+    "failed": ("dead", "failed"),
+}
+
 
 def build(relevo: Relevo) -> ASGIApp:
     async def overview(request: Request) -> Response:
         records = relevo.use(Records)
+        recordings = await records.recordings()
         return room.page(
             request,
             "razworks.html",
             people=await records.people(),
-            recordings=await records.recordings(),
+            recordings=[(each, SHOWN[await records.status(each)]) for each in recordings],
         )
 
     async def recording(request: Request) -> Response:
-        found = await relevo.use(Records).recording(request.path_params["id"])
+        records = relevo.use(Records)
+        found = await records.recording(request.path_params["id"])
         if found is None or found.flow_id is None:
             raise NotFoundError("there is no such recording")
         flow = await request.state.desk.flow(found.flow_id)
@@ -46,7 +55,7 @@ def build(relevo: Relevo) -> ASGIApp:
             "recording.html",
             recording=found,
             steps=steps,
-            is_over=found.understood_at is not None,
+            shown=SHOWN[await records.status(found)],
         )
 
     return site([Route("/razworks", overview), Route("/razworks/recordings/{id}", recording)])

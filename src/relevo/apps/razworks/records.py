@@ -7,13 +7,13 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import JSON, DateTime, ForeignKey, Integer, String, Text, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from relevo import Relevo
+from relevo import NotFoundError, Relevo, State
 from relevo.apps.tables import add_row
 from relevo.ids import new_id
 
@@ -76,6 +76,9 @@ class Recording(Base):
     understood_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
 
+Status: TypeAlias = Literal["pending", "understood", "failed"]
+
+
 class Records:
     """The questions that workers, the API and the panel ask."""
 
@@ -87,6 +90,16 @@ class Records:
 
     async def recording(self, id: str) -> Recording | None:
         return await self._one(Recording, id)
+
+    async def status(self, recording: Recording) -> Status:
+        """Whether it is understood, or will never be unless a person helps."""
+        if recording.understood_at is not None:
+            return "understood"
+        try:
+            flow = await self._relevo.desk.flow(recording.flow_id or "")
+        except NotFoundError:  # on its way to the store
+            return "pending"
+        return "failed" if flow.state in (State.DEAD, State.CANCELLED) else "pending"
 
     async def standing(self, id: str) -> dict[str, Any] | None:
         """A person with what came of registering."""

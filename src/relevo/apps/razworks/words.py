@@ -17,6 +17,8 @@ SPANISH = {
     "Mentions": "Menciones",
     "understood": "comprendida",
     "in progress": "en curso",
+    "failed": "fallida",
+    "State": "Estado",
     "Nobody has registered yet": "Nadie se ha registrado aún",
     "Whoever registers with POST /razworks/api/users appears here.": (
         "Quien se registre con POST /razworks/api/users aparecerá aquí."
