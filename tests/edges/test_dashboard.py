@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import relevo
 from relevo.dashboard import ACT, LOOK, MENU, sentences, words
-from relevo.dashboard.board import HERE
+from relevo.dashboard.board import HERE, room
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
@@ -86,11 +86,13 @@ class Visitor:
         assert answer.status_code == status, (path, answer.status_code, answer.text[-2000:])
         return unescape(answer.text)
 
+    async def token(self) -> str:
+        found = re.search(r'name="csrf" content="(\w+)"', await self.see("/queues"))
+        assert found
+        return found[1]
+
     async def do(self, path: str, status: int = 303, **fields: Any) -> httpx2.Response:
-        page = await self.see("/queues")
-        token = re.search(r'name="csrf" content="(\w+)"', page)
-        assert token
-        data = {"csrf": token[1], **fields}
+        data = {"csrf": await self.token(), **fields}
         answer = await self.client.post(path, data=data, headers=ACCEPT)
         assert answer.status_code == status, (path, answer.status_code, answer.text[-2000:])
         return answer
@@ -166,10 +168,10 @@ def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:
 SAYS = {"InvalidSignature", "BodyError", "Reject", "TimeoutError", "TooEarly", "reason"}
 
 
-def _sayings(path: Path) -> Iterator[str]:
+def _sayings(path: Path, says: set[str] = SAYS) -> Iterator[str]:
     """What is said in a file with one of these, names and numbers filled in."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in SAYS:
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in says:
             for said in node.args:
                 match said:
                     case ast.Constant(str(text)) if " " in text:
@@ -189,14 +191,77 @@ def test_why_something_was_refused_or_failed_is_told_in_spanish() -> None:
     told = [text for path in files for text in _sayings(path)]
     assert len(told) > 40
     spanish = Words("es", words.SPANISH)
-    assert [text for text in told if sentences.retold(spanish, text) == text] == []
+    assert [text for text in told if room.sentences.retold(spanish, text) == text] == []
     lost = "ProviderUncertain: 'book' may have happened: card declined"
-    assert sentences.retold(spanish, lost) == (
+    assert room.sentences.retold(spanish, lost) == (
         "ProviderUncertain: 'book' puede haber ocurrido: card declined"
     )
     for theirs in ("card declined; due", "A: " * 700, "due; " * 400, "the probe failed: " * 100):
-        assert len(sentences.retold(spanish, theirs)) > 10
-        assert sentences.retold(Words("en"), theirs) == theirs
+        assert len(room.sentences.retold(spanish, theirs)) > 10
+        assert room.sentences.retold(Words("en"), theirs) == theirs
+
+
+REFUSES = {
+    *("HTTPException", "NotFoundError", "MisuseError", "NotAllowed", "DefinitionError"),
+    *("PayloadError", "Refused"),
+}
+PANELS = ("cars", "expenses", "hotel", "razworks", "subscriptions")
+
+
+@pytest.mark.parametrize("place", ["desk", "dashboard", "web", "payload", *PANELS])
+def test_why_a_page_refuses_is_told_in_spanish(place: str) -> None:
+    source = Path(relevo.__file__).parent
+    told_in = room
+    match place:
+        case "web":
+            files = [source / "web" / name for name in ("doors.py", "forms.py")]
+        case "payload":
+            files = [source / "payload.py"]
+        case "desk" | "dashboard":
+            files = [*(source / place).glob("*.py")]
+        case _:
+            told_in = importlib.import_module(f"relevo.apps.{place}.panel").room
+            files = [source / "apps" / place / name for name in ("panel.py", "support.py")]
+    told = [text for path in files if path.exists() for text in _sayings(path, REFUSES)]
+    # What a class of the program's own is called with is for whoever wrote it.
+    told = [text for text in told if not re.match(r"7(:| has no field)|expects 7, got", text)]
+    assert told
+    spanish = Words("es", told_in.spanish, SHARED)
+    assert [text for text in told if told_in.sentences.retold(spanish, text) == text] == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "status", "said"),
+    [
+        ("get", "/nowhere", 404, "Esa página no existe."),
+        ("get", "/queues/no:such:queue", 404, "ninguna cola se llama no:such:queue"),
+        ("get", "/jobs/xyz", 404, "no es el id de un trabajo, que tiene 32 cifras"),
+        ("get", "/jobs?state=odd", 400, "ningún trabajo tiene el estado 'odd'"),
+        ("get", "/jobs?limit=x", 400, "limit es un número entero"),
+        ("get", "/jobs?cursor=x", 400, "esa página siguiente no es de esta pregunta"),
+        ("get", f"/jobs?key={'x' * 600}", 400, "clave tiene de 1 a 500 caracteres, no 600"),
+        ("get", f"/?{'x' * 9_000}", 414, "la consulta tiene más de 8,192 bytes"),
+        ("put", "/queues", 405, "Esta página no acepta eso."),
+        ("post", "/jobs/act", 403, "Este formulario es demasiado antiguo"),
+    ],
+)
+async def test_an_error_page_speaks_the_language_of_the_others(
+    admin: Visitor, verb: str, path: str, status: int, said: str
+) -> None:
+    headers = ACCEPT | {"accept-language": "es"}
+    if verb == "put":
+        headers |= {"x-csrf-token": await admin.token()}
+    answer = await admin.client.request(verb, path, headers=headers)
+    assert answer.status_code == status
+    assert said in unescape(answer.text)
+    assert '<html lang="es"' in answer.text
+
+
+async def test_what_is_wrong_with_an_edit_is_said_in_spanish(admin: Visitor, some: Filled) -> None:
+    await admin.see("/?lang=es")
+    payload = '{"password": "hunter2hunter2"}'
+    answer = await admin.do(f"/jobs/{some.dead}/edit", 422, payload=payload)
+    assert "password: un secreto por su nombre; envía un id" in unescape(answer.text)
 
 
 def test_what_a_closer_look_says_of_a_signature_is_told_in_spanish() -> None:
@@ -212,7 +277,7 @@ def test_what_a_closer_look_says_of_a_signature_is_told_in_spanish() -> None:
         (sent, stripe("a" * 32)),
     ):
         parts = explain(delivery, scheme, now)
-        assert not re.search(r"\b(the|is|with|was)\b", sentences.retold(spanish, parts)), parts
+        assert not re.search(r"\b(the|is|with|was)\b", room.sentences.retold(spanish, parts)), parts
 
 
 async def test_the_store_and_the_audit_speak_spanish_too(admin: Visitor, some: Filled) -> None:

@@ -37,6 +37,18 @@ async def test_every_route_asks_who_is_there(web: Site) -> None:
                     assert answer.headers["location"].startswith("/login?next=/")
 
 
+async def test_a_form_after_the_session_has_ended_is_answered_with_a_page(web: Site) -> None:
+    """C13"""
+    async with web.browser(Role.ADMIN) as admin:
+        form = {"csrf": await token_of(admin)}
+        await web.people.end(admin.cookies[SESSION])
+        headers = ACCEPT | {"accept-language": "es", "origin": ORIGIN}
+        answer = await admin.post("/cars", data=form, headers=headers)
+        assert answer.status_code == 401
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "Tu sesión ha terminado y no se hizo nada" in answer.text
+
+
 async def test_a_session_that_was_made_up_is_none(web: Site) -> None:
     async with web.browser(cookies={SESSION: "x" * 43}) as stranger:
         assert (await stranger.get("/api/queues")).status_code == 401

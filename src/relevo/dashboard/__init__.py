@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from relevo.dashboard import actions, deliveries, flows, jobs, pages, standing, threads, usage
-from relevo.dashboard.board import FILES, Board, Page
+from relevo.dashboard.board import FILES, Board, Page, room
 from relevo.dashboard.words import SPANISH
 from relevo.engine import Relevo
 from relevo.web import Entry, Web, site
@@ -87,7 +87,7 @@ def build(relevo: Relevo, web: Web) -> ASGIApp:
     web.search = "/search"
     web.spanish |= SPANISH
     web.closing.append(board.close)
-    return web.guard(site(routes(board)))
+    return web.guard(site(routes(board), room))
 
 
 def routes(board: Board) -> list[BaseRoute]:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.clock import duration, moment
-from relevo.dashboard.board import Board, back_to, filter_of, number, one, part, query_of
+from relevo.dashboard.board import Board, back_to, filter_of, number, one, part, query_of, room
 from relevo.dashboard.jobs import job_page
 from relevo.dashboard.sentences import counted
 from relevo.desk import EDITABLE, Desk, Progress, Sweep
@@ -77,7 +77,7 @@ async def _edit(board: Board, request: Request, id: str, filled: Form, note: str
     except NotAllowed:
         raise
     except (PayloadError, DefinitionError, MisuseError) as error:
-        written = {"problem": str(error), "payload": payload, "note": note}
+        written = {"problem": room.retold(request, str(error)), "payload": payload, "note": note}
         return await job_page(board, request, id, status=422, **written)
     board.changed()
     _ = board.words(request)

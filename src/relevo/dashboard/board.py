@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.live import Live
-from relevo.dashboard.sentences import counted, quoted, retold
+from relevo.dashboard.sentences import RETOLD, counted
 from relevo.dashboard.sweeps import Sweeps
 from relevo.dashboard.words import SPANISH
 from relevo.desk import Desk, Person
@@ -31,7 +31,7 @@ FILTERS = ("queue", "kind", "key", "lane", "park", "thread", "flow", "fingerprin
 HERE = Path(__file__).parent
 FILES = Files(HERE / "static", "/look")
 
-room = Room(HERE / "templates", SPANISH)
+room = Room(HERE / "templates", SPANISH, RETOLD)
 
 
 class Board:
@@ -81,8 +81,8 @@ class Board:
             "brief": brief,
             "ask": ask,
             "part": part,
-            "retold": partial(retold, words),
-            "quoted": partial(quoted, words),
+            "retold": partial(room.sentences.retold, words),
+            "quoted": partial(room.sentences.quoted, words),
             "counted": partial(counted, words),
             "here_path": here,
             "here_again": again,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from relevo.dashboard.reasons import REASONS
+from relevo.dashboard.refusals import REFUSALS
 from relevo.web.translate import Words
 
 COUNTED: Final = {
@@ -61,6 +60,7 @@ RETOLD: Final = (
     "the jobs table has {n} live and {dead} dead rows in {size} MB",
     "what jobs and deliveries carry is sealed; keys, errors and names are not",
     *REASONS,
+    *REFUSALS,
 )
 """What the desk and the stores say in words of their own, which reach a page filled in."""
 
@@ -76,42 +76,3 @@ ALONE: Final = (
     *("delivery unreadable", "delivery failed", "delivery busy"),
 )
 """Words of theirs that stand alone: in the audit, and on the page of usage."""
-
-
-def _shape(phrase: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase)), re.DOTALL)
-
-
-QUOTED: Final = frozenset({"error", "failure", "how", "note", "times", "what", "whom", "why"})
-"""What a sentence may quote; the rest are names, which nobody translates."""
-DEPTH: Final = 4
-"""So many sentences one inside the other; strangers may have written what is quoted."""
-
-_SHAPES: Final = [(phrase, _shape(phrase)) for phrase in RETOLD]
-
-
-def retold(words: Words, text: str, depth: int = DEPTH) -> str:
-    """A sentence of ours in the reader's language, as far as it is one that is known.
-
-    What it quotes may be another: an error after its type, a second reason after a semicolon.
-    """
-    if words.language == "en" or not depth:
-        return text
-    for phrase, shape in _SHAPES:
-        if found := shape.fullmatch(text):
-            return words(phrase, **quoted(words, found.groupdict(), depth - 1))
-    kind, colon, said = text.partition(": ")
-    if colon and kind.isidentifier():
-        return f"{kind}: {retold(words, said, depth - 1)}"
-    first, semicolon, more = text.partition("; ")
-    if semicolon and (known := retold(words, first, depth - 1)) != first:
-        return f"{known}; {retold(words, more, depth - 1)}"
-    return text
-
-
-def quoted(words: Words, values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
-    """What a sentence is filled in with, in the reader's language."""
-    return {
-        name: retold(words, value, depth) if name in QUOTED else value
-        for name, value in values.items()
-    }

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from relevo.dashboard.reasons import REASONS
+from relevo.dashboard.refusals import REFUSALS
 
 SPANISH: Final[dict[str, str]] = {
     **REASONS,
+    **REFUSALS,
     # menu and frame
     "Overview": "Resumen",
     "Work": "Trabajo",

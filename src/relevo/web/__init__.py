@@ -11,13 +11,14 @@ One `Web` belongs to a program; front.py makes it and hands it to whoever builds
 A room of pages (the dashboard, an app's panel) is a folder with templates and a Spanish table:
 
     room = Room(Path(__file__).parent / "templates", SPANISH)   # {"Dead letters": "Cartas …"}
+    room = Room(…, SPANISH, REFUSALS)   # and which of that are its errors: {"no car is {name}": …}
     page = room.page
 
     async def cars(request: Request) -> Response:
         return page(request, "cars.html", cars=await records.all(…))
 
     def build(relevo: Relevo) -> ASGIApp:
-        return site([Route("/cars", cars)])     # Starlette, with our way of telling errors
+        return site([Route("/cars", cars)], room)   # Starlette, with our way of telling errors
 
 Every page extends `base.html` and fills the blocks `title`, `heading`, `actions`, `content`:
 

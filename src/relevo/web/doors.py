@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -51,10 +51,12 @@ HEADERS: Final = {
     "x-frame-options": "DENY",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+SESSION_ENDED: Final = "Your session has ended, and nothing was done: log in and try again."
 QUERY_MAX = 8_192
 _RANK = list(Role)
 _TITLES: Final[dict[int, str]] = {
     400: "Wrong request",
+    401: "Log in",
     403: "Not allowed",
     404: "Not found",
     409: "Not now",
@@ -89,7 +91,10 @@ class Guard:
             if visit is None:
                 _check_shape(self.web, asked)
                 visit = await _enter(self.web, asked)
-                receive = await check_form(visit, asked, receive)
+                if self.role is None or visit.person is not None:
+                    # Of whoever is not in nothing is taken; a form older than their session would
+                    # be called forged.
+                    receive = await check_form(visit, asked, receive)
             refused = self._refused(visit, asked)
         except (RelevoError, HTTPException) as error:
             if visit is None:
@@ -106,7 +111,7 @@ class Guard:
         if visit.person is None:
             return _log_in_first(visit, asked)
         if not reaches(visit.person, self.role):
-            raise NotAllowed(f"{visit.person.name} is {visit.person.role}; this is for {self.role}")
+            raise _not_for(visit.person, self.role)
         if self.of is not None and not visit.sees(self.of):
             raise NotFoundError("There is no such page.")
         return None
@@ -126,13 +131,18 @@ def needs(role: Role | str) -> Callable[[Endpoint], Endpoint]:
         async def guarded(request: Request) -> Response:
             person = visit_of(request).person
             if person is None or not reaches(person, wanted):
-                name = "nobody" if person is None else f"{person.name} is {person.role}"
-                raise NotAllowed(f"{name}; this is for {wanted}")
+                raise _not_for(person, wanted)
             return await endpoint(request)
 
         return guarded
 
     return guard
+
+
+def _not_for(person: Person | None, role: Role) -> NotAllowed:
+    if person is None:
+        return NotAllowed(f"this is for {role}")
+    return NotAllowed(f"{person.name} is {person.role}; this is for {role}")
 
 
 def visit_of(request: Request) -> Visit:
@@ -149,9 +159,11 @@ def go(request: Request, path: str, said: str = "") -> Response:
     return response
 
 
-def site(routes: Sequence[BaseRoute], **options: Any) -> Starlette:
-    """Pages, with our way of telling errors; for guard()."""
-    made = Starlette(routes=list(routes), exception_handlers=ERRORS, **options)
+def site(routes: Sequence[BaseRoute], room: Room | None = None, **options: Any) -> Starlette:
+    """Pages, with our way of telling errors, in the words of `room`; for guard()."""
+    handle = partial(_handle, PLAIN if room is None else room)
+    handlers = dict.fromkeys((RelevoError, HTTPException, Exception), handle)
+    made = Starlette(routes=list(routes), exception_handlers=handlers, **options)
     made.router.redirect_slashes = False  # it would lead to wherever the Host header says
     return made
 
@@ -235,6 +247,8 @@ def _log_in_first(visit: Visit, asked: Request) -> Response:
                 f'<!doctype html><meta http-equiv="refresh" content="0;url={here}">'
             )
         return RedirectResponse(door, 302)
+    if not wants_json(asked):
+        raise HTTPException(401, SESSION_ENDED)
     said = "log in, or send a token: Authorization: Bearer rlv_…"
     return _json_error(401, said, {"www-authenticate": "Bearer"})
 
@@ -258,8 +272,9 @@ def status_of(error: RelevoError) -> int:
             return 500
 
 
-def tell(asked: Request, error: Exception) -> Response:
-    """An error as a page, or as JSON."""
+def tell(asked: Request, error: Exception, room: Room | None = None) -> Response:
+    """An error as a page in the words of `room`, or as JSON."""
+    room = PLAIN if room is None else room
     headers: Mapping[str, str] = {}
     match error:
         case HTTPException():
@@ -276,14 +291,14 @@ def tell(asked: Request, error: Exception) -> Response:
         log.error("page failed", exc_info=error, extra={"path": asked.scope["path"]})
     if wants_json(asked):
         return _json_error(status, text, headers)
-    words = PLAIN.words(asked)
-    return PLAIN.page(
+    title = _TITLES.get(status, "Something went wrong" if status >= 500 else "Not now")
+    return room.page(
         asked,
         "error.html",
         status=status,
         headers=headers,
-        heading=words(_TITLES.get(status, "Something went wrong" if status >= 500 else "Not now")),
-        text=words(text),
+        heading=room.words(asked)(title),
+        text=room.retold(asked, text),
     )
 
 
@@ -293,10 +308,10 @@ def _json_error(status: int, text: str, headers: Mapping[str, str] | None = None
     )
 
 
-async def _handle(request: Request, error: Exception) -> Response:
+async def _handle(room: Room, request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         error.headers = {"allow": ", ".join(sorted(_methods(request)))}
-    return tell(request, error)
+    return tell(request, error, room)
 
 
 def _methods(request: Request) -> set[str]:
@@ -308,14 +323,6 @@ def _methods(request: Request) -> set[str]:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
         for method in route.methods or ()
     }
-
-
-ERRORS: Final[Mapping[Any, Any]] = {
-    RelevoError: _handle,
-    HTTPException: _handle,
-    Exception: _handle,
-}
-"""Exception handlers for a Starlette or FastAPI app behind guard()."""
 
 
 PLAIN: Final = Room(TEMPLATES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from starlette.responses import HTMLResponse, Response
 
 from relevo.clock import moment
 from relevo.web.auth import is_https
+from relevo.web.refusals import REFUSALS
+from relevo.web.sentences import Sentences
 from relevo.web.translate import LANGUAGES, Words, language_of
 from relevo.web.visit import Visit
 from relevo.web.words import SPANISH
@@ -32,11 +34,20 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 class Room:
-    """Pages of one folder, dressed in the shared layout."""
+    """Pages of one folder, dressed in the shared layout.
 
-    def __init__(self, folder: Path, spanish: Mapping[str, str] | None = None) -> None:
+    `sentences` are those of `spanish` that reach a page filled in, such as the room's errors.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        spanish: Mapping[str, str] | None = None,
+        sentences: Iterable[str] = (),
+    ) -> None:
         self.folder = folder
         self.spanish = dict(spanish or {})
+        self.sentences = Sentences(REFUSALS, sentences)
         self._templates = Environment(
             loader=ChoiceLoader([FileSystemLoader(folder), FileSystemLoader(TEMPLATES)]),
             autoescape=True,
@@ -51,6 +62,10 @@ class Room:
         """What `_` is on this room's pages, for text that is made in Python."""
         shared = Visit.of(request.scope).web.spanish
         return Words(_language(request), self.spanish, shared, SPANISH)
+
+    def retold(self, request: Request, text: str) -> str:
+        """A sentence of ours, filled in, in the reader's language; what is not ours as it is."""
+        return self.sentences.retold(self.words(request), text)
 
     def page(
         self,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from relevo.web.refusals import REFUSALS
+
 SPANISH: Final[dict[str, str]] = {
+    **REFUSALS,
     # layout
     "Menu": "Menú",
     "Skip to content": "Saltar al contenido",
@@ -71,11 +74,5 @@ SPANISH: Final[dict[str, str]] = {
     "Not now": "Ahora no",
     "The store does not answer": "El almacén no responde",
     "Something went wrong": "Algo ha ido mal",
-    "There is no such page.": "Esa página no existe.",
-    "This page does not take that.": "Esta página no acepta eso.",
-    "The mistake was written to the log.": "El error ha quedado en el registro.",
     "Back to the start": "Volver al inicio",
-    "This form is too old, or came from elsewhere: load the page again.": (
-        "Este formulario es demasiado antiguo o viene de otro sitio: vuelve a cargar la página."
-    ),
 }

@@ -14,11 +14,11 @@ from relevo import Relevo
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.settings import CarsSettings
 from relevo.apps.cars.support import PAGE, STATUSES, Support
-from relevo.apps.cars.words import SPANISH
+from relevo.apps.cars.words import REFUSALS, SPANISH
 from relevo.clock import stamp
 from relevo.web import Form, Room, form, go, needs, site
 
-room = Room(Path(__file__).parent / "templates", SPANISH)
+room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 
 def build(relevo: Relevo) -> ASGIApp:
@@ -90,7 +90,8 @@ def build(relevo: Relevo) -> ASGIApp:
             Route("/cars/reservations", listed),
             *(action(verb) for verb in ("retry", "confirm", "cancel", "refunded")),
             Route("/cars/{code}", one),
-        ]
+        ],
+        room,
     )
 
 

@@ -4,7 +4,32 @@ from __future__ import annotations
 
 from typing import Final
 
+REFUSALS: Final[dict[str, str]] = {
+    "a status is one of {names}": "un estado es uno de {names}",
+    "there is no such reservation": "no existe esa reserva",
+    "there is no reservation {code}": "no existe la reserva {code}",
+    "the order of this reservation is gone; confirm or cancel it": (
+        "la orden de esta reserva ya no está; confírmala o cancélala"
+    ),
+    "the supplier may have this booking: look there first, then retry as not booked, or confirm it "
+    "with the supplier's number": (
+        "el proveedor puede tener esta reserva: compruébalo allí primero y luego reintenta como no "
+        "reservada, o confírmala con el número del proveedor"
+    ),
+    "a supplier's number has 1 to 64 letters, digits and . _ : / # -": (
+        "el número de un proveedor tiene de 1 a 64 letras, cifras y . _ : / # -"
+    ),
+    "{code} is {state}, and not stuck": "{code} está {state}, y no atascada",
+    "{code} is {state} and its order is {order}: nothing to decide": (
+        "{code} está {state} y su orden, {order}: nada que decidir"
+    ),
+    "{code} is {state}: nothing to decide": "{code} está {state}: nada que decidir",
+    "no money of {code} is to be given back": "no hay dinero de {code} que devolver",
+}
+"""Why the panel did not do what it was asked."""
+
 SPANISH: Final[dict[str, str]] = {
+    **REFUSALS,
     "Cars": "Autos",
     "PENDING": "Pendiente",
     "PAID": "Pagada",

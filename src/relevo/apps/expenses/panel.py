@@ -21,11 +21,11 @@ from relevo.apps.expenses import export, links, texts
 from relevo.apps.expenses.records import Records, Row, User
 from relevo.apps.expenses.rules import REGIONS, SOMEWHERE, Region, after, before, month_of
 from relevo.apps.expenses.settings import ExpensesSettings
-from relevo.apps.expenses.words import SPANISH
+from relevo.apps.expenses.words import REFUSALS, SPANISH
 from relevo.settings import Settings
 from relevo.web import Room, Web, site
 
-room = Room(Path(__file__).parent / "templates", SPANISH)
+room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 _WIDE = 190  # of a chart 480 wide, which fits a telephone
 
@@ -60,13 +60,12 @@ def build(relevo: Relevo) -> ASGIApp:
         today = _region(user).day(relevo.clock.now())
         first = month_of(asked) if asked else today.replace(day=1)
         if first is None:
-            _ = room.words(request)
-            raise DefinitionError(_("Write a month like 2026-03, of the years 2000 to 2100."))
+            raise DefinitionError("Write a month like 2026-03, of the years 2000 to 2100.")
         rows = await relevo.use(Records).rows(user.id, first, after(first))
         path = f"/expenses/{user.id}"
         return _answer(request, user, rows, first, after(first), path, {"month": f"{first:%Y-%m}"})
 
-    return site([Route("/expenses", overview), Route("/expenses/{user}", month)])
+    return site([Route("/expenses", overview), Route("/expenses/{user}", month)], room)
 
 
 def build_mine(relevo: Relevo) -> ASGIApp:
@@ -76,15 +75,14 @@ def build_mine(relevo: Relevo) -> ASGIApp:
         token = request.query_params.get("link", "")
         link = links.read(relevo.use(ExpensesSettings).link_key, token, relevo.clock.now())
         if link is None:
-            _ = room.words(request)
-            raise NotFoundError(_("This link is over, or was never ours: ask for a new one."))
+            raise NotFoundError("This link is over, or was never ours: ask for a new one.")
         user = await _user(relevo, link.user)
         rows = await relevo.use(Records).rows(user.id, link.since, link.until)
         return _answer(request, user, rows, link.since, link.until, "/my/expenses", {"link": token})
 
     web = Web(relevo, Settings.read())
     web.menu = []  # whoever comes by a link has one page
-    return web.open(site([Route("/my/expenses", mine)]))
+    return web.open(site([Route("/my/expenses", mine)], room))
 
 
 async def _user(relevo: Relevo, id: str) -> User:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+REFUSALS = {
+    "This link is over, or was never ours: ask for a new one.": (
+        "Este enlace venció o no es nuestro: pide uno nuevo."
+    ),
+    "Write a month like 2026-03, of the years 2000 to 2100.": (
+        "Escribe un mes como 2026-03, de los años 2000 a 2100."
+    ),
+    "There is no such person.": "No existe esa persona.",
+}
+"""Why the panel did not do what it was asked."""
+
 SPANISH = {
+    **REFUSALS,
     "Expenses": "Gastos",
     "Person": "Persona",
     "Country": "País",
@@ -24,11 +36,4 @@ SPANISH = {
     "Next month": "Mes siguiente",
     "Download CSV": "Descargar CSV",
     "Download Excel": "Descargar Excel",
-    "This link is over, or was never ours: ask for a new one.": (
-        "Este enlace venció o no es nuestro: pedí uno nuevo."
-    ),
-    "Write a month like 2026-03, of the years 2000 to 2100.": (
-        "Escribí un mes como 2026-03, de los años 2000 a 2100."
-    ),
-    "There is no such person.": "No existe esa persona.",
 }

@@ -16,13 +16,13 @@ from relevo.apps.hotel.board import Pulse
 from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.queues import ReplyToGuest
 from relevo.apps.hotel.reading import CONTENT_MAX
-from relevo.apps.hotel.words import SPANISH
+from relevo.apps.hotel.words import REFUSALS, SPANISH
 from relevo.bridges.redis_list import NotAList
 from relevo.ids import new_id, parse_id
 from relevo.store import Audit
 from relevo.web import Room, form, go, needs, site
 
-room = Room(Path(__file__).parent / "templates", SPANISH)
+room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 DEAD = 50
 SHOWN = 2_000  # characters of a dead entry
@@ -230,4 +230,4 @@ class Panel:
 
 def build(relevo: Relevo) -> ASGIApp:
     """An ASGI app for /hotel."""
-    return site(Panel(relevo).routes())
+    return site(Panel(relevo).routes(), room)

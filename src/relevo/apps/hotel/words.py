@@ -1,6 +1,22 @@
 """The panel in Spanish."""
 
+REFUSALS = {
+    "There is no such hotel.": "No existe ese hotel.",
+    "There is no such conversation.": "No existe esa conversación.",
+    "There is no such conversation, or no way to answer in it.": (
+        "No existe esa conversación, o no hay forma de responder en ella."
+    ),
+    "There is no such entry any more.": "Esa entrada ya no existe.",
+    "An answer has 1 to {n} characters.": "Una respuesta tiene de 1 a {n} caracteres.",
+    "A conversation is answered in manual or automatic mode.": (
+        "Una conversación se responde en modo manual o automático."
+    ),
+    "A bot is enabled (1) or paused (0).": "Un bot está activo (1) o en pausa (0).",
+}
+"""Why the panel did not do what it was asked."""
+
 SPANISH = {
+    **REFUSALS,
     "Hotel": "Hotel",
     "Overview": "Resumen",
     "Conversations": "Conversaciones",

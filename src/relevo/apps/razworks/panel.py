@@ -11,10 +11,10 @@ from starlette.types import ASGIApp
 
 from relevo import NotFoundError, Relevo
 from relevo.apps.razworks.records import Records, Status
-from relevo.apps.razworks.words import SPANISH
+from relevo.apps.razworks.words import REFUSALS, SPANISH
 from relevo.web import Room, site
 
-room = Room(Path(__file__).parent / "templates", SPANISH)
+room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 # Where each step of the cortex stands in the drawing: three side by side, then the summary.
 PLACES = {
@@ -58,4 +58,5 @@ def build(relevo: Relevo) -> ASGIApp:
             shown=SHOWN[await records.status(found)],
         )
 
-    return site([Route("/razworks", overview), Route("/razworks/recordings/{id}", recording)])
+    pages = [Route("/razworks", overview), Route("/razworks/recordings/{id}", recording)]
+    return site(pages, room)

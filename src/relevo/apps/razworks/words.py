@@ -1,6 +1,12 @@
 """razworks' pages in Spanish."""
 
+REFUSALS = {
+    "there is no such recording": "no existe esa grabación",
+}
+"""Why the panel did not do what it was asked."""
+
 SPANISH = {
+    **REFUSALS,
     "Razworks": "Razworks",
     "People": "Personas",
     "Name": "Nombre",

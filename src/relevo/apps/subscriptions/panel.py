@@ -12,11 +12,11 @@ from starlette.types import ASGIApp
 from relevo import NotFoundError, Relevo
 from relevo.apps.subscriptions.queues import AddToList, SaveRow, SendEmail
 from relevo.apps.subscriptions.records import Records
-from relevo.apps.subscriptions.words import SPANISH
+from relevo.apps.subscriptions.words import REFUSALS, SPANISH
 from relevo.store import Audit
 from relevo.web import Room, go, needs, site
 
-room = Room(Path(__file__).parent / "templates", SPANISH)
+room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 ORDERS = {"email": SendEmail, "list": AddToList, "spreadsheet": SaveRow}
 
@@ -49,5 +49,6 @@ def build(relevo: Relevo) -> ASGIApp:
         [
             Route("/subscriptions", overview),
             Route("/subscriptions/{job}/{integration}/retry", retry, methods=["POST"]),
-        ]
+        ],
+        room,
     )

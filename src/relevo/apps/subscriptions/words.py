@@ -1,6 +1,12 @@
 """The pages of subscriptions in Spanish."""
 
+REFUSALS = {
+    "there is no such job": "no existe ese trabajo",
+}
+"""Why the panel did not do what it was asked."""
+
 SPANISH = {
+    **REFUSALS,
     "Subscriptions": "Suscripciones",
     "Subscriber": "Suscriptor",
     "Plan": "Plan",

@@ -1,0 +1,77 @@
+"""Sentences of ours that reach a page filled in, said again in the reader's language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from relevo.web.translate import Words
+
+QUOTED: Final = frozenset({"error", "failure", "how", "note", "times", "what", "whom", "why"})
+"""What a sentence may quote, and that may be one of ours too."""
+NAMED: Final = frozenset({"state", "role", "needed", "field"})
+"""What has a word of its own; the rest are names, which nobody translates."""
+DEPTH: Final = 4
+"""So many sentences one inside the other; strangers may have written what is quoted."""
+
+_HOLE: Final = re.compile(r"\{(\w+)\}")
+_PLACE: Final = re.compile(r"[A-Za-z_][\w.\[\]…]*")
+
+
+class _Shape(NamedTuple):
+    phrase: str
+    parts: tuple[str, ...]  # what stands between the holes
+    pattern: re.Pattern[str]
+
+
+class Sentences:
+    """Ways of saying something, known by their shape: `no queue is called {name}`."""
+
+    def __init__(self, *phrases: Iterable[str]) -> None:
+        self._phrases = dict.fromkeys(phrase for some in phrases for phrase in some)
+
+    @cached_property
+    def _shapes(self) -> list[_Shape]:
+        # Those that leave least to fill in come first: the others fit almost anything.
+        return [_shape(each) for each in sorted(self._phrases, key=_told, reverse=True)]
+
+    def retold(self, words: Words, text: str, depth: int = DEPTH) -> str:
+        """A sentence of ours in the reader's language, as far as it is one that is known.
+
+        What it quotes may be another: an error after its type, a second reason after a semicolon.
+        """
+        if words.language == "en" or not depth:
+            return text
+        for phrase, parts, pattern in self._shapes:
+            if all(part in text for part in parts) and (found := pattern.fullmatch(text)):
+                return words(phrase, **self.quoted(words, found.groupdict(), depth - 1))
+        place, colon, said = text.partition(": ")
+        if colon and _PLACE.fullmatch(place):
+            return f"{place}: {self.retold(words, said, depth - 1)}"
+        first, semicolon, more = text.partition("; ")
+        if semicolon and (known := self.retold(words, first, depth - 1)) != first:
+            return f"{known}; {self.retold(words, more, depth - 1)}"
+        return text
+
+    def quoted(self, words: Words, values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
+        """What a sentence is filled in with, in the reader's language."""
+        return {
+            name: self.retold(words, value, depth)
+            if name in QUOTED
+            else words(str(value))
+            if name in NAMED
+            else value
+            for name, value in values.items()
+        }
+
+
+def _told(phrase: str) -> int:
+    return len(_HOLE.sub("", phrase))
+
+
+def _shape(phrase: str) -> _Shape:
+    parts = tuple(part for part in _HOLE.split(phrase)[::2] if part)
+    pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase))
+    return _Shape(phrase, parts, re.compile(pattern, re.DOTALL))
