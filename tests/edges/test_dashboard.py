@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import httpx2
 import msgspec
@@ -32,7 +33,7 @@ from relevo.web.translate import Words, untranslated
 from relevo.web.words import SPANISH as SHARED
 from relevo.webhook import Delivery, Headers
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
-from tests.conformance.steps import add, end, look, make, state, take
+from tests.conformance.steps import BOOM, add, end, look, make, state, take
 from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, apps
 
 
@@ -421,6 +422,45 @@ async def test_a_cursor_that_is_not_ours_is_refused(
     """B60"""
     for cursor in ("x", "0" * 500, "%00", "abcdef0123.1"):
         await admin.see(f"/{page}?cursor={cursor}", 400)
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("muerto", "/jobs?state=dead"),
+        ("Muertos", "/jobs?state=dead"),
+        ("retenida", "/jobs?state=held"),
+        ("en curso", "/jobs?state=running"),
+        ("dead", "/jobs?state=dead"),
+        ("incierto", "/effects?state=unknown"),
+        ("rechazada", "/deliveries?state=rejected"),
+    ],
+)
+async def test_a_state_is_found_by_its_word_in_either_language(
+    admin: Visitor, word: str, path: str
+) -> None:
+    for page in (f"/search?q={word}", f"/jobs?text={word}", f"/deliveries?text={word}"):
+        assert f'href="{path}"' in await admin.see(page, **{"accept-language": "es"}), page
+
+
+async def test_what_relevo_says_in_spanish_is_found_where_it_is_stored_in_english(
+    web: Site, admin: Visitor
+) -> None:
+    spanish = {"accept-language": "es"}
+    store, queue = web.relevo.store, "hotel:silent:test"
+    id = await add(store, queue)
+    [lease] = await take(store, 1, queue)
+    silent = replace(BOOM, message="the worker w-1 went silent while it ran")
+    await end(store, lease, State.DEAD, failure=silent)
+    for page, whole in (("/jobs", "text"), ("/search", "q")):
+        shown = await admin.see(f"{page}?{whole}=el worker w-1 calló mientras corría", **spanish)
+        way = "?" + urlencode({whole: "the worker w-1 went silent while it ran"})
+        assert f'href="{page}{way}"' in shown
+        assert "guardado en inglés" in shown
+        part = await admin.see(f"{page}?{whole}=callo mientras", **spanish)
+        assert f'href="{page}?{urlencode({whole: "went silent while it ran"})}"' in part
+    assert id in await admin.see("/jobs?text=went silent while it ran")
+    assert "guardado" not in await admin.see("/jobs?text=calló mientras")
 
 
 async def test_odd_searches_end_well(admin: Visitor, some: Filled) -> None:

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
 from relevo.desk import Replay, is_replayable
 from relevo.errors import DefinitionError
@@ -35,6 +36,7 @@ async def deliveries(board: Board, request: Request) -> Response:
         request,
         "deliveries",
         where=where,
+        meant=meant(board.words(request), where.text, "/deliveries", "text"),
         rows=rows,
         sources=sorted(known | ({where.source} if where.source else set())),
         states=list(Keeping),

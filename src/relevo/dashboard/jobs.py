@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, filter_of, limit_of, more_of, one, query_of
+from relevo.dashboard.meant import meant
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.job import LIVE, Job, State
 from relevo.store import EffectState, Filter
@@ -36,6 +37,7 @@ async def jobs(board: Board, request: Request) -> Response:
         request,
         "jobs",
         where=where,
+        meant=meant(board.words(request), where.text, "/jobs", "text"),
         jobs=[board.shown(request, job) for job in page.jobs],
         # Text is looked for job by job: to count what has it would be to read everything.
         count=await desk.count(where, most=COUNTED) if where.text is None else None,

@@ -152,6 +152,17 @@ REASONS: Final[dict[str, str]] = {
         "su fila se cambió a mano: ningún trabajo tiene el estado {state}"
     ),
     "the stored failure was changed by hand": "el fallo guardado se cambió a mano",
+    # providers, as the systems' gateways tell of them
+    "{who} says: {said}": "{who} dice: {said}",
+    "{who} answered {status}": "{who} respondió {status}",
+    "{who} answered {status} with {why}": "{who} respondió {status} con {why}",
+    "{who} answered with the fault {name}": "{who} respondió con el fallo {name}",
+    "{who} answered with error {name}": "{who} respondió con el error {name}",
+    "{who} cannot be reached: {name}": "no se llega a {who}: {name}",
+    "{who} did not answer: {name}": "{who} no respondió: {name}",
+    "{who} refused: {said}": "{who} se negó: {said}",
+    "{who} refuses our login ({said})": "{who} rechaza nuestra entrada ({said})",
+    "{who} has the booking as '{name}'": "{who} tiene la reserva como '{name}'",
     # effects outside
     "'{name}' is under way elsewhere": "'{name}' está en marcha en otro sitio",
     "'{name}' is not there and may still arrive": "'{name}' no está, y aún puede llegar",

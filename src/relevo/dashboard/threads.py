@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, one, part
+from relevo.dashboard.meant import meant
 from relevo.desk import Desk, Story
 from relevo.errors import NotFoundError
 from relevo.job import LIVE, Job, State
@@ -30,7 +31,8 @@ async def search(board: Board, request: Request) -> Response:
         with suppress(NotFoundError):
             story = await desk.trace(text)
     flow = await _flow(desk, text)
-    is_one = story is not None and len(story.threads) == 1 and not queues and not flow
+    ways = meant(board.words(request), text, "/search", "q")
+    is_one = story is not None and len(story.threads) == 1 and not (queues or flow or ways)
     if story is not None and is_one:
         return go(request, f"/threads/{part(story.threads[0])}")
     threads = [] if story is None else _by_thread(story)
@@ -38,6 +40,7 @@ async def search(board: Board, request: Request) -> Response:
         request,
         "search",
         q=text,
+        meant=ways,
         story=story,
         threads=threads,
         flow=flow,

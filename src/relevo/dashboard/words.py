@@ -255,6 +255,7 @@ SPANISH: Final[dict[str, str]] = {
         "confirmación, la clave de un flujo, o cualquier texto de 3 letras o más que esté en un "
         "contenido, un resultado o un error. Lleva a la historia entera."
     ),
+    "stored in English:": "guardado en inglés:",
     "Began with": "Empezó con",
     "There is more than is shown: search for something rarer.": (
         "Hay más de lo que se muestra: busca algo menos común."

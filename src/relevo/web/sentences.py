@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -55,6 +56,23 @@ class Sentences:
             return f"{known}; {self.retold(words, more, depth - 1)}"
         return text
 
+    def stored(self, words: Words, text: str) -> list[str]:
+        """What to look for in English, where these words of the reader's language are ours.
+
+        A whole sentence gives the very one that is stored; a part of one, what is most its own.
+        """
+        if words.language == "en":
+            return []
+        wanted, found = folded(text), dict[str, None]()
+        for phrase, parts, _ in self._shapes:
+            said = _shape(words(phrase))
+            is_near = all(part in text for part in said.parts)
+            if is_near and (whole := said.pattern.fullmatch(text)):
+                return [phrase.format(**whole.groupdict())]
+            if parts and any(wanted in folded(part) for part in said.parts):
+                found[max(parts, key=len).strip()] = None
+        return list(found)
+
     def quoted(self, words: Words, values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
         """What a sentence is filled in with, in the reader's language."""
         return {
@@ -65,6 +83,12 @@ class Sentences:
             else value
             for name, value in values.items()
         }
+
+
+def folded(text: str) -> str:
+    """Without accents or capitals, which nobody types into a search."""
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
 
 def _told(phrase: str) -> int:
