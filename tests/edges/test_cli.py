@@ -858,6 +858,12 @@ def enqueue(box: Box, *orders: str, **fields: Any) -> list[str]:
     return box.do(work)
 
 
+def test_who_names_no_app_is_told_which_come_along(box: Box) -> None:
+    answer = box("up", "--simulators", "--simulators-port", "0")
+    assert answer.code == 2
+    assert "(cars, expenses, hotel, qstash, razworks, subscriptions)" in answer.err
+
+
 def test_work_serves_until_the_queues_are_empty(box: Box) -> None:
     done, broken = enqueue(box, "o1")[0], enqueue(box, "o2", fail=True)[0]
     later = added(box, queue="shop:mail:send", delay=3_600_000)

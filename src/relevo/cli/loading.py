@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, cast
 
 from relevo.app import App
@@ -107,6 +108,13 @@ def _comes_along(name: str) -> bool:
         return name.isidentifier() and find_spec(f"relevo.apps.{name}") is not None
     except ModuleNotFoundError:
         return False
+
+
+def come_along() -> list[str]:
+    """The apps that are part of relevo, by the names they can be given by."""
+    found = find_spec("relevo.apps")
+    places = (found and found.submodule_search_locations) or ()
+    return sorted(each.name for each in iter_modules(places) if each.ispkg)
 
 
 def _broken(name: str, error: Exception) -> SettingsError:

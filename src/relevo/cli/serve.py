@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relevo.cli.loading import come_along
 from relevo.cli.terminal import OK, AppOption, AsIs, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals
 from relevo.errors import SettingsError
@@ -114,7 +115,11 @@ async def _run(
     settings = terminal.settings
     apps = terminal.apps(names)
     if not apps:
-        raise SettingsError("no app to serve: name one as module:attribute, or set RELEVO_APPS")
+        ours = ", ".join(come_along())
+        raise SettingsError(
+            f"no app to serve: name yours as module:attribute, or one that comes along ({ours}), "
+            "or set RELEVO_APPS"
+        )
     host = host or settings.host
     check_binding(host, settings)
     start_logging(settings.log_level, settings.log_format)
