@@ -241,7 +241,7 @@ def test_why_a_page_refuses_is_told_in_spanish(place: str) -> None:
         ("get", "/jobs?limit=x", 400, "limit es un número entero"),
         ("get", "/jobs?cursor=x", 400, "esa página siguiente no es de esta pregunta"),
         ("get", f"/jobs?key={'x' * 600}", 400, "clave tiene de 1 a 500 caracteres, no 600"),
-        ("get", f"/?{'x' * 9_000}", 414, "la consulta tiene más de 8,192 bytes"),
+        ("get", f"/?{'x' * 9_000}", 414, "la consulta tiene más de 8.192 bytes"),
         ("put", "/queues", 405, "Esta página no acepta eso."),
         ("post", "/jobs/act", 403, "Este formulario es demasiado antiguo"),
     ],

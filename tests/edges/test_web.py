@@ -27,7 +27,7 @@ from relevo.web import metrics
 from relevo.web.auth import Throttle, check_binding
 from relevo.web.people import IDLE, hashed, is_password
 from relevo.web.room import span
-from relevo.web.translate import language_of, untranslated
+from relevo.web.translate import Words, language_of, untranslated
 from relevo.web.visit import SESSION
 from relevo.web.words import SPANISH
 from tests.conformance.steps import add
@@ -543,3 +543,12 @@ async def test_what_is_drawn_and_watched_is_there_to_be_measured(web: Site) -> N
         used = set(re.findall(r"\b(relevo_\w+)\b", (root / "deploy/grafana" / page).read_text()))
         assert used and used <= told, used - told
     assert {name for name in told if name.startswith("relevo_") and name not in guide} == set()
+
+
+def test_numbers_are_written_as_the_language_does() -> None:
+    english, spanish = Words("en"), Words("es", {"{n:,} jobs": "{n:,} trabajos"})
+    assert english("{n:,} jobs", n=1_234_567) == "1,234,567 jobs"
+    assert spanish("{n:,} jobs", n=1_234_567) == "1.234.567 trabajos"
+    assert spanish("{n:,} jobs", n=7) == "7 trabajos"
+    assert spanish("{path} of {n:,}", path="a,b.c", n=1_000) == "a,b.c of 1.000"
+    assert (english.number(2.5, ",.1f"), spanish.number(2.5, ",.1f")) == ("2.5", "2,5")

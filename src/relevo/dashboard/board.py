@@ -78,7 +78,7 @@ class Board:
         ours = {
             "files": FILES,
             "told": told,
-            "brief": brief,
+            "brief": partial(brief, words),
             "ask": ask,
             "part": part,
             "retold": partial(room.sentences.retold, words),
@@ -186,8 +186,10 @@ def told(data: bytes | None) -> str:
     return value if isinstance(value, str) else data.decode(errors="replace")
 
 
-def brief(count: int) -> str:
+def brief(words: Words, count: int) -> str:
     """A number that fits on a card."""
     if count < 100_000:
-        return f"{count:,}"
-    return f"{count // 1_000:,} k" if count < 1_000_000 else f"{count / 1_000_000:,.1f} M"
+        return words.number(count)
+    if count < 1_000_000:
+        return f"{count // 1_000} k"
+    return f"{words.number(count / 1_000_000, ',.1f')} M"

@@ -162,8 +162,10 @@ def _with_query(request: Request, **changes: Any) -> str:
     return "?" + urlencode(kept + new)
 
 
-def _number(value: int | float | None) -> str:
-    return "—" if value is None else f"{value:,}"
+@pass_context
+def _number(context: Context, value: int | float | None) -> str:
+    words: Words = context["_"]
+    return "—" if value is None else words.number(value)
 
 
 def span(ms: int | None) -> str:

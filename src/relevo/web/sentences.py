@@ -18,6 +18,7 @@ DEPTH: Final = 4
 """So many sentences one inside the other; strangers may have written what is quoted."""
 
 _HOLE: Final = re.compile(r"\{(\w+)\}")
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+", re.ASCII)
 _PLACE: Final = re.compile(r"[A-Za-z_][\w.\[\]…]*")
 
 
@@ -75,14 +76,16 @@ class Sentences:
 
     def quoted(self, words: Words, values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
         """What a sentence is filled in with, in the reader's language."""
-        return {
-            name: self.retold(words, value, depth)
-            if name in QUOTED
-            else words(str(value))
-            if name in NAMED
-            else value
-            for name, value in values.items()
-        }
+        return {name: self._filled(words, name, value, depth) for name, value in values.items()}
+
+    def _filled(self, words: Words, name: str, value: Any, depth: int) -> Any:
+        if name in QUOTED:
+            return self.retold(words, value, depth)
+        if name in NAMED:
+            return words(str(value))
+        if isinstance(value, str) and _THOUSANDS.fullmatch(value):
+            return words.number(int(value.replace(",", "")))
+        return value
 
 
 def folded(text: str) -> str:

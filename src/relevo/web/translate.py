@@ -5,12 +5,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from string import Formatter
+from typing import Any, Final, Literal, TypeAlias
 
 from jinja2 import Environment, nodes
 
 Language: TypeAlias = Literal["en", "es"]
 LANGUAGES: Final[dict[Language, str]] = {"en": "English", "es": "Español"}
+
+
+class _Spanish(Formatter):
+    """Format that writes 1.234,5 where Python writes 1,234.5."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        made: str = super().format_field(value, format_spec)
+        return made.translate(_SWAPPED) if "," in format_spec else made
+
+
+_SWAPPED: Final = str.maketrans(",.", ".,")
+_SPANISH: Final = _Spanish()
 
 
 class Words:
@@ -21,10 +34,14 @@ class Words:
         self._tables = tables
 
     def __call__(self, text: str, /, **values: object) -> str:
-        said = text
-        if self.language == "es":
-            said = next((table[text] for table in self._tables if text in table), text)
-        return said.format(**values) if values else said
+        if self.language == "en":
+            return text.format(**values) if values else text
+        said = next((table[text] for table in self._tables if text in table), text)
+        return _SPANISH.vformat(said, (), values) if values else said
+
+    def number(self, value: float, spec: str = ",") -> str:
+        """A number with its thousands apart, as they are written in the language."""
+        return f"{value:{spec}}" if self.language == "en" else _SPANISH.format_field(value, spec)
 
 
 def language_of(chosen: str | None, accepted: str) -> Language:
