@@ -298,12 +298,18 @@ class Relayed:
         return found
 
     async def walk_letters(self, *, carried: bool) -> AsyncIterator[Letter]:
-        """Every open letter, a batch at a time."""
-        after = ""
-        while letters := await self.ledger.letters(carried=carried, after=after):
-            after = letters[-1].job.id
+        """Every open letter."""
+        async for letters in self._batches(carried=carried):
             for letter in letters:
                 yield letter
+
+    async def _batches(self, *, carried: bool) -> AsyncIterator[list[Letter]]:
+        after = ""
+        while letters := await self.ledger.letters(carried=carried, after=after):
+            yield letters
+            if len(letters) < BATCH:
+                return
+            after = letters[-1].job.id
 
     # upkeep
 
@@ -317,9 +323,7 @@ class Relayed:
     async def _let_go_of_dead(self, dead_keep: int) -> None:
         """Drop the letters of what prune() may remove; the relay would carry it again."""
         before = await self.fast.now() - dead_keep
-        after = ""
-        while letters := await self.ledger.letters(carried=True, after=after):
-            after = letters[-1].job.id
+        async for letters in self._batches(carried=True):
             # None can have died long ago that was posted lately, whatever the two clocks say.
             old = [letter.job.id for letter in letters if letter.posted_at <= before + DAY]
             known = await self.fast.find(old) if old else []
@@ -343,14 +347,7 @@ class Relayed:
 
     async def carry(self) -> int:
         """Carry what waits; by job id, so that carrying twice is carrying once."""
-        carried = 0
-        after = ""
-        while letters := await self.ledger.letters(carried=False, after=after):
-            after = letters[-1].job.id
-            carried += await self._carry(letters)
-            if len(letters) < BATCH:
-                break
-        return carried
+        return sum([await self._carry(some) async for some in self._batches(carried=False)])
 
     async def _carry(self, letters: list[Letter]) -> int:
         answers = await self.fast.insert([letter.job for letter in letters])
@@ -372,9 +369,7 @@ class Relayed:
     async def refill(self) -> int:
         """Carry again what was carried and the fast store no longer knows."""
         carried = 0
-        after = ""
-        while letters := await self.ledger.letters(carried=True, after=after):
-            after = letters[-1].job.id
+        async for letters in self._batches(carried=True):
             known = await self.fast.find([letter.job.id for letter in letters])
             missing = [one for one, job in zip(letters, known, strict=True) if job is None]
             if missing:
