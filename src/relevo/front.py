@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
@@ -205,14 +204,12 @@ def _parts(engine: Relevo, closing: list[Callable[[], Awaitable[None]]]) -> list
 
 
 def _rooms(engine: Relevo, web: Web) -> list[tuple[str, Any]]:
-    """The API and the dashboard."""
-    found: list[tuple[str, Any]] = []
-    for prefix, name in (
-        ("/api", "relevo.api"),
-        ("/metrics", "relevo.web.metrics"),
-        ("", "relevo.dashboard"),
-    ):
-        build = getattr(importlib.import_module(name), "build", None)
-        if build is not None:
-            found.append((prefix, build(engine, web)))
-    return found
+    """The API, what Prometheus asks for, and the dashboard, which has all other paths."""
+    from relevo import api, dashboard
+    from relevo.web import metrics
+
+    return [
+        ("/api", api.build(engine, web)),
+        ("/metrics", metrics.build(engine, web)),
+        ("", dashboard.build(engine, web)),
+    ]

@@ -25,7 +25,7 @@ RUNS_DATA = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle",
 NEVER = "CERT_NONE"
 # What they import is named by us, or on the command line by whoever starts the process.
 IMPORTERS = {
-    *("cli/expenses.py", "cli/loading.py", "cli/serve.py", "engine.py", "front.py"),
+    *("cli/expenses.py", "cli/loading.py", "cli/serve.py", "engine.py"),
     "simulators/server.py",
 }
 
