@@ -186,7 +186,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """One line of a job's history."""
 
     number: int
-    outcome: str  # done, retry, snooze, dead, held, parked, rescued, released, cancelled
+    outcome: str  # done, retry, snooze, dead, held, parked, rescued, cancelled
     began_at: int
     ended_at: int
     worker: str = ""

@@ -9,16 +9,13 @@ import httpx2
 import pytest
 
 from relevo import Relevo
-from relevo.apps.cars import app, panel
+from relevo.apps.cars import app
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.support import Support
-from relevo.apps.cars.words import SPANISH
 from relevo.cli import run
 from relevo.simulators import World
 from relevo.simulators.traffic import cars as traffic
 from relevo.testing import drain
-from relevo.web import words
-from relevo.web.translate import untranslated
 
 CARD = {"payment_method": "pm_card_visa"}
 EVIL = "<script>alert(1)</script>"
@@ -122,11 +119,6 @@ async def test_c10_the_panel_is_behind_the_login(
     for verb in ("retry", "confirm", "cancel", "refunded"):
         assert (await client.post(f"/cars/RES-NONE/{verb}", data={})).status_code in (302, 401, 403)
     assert (await client.post("/reservations", json={})).status_code == 422
-
-
-def test_every_word_of_the_panel_has_its_spanish() -> None:
-    folder = Path(panel.__file__).parent
-    assert untranslated(folder, SPANISH, words.SPANISH) == []
 
 
 @pytest.fixture

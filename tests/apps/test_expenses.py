@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 from relevo import Relevo, State
-from relevo.apps.expenses import app, records, webhooks
+from relevo.apps.expenses import app, records
 from relevo.apps.expenses.queues import ProcessMessage, SendReply
 from relevo.simulators import World, gemini, whatsapp
 from relevo.store import Letterbox
@@ -593,12 +593,3 @@ async def test_a_run_that_dies_before_its_commit_leaves_nothing(
     assert calls == 3
     assert len(await expenses(engine)) == len(sent(world)) == 1
     await assert_enqueued(engine, SendReply, times=1)
-
-
-def test_words_of_the_pages_are_spanish_too() -> None:
-    from relevo.apps.expenses.words import SPANISH
-    from relevo.web.translate import untranslated
-    from relevo.web.words import SPANISH as SHARED
-
-    folder = Path(webhooks.__file__).parent / "templates"
-    assert untranslated(folder, SPANISH, SHARED) == []

@@ -29,7 +29,7 @@ from relevo.job import Lease, State
 from relevo.signatures import explain, meta, stripe
 from relevo.store import By, EffectState, QueueMode
 from relevo.testing import ManualClock, until
-from relevo.web.translate import Words, untranslated
+from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
 from relevo.webhook import Delivery, Headers
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
@@ -151,10 +151,6 @@ async def test_every_page_teaches_when_there_is_nothing(admin: Visitor) -> None:
         if "{" not in path and not path.startswith("/live") and not path.endswith("/one"):
             page = await admin.see(path)
             assert "<code>" in page or path in ("/usage", "/jobs/bulk"), path
-
-
-def test_every_word_has_its_spanish() -> None:
-    assert untranslated(HERE, words.SPANISH, SHARED) == []
 
 
 def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from string import Formatter
 from typing import Any, Final, Literal, TypeAlias
-
-from jinja2 import Environment, nodes
 
 Language: TypeAlias = Literal["en", "es"]
 LANGUAGES: Final[dict[Language, str]] = {"en": "English", "es": "Español"}
@@ -53,26 +49,3 @@ def language_of(chosen: str | None, accepted: str) -> Language:
         if tag in LANGUAGES:
             return tag
     return "en"
-
-
-def untranslated(folder: Path, *tables: Mapping[str, str]) -> list[str]:
-    """What is said in a folder's templates and Python files without a word of Spanish for it."""
-    known = {text for table in tables for text in table}
-    said = {text for path in sorted(folder.rglob("*.*")) for text in _said(path)}
-    return sorted(said - known)
-
-
-def _said(path: Path) -> Iterator[str]:
-    if path.suffix == ".html":
-        tree = Environment(autoescape=True).parse(path.read_text())
-        for call in tree.find_all(nodes.Call):
-            name = getattr(call.node, "name", getattr(call.node, "attr", ""))
-            if name == "_" and call.args and isinstance(call.args[0], nodes.Const):
-                yield str(call.args[0].value)
-    elif path.suffix == ".py":
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and node.args:
-                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                first = node.args[0]
-                if name == "_" and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    yield first.value

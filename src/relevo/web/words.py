@@ -63,7 +63,6 @@ SPANISH: Final[dict[str, str]] = {
     "retry": "reintento",
     "snooze": "pospuesto",
     "rescued": "rescatado",
-    "released": "devuelto",
     # login and errors
     "The name or the password is not right.": "El nombre o la contraseña no son correctos.",
     "Too many attempts: wait a minute.": "Demasiados intentos: espera un minuto.",
