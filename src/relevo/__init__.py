@@ -8,6 +8,7 @@ from relevo.backoff import Backoff, constant, exponential
 from relevo.context import Context
 from relevo.engine import Relevo
 from relevo.errors import (
+    BodyError,
     CircuitOpen,
     DefinitionError,
     LeaseLost,
@@ -48,7 +49,7 @@ from relevo.signatures import (
     standard,
     stripe,
 )
-from relevo.webhook import Answer, BodyError, Delivery
+from relevo.webhook import Answer, Delivery
 
 __all__ = [
     "Answer",

@@ -8,6 +8,7 @@ RelevoError
 │   └── NotAllowed           … or by someone whose role does not reach that far
 ├── NotFoundError            no job, queue or effect answers to that name
 ├── SignatureError           a delivery is not from who it says
+├── BodyError                what arrived cannot be read as what it should be
 ├── QueueClosed              the queue is draining and takes no newcomers
 ├── LeaseLost                the job went to someone else; nothing of this run may be saved
 ├── SealError                what is stored is sealed, and no key here opens it
@@ -60,6 +61,14 @@ class NotFoundError(RelevoError):
 
 class SignatureError(RelevoError):
     """A delivery is not from who it says it is from."""
+
+
+class BodyError(RelevoError):
+    """What arrived cannot be read as what it should be. `code` may be told to the caller."""
+
+    def __init__(self, message: str, *, code: str = "invalid_body") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class QueueClosed(RelevoError):

@@ -33,8 +33,9 @@ from relevo.engine import Relevo
 from relevo.errors import NotFoundError, StoreUnavailable
 from relevo.job import State
 from relevo.message import Command, Event, Message, codec
+from relevo.pairs import Headers, wire
 from relevo.store import Filter, Store
-from relevo.webhook import Answer, Delivery, Headers, wire
+from relevo.webhook import Answer, Delivery
 from relevo.worker import Worker
 
 M = TypeVar("M", bound=Message)

@@ -151,7 +151,8 @@ async def test_qstash_is_known_by_either_key_and_bound_to_our_url(
         assert mine == PUBLIC + PROCESS
 
         async def call(key: str, url: str, id: str, sent: bytes = body) -> int:
-            from relevo.webhook import Delivery, Headers
+            from relevo.pairs import Headers
+            from relevo.webhook import Delivery
 
             made = Delivery(
                 path=PROCESS, headers=Headers(), body=sent, received_at=relevo.clock.now()

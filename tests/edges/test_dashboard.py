@@ -26,12 +26,13 @@ from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
 from relevo.job import Lease, State
+from relevo.pairs import Headers
 from relevo.signatures import explain, meta, stripe
 from relevo.store import By, EffectState, QueueMode
 from relevo.testing import ManualClock, until
 from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
-from relevo.webhook import Delivery, Headers
+from relevo.webhook import Delivery
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
 from tests.conformance.steps import BOOM, add, end, look, make, state, take
 from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, apps

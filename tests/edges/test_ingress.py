@@ -30,9 +30,9 @@ from relevo import (
 )
 from relevo.ingress.refusals import Buckets
 from relevo.intake import answer_of
+from relevo.pairs import Headers
 from relevo.store import Filter, Keeping, Letterbox, QueueMode
 from relevo.testing import ManualClock, call, deliver, drain, until
-from relevo.webhook import Headers
 from tests.edges import doors
 from tests.edges.doors import (
     FORM,

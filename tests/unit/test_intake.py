@@ -11,8 +11,8 @@ from relevo import Answer, App, DefinitionError, Delivery, MisuseError, Reject, 
 from relevo.ingress.body import check_type
 from relevo.ingress.reply import Refused, error, reply_of
 from relevo.intake import Door, answer_of, delivery_of
+from relevo.pairs import Headers
 from relevo.signatures import github, shared_secret
-from relevo.webhook import Headers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = "p&ss word/ñ"

@@ -10,8 +10,6 @@ from typing import Any
 from relevo.apps.outside import Outside, Reply
 from relevo.errors import ProviderRefused
 
-URL = "https://api.dopplerrelay.com"
-
 _ADDRESS = re.compile(r"[^\s@,;<>\"\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z0-9-]{2,63}")
 _LINE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 

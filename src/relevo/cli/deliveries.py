@@ -33,10 +33,11 @@ from relevo.desk import Replay, view
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError, SettingsError, StoreUnavailable
 from relevo.intake import Door, answer_of
+from relevo.pairs import Headers
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
 from relevo.store import Keeping, Kept, Letterbox
-from relevo.webhook import Delivery, Headers
+from relevo.webhook import Delivery
 
 SECONDS = 30.0
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from relevo.batch import Coalescer
 from relevo.clock import moment, stamp
-from relevo.errors import QueueClosed, StoreError
+from relevo.errors import BodyError, QueueClosed, StoreError
 from relevo.ingress.body import Gone, check_head, read_body, unpacked
 from relevo.ingress.flight import Client, Flight
 from relevo.ingress.plain import Call
@@ -37,10 +37,11 @@ from relevo.ingress.reply import (
 from relevo.ingress.spool import Spool
 from relevo.intake import Door, Reject, delivery_of, taken_of
 from relevo.job import Verdict
+from relevo.pairs import FIELDS, Headers
 from relevo.signatures import InvalidSignature, Nonce
 from relevo.store import Kept, Note, Reception
 from relevo.telemetry import log
-from relevo.webhook import FIELDS, Answer, BodyError, Delivery, Headers
+from relevo.webhook import Answer, Delivery
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo

@@ -7,14 +7,15 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from relevo.errors import MisuseError, RelevoError
+from relevo.errors import BodyError, MisuseError, RelevoError
 from relevo.message import KEY_MAX
+from relevo.pairs import KEPT, Headers
 from relevo.route import Use, Webhook
 from relevo.sealing import is_sealed
 from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.store import Keeping, Kept
-from relevo.webhook import KEPT, Answer, BodyError, Delivery, Headers
+from relevo.webhook import Answer, Delivery
 
 _BAD_KEY = (LookupError, TypeError, AttributeError, ValueError)
 

@@ -9,13 +9,13 @@ import msgspec
 
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
-from relevo.errors import PayloadError, QueueClosed, StoreUnavailable
+from relevo.errors import BodyError, PayloadError, QueueClosed, StoreUnavailable
 from relevo.intake.door import Door, Reject, answer_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
 from relevo.store import Arrival, Kept, Reception
-from relevo.webhook import Answer, BodyError, Delivery
+from relevo.webhook import Answer, Delivery
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo

@@ -10,10 +10,12 @@ from urllib.parse import quote_plus, unquote_to_bytes
 
 import msgspec
 
+from relevo.errors import BodyError
+from relevo.pairs import wire
 from relevo.sensitive import HIDDEN
 from relevo.signatures.keys import Keys
 from relevo.signatures.scheme import LONGEST, InvalidSignature, Scheme, check_seal, with_headers
-from relevo.webhook import BodyError, Delivery, wire
+from relevo.webhook import Delivery
 
 FORM = "application/x-www-form-urlencoded"
 

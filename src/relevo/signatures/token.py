@@ -13,6 +13,8 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from relevo.clock import moment, stamp
+from relevo.errors import BodyError
+from relevo.pairs import wire
 from relevo.signatures.keys import Keys
 from relevo.signatures.scheme import (
     InvalidSignature,
@@ -22,7 +24,8 @@ from relevo.signatures.scheme import (
     header,
     with_headers,
 )
-from relevo.webhook import BodyError, Delivery, parse_json, wire
+from relevo.strictjson import parse_json
+from relevo.webhook import Delivery
 
 LONGEST = 16_384
 """A token holds the destination, and a URL may have 8 KiB."""

@@ -41,7 +41,7 @@ from relevo.apps.cars.requests import (
 )
 from relevo.apps.cars.settings import CarsSettings
 from relevo.apps.guard import Guard
-from relevo.webhook import parse_json
+from relevo.strictjson import parse_json
 
 PREFIX = "/reservations"
 BODY_MAX = 65_536

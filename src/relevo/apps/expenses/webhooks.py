@@ -23,9 +23,9 @@ from relevo.apps.expenses.queues import (
 )
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.outside import as_object, as_objects
+from relevo.errors import BodyError
 from relevo.route import Use
 from relevo.signatures import InvalidSignature, Scheme, meta, qstash
-from relevo.webhook import BodyError
 
 PAYLOAD_MAX = 3 * 1_048_576  # Meta's own
 DIRECT = 500

@@ -12,7 +12,8 @@ import msgspec
 from relevo.apps.hotel import booking, names
 from relevo.apps.hotel.queues import SaveBooking, SaveMessage
 from relevo.apps.hotel.reading import CONTENT_MAX, Unfit, checked, day_of, moment_of
-from relevo.webhook import BodyError, Delivery
+from relevo.errors import BodyError
+from relevo.webhook import Delivery
 
 FORM = "application/x-www-form-urlencoded"
 HOTEL, SECRET, HEADER = "hotelId", "secret", "X-Relevo-Secret"

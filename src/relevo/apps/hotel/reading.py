@@ -17,8 +17,8 @@ import msgspec
 from relevo.apps.hotel.names import is_id, is_part
 from relevo.apps.hotel.queues import SaveMessage
 from relevo.clock import stamp
-from relevo.errors import RelevoError
-from relevo.webhook import BodyError, parse_json
+from relevo.errors import BodyError, RelevoError
+from relevo.strictjson import parse_json
 
 CONTENT_MAX = 16_000  # characters of one message
 ENTRY_MAX = 262_144  # bytes of one entry

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from relevo.apps.hotel import names
 from relevo.apps.hotel.beds24 import HEADER, SECRET, hotel_of
+from relevo.errors import BodyError
 from relevo.signatures import InvalidSignature, Keys, Scheme, SharedSecret
-from relevo.webhook import BodyError, Delivery
+from relevo.webhook import Delivery
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -31,9 +31,10 @@ from relevo.apps.qstash.records import (
 )
 from relevo.apps.qstash.settings import QStashSettings
 from relevo.apps.qstash.wire import DAY, Wish, Wrong, asked_wait
+from relevo.pairs import Headers
 from relevo.signatures import qstash
 from relevo.telemetry import log
-from relevo.webhook import Delivery, Headers
+from relevo.webhook import Delivery
 
 LOOK_AGAIN = timedelta(seconds=1)
 NO_MORE = 489
