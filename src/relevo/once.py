@@ -88,7 +88,8 @@ async def once(
         case EffectState.INTENDED if _is_just_written(known, mine):
             pass
         case EffectState.FAILED:
-            await _write(ledger, mine, EffectState.INTENDED, key=known.key)
+            mine = msgspec.structs.replace(mine, key=known.key)
+            await _write(ledger, mine, EffectState.INTENDED)
         case EffectState.REFUSED:
             # A provider that honours keys would repeat its refusal for the old one.
             number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2

@@ -426,7 +426,7 @@ class Store(Protocol):
         ...
 
     async def conclude(self, effects: Sequence[Effect], by: By | None = None) -> list[bool]:
-        """Write how they ended. A confirmed effect stays confirmed: False."""
+        """Write how they ended, and under which key. A confirmed effect stays confirmed: False."""
         ...
 
     async def effects(

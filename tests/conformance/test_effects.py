@@ -101,6 +101,16 @@ async def test_an_end_is_written_down(store: Store, clock: ManualClock, state: E
     assert await store.intend([stored]) == [found]
 
 
+async def test_the_key_of_the_last_call_is_kept(store: Store) -> None:
+    """After a refusal a provider is asked under another one; who looks it up must know which."""
+    (meant,) = await store.intend([effect(key="first")])
+
+    await store.conclude([ended(meant, EffectState.INTENDED, key="second")])
+    assert (await only(store, meant.job)).key == "second"
+    await store.conclude([ended(meant, EffectState.UNKNOWN, key="third")], ANN)
+    assert (await only(store, meant.job)).key == "third"
+
+
 async def test_a_confirmed_effect_stays_confirmed(store: Store) -> None:
     (stored,) = await store.intend([effect()])
     confirmed = ended(stored, EffectState.CONFIRMED, result=b'"A"')

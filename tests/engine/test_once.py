@@ -262,16 +262,19 @@ async def test_a_person_confirms_a_held_effect_and_the_job_goes_on(start: Start)
 
 
 async def test_a_refusal_is_dead_and_a_later_try_uses_another_key(start: Start) -> None:
-    supplier = Supplier(["refuse"])
+    lost = RuntimeError("booked, and the answer was lost")
+    supplier = Supplier(["refuse", ProviderUnavailable("503"), "refuse", lost])
 
-    relevo, id, _ = await run(start, supplier)
-    assert await state_of(relevo, id) is State.DEAD
-
-    await relevo.store.retry([id], By("ana"))
-    await drain(relevo)
+    relevo, id, _ = await run(start, supplier, find=supplier.find)
+    for _ in range(2):
+        assert await state_of(relevo, id) is State.DEAD
+        await relevo.store.retry([id], By("ana"))
+        await drain(relevo, skip_waits=True)
 
     assert await state_of(relevo, id) is State.DONE
-    assert len(set(supplier.calls)) == 2
+    keys = ["book", "book#2", "book#2", "book#3"]
+    assert supplier.calls == [f"{id}:{key}" for key in keys]
+    assert list(supplier.bookings) == supplier.calls[-1:]
 
 
 async def test_a_call_cut_by_the_time_limit_is_unknown(start: Start) -> None:

@@ -185,12 +185,12 @@ class Memory(Session):
                     select *
                     from unnest(
                         $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::integer[],
-                        $9::text[]
-                    ) with ordinality as w (hash, state, result, error, attempt, run, place)
+                        $9::text[], $10::text[]
+                    ) with ordinality as w (hash, state, result, error, attempt, run, key, place)
                 ), changed as (
                     update relevo.effects as e
                     set state = w.state, result = w.result, error = w.error, attempt = w.attempt,
-                        run = w.run, updated_at = relevo.moment($1),
+                        run = w.run, key = w.key, updated_at = relevo.moment($1),
                         decided_by = coalesce($7, e.decided_by)
                     from wish as w, relevo.effects as old
                     where e.hash = w.hash and old.seq = e.seq and e.state <> 'confirmed'
@@ -218,6 +218,7 @@ class Memory(Session):
                 clean(by.who) if by else None,
                 clean(by.note) if by else None,
                 [clean(effect.run) for effect in batch],
+                [clean(effect.key) for effect in batch],
             )
             places = {row["place"] for row in rows}
             concluded.extend(place in places for place in range(1, len(batch) + 1))

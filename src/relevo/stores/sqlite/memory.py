@@ -101,6 +101,7 @@ def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
                 effect.attempt,
                 text(effect.run),
                 tx.now,
+                text(effect.key),
             )
         changed += tx.run(fill(_CONCLUDE, len(some)), values)
     if changed < len(effects):
@@ -111,8 +112,9 @@ def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
 _CONCLUDE = """
     update relevo_effects as effect
     set state = ended.column3, result = ended.column4, error = ended.column5,
-        attempt = ended.column6, run = ended.column7, updated_at = ended.column8
-    from (values [?, ?, ?, ?, ?, ?, ?, ?]) as ended
+        attempt = ended.column6, run = ended.column7, updated_at = ended.column8,
+        key = ended.column9
+    from (values [?, ?, ?, ?, ?, ?, ?, ?, ?]) as ended
     where effect.job = ended.column1
       and effect.name = ended.column2
       and effect.state <> 'confirmed'
@@ -137,7 +139,7 @@ def _conclude(tx: Tx, effect: Effect, by: By | None = None) -> bool:
     tx.run(
         """
         update relevo_effects
-        set state = ?, result = ?, error = ?, attempt = ?, run = ?, updated_at = ?,
+        set state = ?, result = ?, error = ?, attempt = ?, run = ?, updated_at = ?, key = ?,
             decided_by = ifnull(?, decided_by)
         where job = ?
           and name = ?
@@ -149,6 +151,7 @@ def _conclude(tx: Tx, effect: Effect, by: By | None = None) -> bool:
             effect.attempt,
             text(effect.run),
             tx.now,
+            text(effect.key),
             None if by is None else text(by.who),
             text(effect.job),
             text(effect.name),
