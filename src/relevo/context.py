@@ -47,7 +47,6 @@ class Context:
         "_lease",
         "_loop",
         "_result",
-        "_run",
         "_tx",
         "is_settled",
     )
@@ -56,7 +55,6 @@ class Context:
         self._engine = engine
         self._lease = lease
         self._loop = loop
-        self._run = ""
         self._calling = _NOTHING  # the effects whose call is under way
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
@@ -146,8 +144,6 @@ class Context:
             )
         self._check_open("once()")
         self._check_lease()
-        if not self._run:
-            self._run = new_id()
         lease = self._lease
         if of is not None:
             lease = msgspec.structs.replace(lease, id=of, thread=lease.thread or lease.id)
@@ -161,7 +157,7 @@ class Context:
             return await once(
                 self._engine.ledger(lease.queue),
                 lease,
-                self._run,
+                new_id(),
                 name,
                 call,
                 find,

@@ -15,17 +15,19 @@ from relevo import (
     Command,
     Context,
     DefinitionError,
+    LeaseLost,
     MisuseError,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
     Relevo,
     State,
+    StoreUnavailable,
     constant,
 )
 from relevo.desk import Desk
 from relevo.store import By, Effect, EffectState, Store
-from relevo.testing import drain, until
+from relevo.testing import drain, until, working
 
 Start = Callable[..., Relevo]
 
@@ -278,7 +280,7 @@ async def test_a_refusal_is_dead_and_a_later_try_uses_another_key(start: Start) 
 
 
 async def test_a_call_cut_by_the_time_limit_is_unknown(start: Start) -> None:
-    class Slow(Command, queue="test:cars:slow", timeout="50ms"):
+    class Slow(Command, queue="test:cars:slow", timeout="1s"):  # its intent is written within it
         pass
 
     async def slow(order: Slow, ctx: Context) -> None:
@@ -313,6 +315,96 @@ async def test_a_run_that_died_between_intent_and_answer_is_looked_up(
 
     assert await state_of(relevo, receipt.id) is State.DONE
     assert len(supplier.calls) == 1
+
+
+async def test_a_result_that_could_not_be_written_down_is_looked_up(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that tries again by itself, in the same run, makes no second call either."""
+    supplier = Supplier()
+    conclude = store.conclude
+    codes: list[str] = []
+
+    async def away_first(effects: Sequence[Effect]) -> list[bool]:
+        if not codes:
+            codes.append("none yet")
+            raise StoreUnavailable("away for a moment")
+        return await conclude(effects)
+
+    async def book(order: Book, ctx: Context) -> None:
+        with pytest.raises(StoreUnavailable):
+            await ctx.once("book", supplier.book, find=supplier.find)
+        codes.append(await ctx.once("book", supplier.book, find=supplier.find))
+
+    monkeypatch.setattr(store, "conclude", away_first)
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue(Book("RES-1"))
+    await drain(relevo)
+
+    assert codes == ["none yet", "CONF-1"]
+    assert len(supplier.calls) == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_who_wakes_up_when_its_lease_is_over_makes_no_call(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A process may be frozen for minutes, also between its intent and its call."""
+    supplier = Supplier()
+    intend = store.intend
+    lost: list[LeaseLost] = []
+
+    def freeze() -> None:
+        for lease in worker.flights:
+            lease.expires = 0.0
+
+    async def frozen(effects: Sequence[Effect]) -> list[Effect]:
+        written = await intend(effects)
+        freeze()
+        return written
+
+    async def book(order: Book, ctx: Context) -> None:
+        if when == "before":
+            freeze()
+        try:
+            await ctx.once("book", supplier.book)
+        except LeaseLost as error:
+            lost.append(error)
+            raise
+
+    monkeypatch.setattr(store, "intend", frozen)
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    async with working(relevo) as worker:
+        await until(lambda: lost)
+
+    assert supplier.calls == []
+    effects, _ = await relevo.store.effects(job=receipt.id)
+    assert len(effects) == (when == "after")
+
+
+async def test_a_second_call_has_an_intent_of_its_own(start: Start) -> None:
+    """Or for what it may still do, `late` would be counted from the first."""
+    seen: list[tuple[EffectState, int]] = []
+
+    async def call(key: str) -> str:
+        [effect], _ = await relevo.store.effects()
+        seen.append((effect.state, effect.attempt))
+        if len(seen) == 1:
+            raise RuntimeError("it broke off")
+        return "CONF-1"
+
+    async def find(key: str) -> str | None:
+        return None
+
+    async def book(order: Book, ctx: Context) -> None:
+        await ctx.once("book", call, find=find)
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert seen == [(EffectState.INTENDED, 1), (EffectState.INTENDED, 2)]
 
 
 async def test_a_result_comes_back_as_its_type(start: Start) -> None:
