@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -544,3 +545,27 @@ async def test_bodies_that_come_slowly_are_counted_while_they_come(
     assert b"HTTP/1.1 503" in statuses
     assert held <= 300_000 + 200_000
     assert (await say(port, good("after"))).statuses == [200]
+
+
+async def test_a_body_that_began_in_time_is_refused_once_others_hold_it_all(
+    port: int, monkeypatch: pytest.MonkeyPatch, relevo: Relevo
+) -> None:
+    """F33: a call let in while there was room counts too, part by part."""
+    monkeypatch.setattr(gate_module, "FLIGHT_BYTES", 300_000)
+    gate = relevo.asgi().gate
+    head = HEAD + b"Content-Length: 200000\r\n\r\n"
+    callers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    held = 0
+    for (_, writer), sent in zip(callers, (10, 160_000, 160_000), strict=True):
+        writer.write(head + b"x" * sent)
+        held += sent
+        await until(partial(lambda least: gate._held >= least, held))
+
+    reader, writer = callers[0]
+    writer.write(b"x")
+    async with asyncio.timeout(10):
+        line = await reader.readline()
+    for _, each in callers:
+        each.transport.abort()
+
+    assert line.startswith(b"HTTP/1.1 503")

@@ -6,15 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from relevo import (
     App,
     Breaker,
+    CircuitOpen,
     Command,
     Context,
     ProviderRefused,
     ProviderUnavailable,
+    ProviderUncertain,
     Relevo,
     State,
     constant,
@@ -56,6 +59,12 @@ class Suppliers:
 
 async def circuit(relevo: Relevo, name: str = "supplier:28") -> Circuit:
     return {name: circuit for name, circuit, _ in await relevo.breakers.all()}[name]
+
+
+async def state_of(relevo: Relevo, id: str) -> State:
+    [job] = await relevo.store.find([id])
+    assert job is not None
+    return job.state
 
 
 async def test_it_opens_parks_unspent_and_leaves_others_alone(start: Start) -> None:
@@ -262,3 +271,104 @@ async def test_what_may_still_arrive_is_no_failure_of_who_answered(start: Start)
 
     assert set(calls.values()) == {2}
     assert await relevo.breakers.all() == []
+
+
+async def test_who_answers_with_a_refusal_is_there(start: Start) -> None:
+    """Failures before it are forgotten, as after any answer."""
+    answers: list[Exception] = []
+
+    async def book(order: Book) -> None:
+        raise answers[order.number]
+
+    relevo = start(App("test", workers=[book]))
+    answers += [ProviderUnavailable("503")] * 4 + [ProviderRefused("no cars left")]
+    answers += [ProviderUnavailable("503")] * 4
+    orders = [Book(28, n) for n in range(len(answers))]
+    for order in orders:
+        receipt = await relevo.enqueue(order, attempts=1)
+        await drain(relevo)
+        assert await state_of(relevo, receipt.id) is State.DEAD
+
+    assert (await circuit(relevo)).failures == 4
+
+
+async def test_failures_far_apart_are_not_in_a_row(start: Start, clock: ManualClock) -> None:
+    suppliers = Suppliers(28)
+    relevo = start(suppliers.app())
+    for n in range(8):
+        await relevo.enqueue(Book(28, n), attempts=1)
+        await drain(relevo)
+        clock.advance("20m")
+
+    assert (await circuit(relevo)).state == "closed"
+
+
+async def test_an_uncertain_call_is_a_persons_also_when_it_opens_the_breaker(start: Start) -> None:
+    async def book(order: Book) -> None:
+        raise ProviderUncertain("sent, and no answer")
+
+    relevo = start(App("test", workers=[book]))
+    receipts = await relevo.enqueue_many(Book(28, n) for n in range(5))
+    await drain(relevo, concurrency=1)
+
+    assert (await circuit(relevo)).state == "open"
+    assert {await state_of(relevo, each.id) for each in receipts} == {State.HELD}
+
+
+async def test_a_probe_that_runs_again_is_still_the_probe(start: Start, clock: ManualClock) -> None:
+    """Its first worker has died; parked, it would wait for itself."""
+    breakers = start().breakers
+    await breakers.turn("supplier:28", "open", By("ana"))
+    clock.advance("11m")
+    await breakers.admit("supplier:28", "the-probe")
+
+    await breakers.admit("supplier:28", "the-probe")
+    with pytest.raises(CircuitOpen):
+        await breakers.admit("supplier:28", "another")
+
+
+async def test_who_has_not_heard_that_it_is_closed_asks_before_it_parks(start: Start) -> None:
+    here, elsewhere = start().breakers, start().breakers
+    await here.turn("supplier:28", "open", By("ana"))
+    with pytest.raises(CircuitOpen):
+        await here.admit("supplier:28", "a-job")
+    await elsewhere.turn("supplier:28", "close", By("ana"))
+
+    await here.admit("supplier:28", "a-job")
+
+
+async def test_a_process_learns_of_breakers_that_others_opened(
+    start: Start, clock: ManualClock
+) -> None:
+    """And lets one job try when the cool-down is over; who opened it may be gone."""
+    first = start(Suppliers(28).app())
+    await first.breakers.turn("supplier:28", "open", By("ana"))
+    receipt = await first.enqueue(Book(28, 1))
+    await drain(first)
+    assert await state_of(first, receipt.id) is State.PARKED
+    clock.advance("11m")
+
+    later = start(Suppliers().app()).breakers
+    await later.tend()
+    assert await state_of(first, receipt.id) is State.PARKED
+    await later.learn()
+    await later.tend()
+    assert await state_of(first, receipt.id) is not State.PARKED
+
+
+async def test_what_was_parked_behind_a_breaker_that_has_closed_is_let_go(start: Start) -> None:
+    """By a process that had not heard of it in time."""
+    relevo = start(Suppliers().app())
+    await relevo.breakers.turn("supplier:28", "open", By("ana"))
+    receipt = await relevo.enqueue(Book(28, 1))
+    await drain(relevo)
+    closed = msgspec.json.encode(Circuit())
+    [note] = await relevo.store.recall("breaker", ["supplier:28"])
+    assert note is not None
+    await relevo.store.remember([msgspec.structs.replace(note, value=closed)])
+
+    async def is_free() -> bool:
+        await relevo.breakers.tend()
+        return await state_of(relevo, receipt.id) is not State.PARKED
+
+    await until(is_free)

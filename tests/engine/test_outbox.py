@@ -16,6 +16,7 @@ from relevo import (
     Command,
     Context,
     Dead,
+    Event,
     Flow,
     QueueClosed,
     Relevo,
@@ -27,7 +28,7 @@ from relevo import (
 from relevo.clock import milliseconds
 from relevo.desk import Person, Role
 from relevo.ids import new_id
-from relevo.job import NewJob, Receipt
+from relevo.job import Ending, NewJob, Receipt
 from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.engine.test_canary import mentions
@@ -369,6 +370,7 @@ async def test_a_cancelled_letter_runs_when_it_is_retried(start: Start) -> None:
     await relevo.store.carry()
     assert await relevo.store.cancel([receipt.id], ME) == [True]
     assert await relevo.store.refill() == 0
+    assert await relevo.store.ledger.letters(carried=True) == []  # or, once pruned, it came back
     assert await relevo.store.retry([receipt.id], ME) == [True]
 
     await drain(relevo)
@@ -421,6 +423,65 @@ async def test_a_draining_queue_takes_no_letter(start: Start) -> None:
     await drain(relevo)
 
     assert await rows(relevo) == ["Ana", "Ida"]
+
+
+async def test_an_event_is_posted_to_all_of_its_listeners_or_to_none(start: Start) -> None:
+    """Also where who publishes it does not mind that a queue is draining."""
+
+    class Saved(Event, name="row.saved"):
+        name: str
+
+    async def count(fact: Saved) -> None: ...
+
+    async def tell(fact: Saved) -> None: ...
+
+    relevo = await start(App("test", listeners=[count, tell]))
+    await relevo.store.set_mode(["test:test-outbox:tell"], QueueMode.DRAINING, ME)
+    async with relevo.transaction() as session:
+        with pytest.raises(QueueClosed):
+            await relevo.publish(Saved("Ana"), tx=session)
+
+    assert await relevo.store.ledger.letters(carried=False) == []
+
+
+async def test_what_redis_has_not_heard_of_it_is_told_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relevo = await start(Saver().app())
+    settle = relevo.store.fast.settle
+    told: list[int] = []
+
+    async def away_first(endings: Sequence[Ending]) -> list[bool]:
+        told.append(len(endings))
+        if len(told) == 1:
+            raise StoreUnavailable("away for a moment")
+        return await settle(endings)
+
+    await table(relevo)
+    monkeypatch.setattr(relevo.store.fast, "settle", away_first)
+    async with relevo.transaction() as session:
+        receipt = await relevo.enqueue(Save("Ana"), tx=session)
+    async with working(relevo):
+        await until(lambda: _is_done(relevo, receipt.id))
+
+    assert told == [1, 1]
+
+
+async def test_without_the_database_nothing_is_claimed_and_nothing_spent(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relevo = await start(Saver().app())
+    receipt = await relevo.enqueue(Save("Ana"))
+
+    async def away(ids: Sequence[str]) -> list[bool]:
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(relevo.store.ledger, "closed", away)
+    with pytest.raises(StoreUnavailable):
+        await relevo.store.claim(relevo.wants(), 1, "me", 60_000)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert (job.state, job.attempt) == (State.READY, 0)
 
 
 async def test_a_person_is_erased_from_both(start: Start) -> None:

@@ -27,7 +27,7 @@ from relevo import (
     constant,
 )
 from relevo.job import Ending, Job
-from relevo.store import Store
+from relevo.store import Claim, Store, Want
 from relevo.testing import ManualClock, drain, until, working
 
 Start = Callable[..., Relevo]
@@ -149,6 +149,17 @@ async def test_a_worker_may_say_how_it_ended(
     _, job = await run_one(start, greet)
 
     assert (job.state, job.attempt) == (state, attempt)
+
+
+async def test_who_asks_for_another_attempt_has_to_have_one(start: Start) -> None:
+    async def greet(order: Greet) -> Retry:
+        return Retry("not yet")
+
+    _, job = await run_one(start, greet, skip_waits=True)
+
+    assert (job.state, job.attempt) == (State.DEAD, 3)
+    assert job.failure is not None
+    assert job.failure.message == "not yet"
 
 
 async def test_a_run_past_its_time_limit_is_tried_again(start: Start) -> None:
@@ -497,6 +508,79 @@ async def test_a_run_whose_lease_has_lapsed_stops_although_its_worker_has_the_jo
         await until(lambda: _is(relevo, receipt.id, State.DONE))
 
     assert (await job_of(relevo, receipt.id)).attempt == begun[-1]
+
+
+async def test_a_lease_is_counted_from_when_it_was_asked_for(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time runs at the store while the answer is on its way."""
+    claim = store.claim
+    asked: list[float] = []
+    expires: list[float] = []
+
+    async def slow(wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
+        asked_at = asyncio.get_running_loop().time()
+        claimed = await claim(wants, count, worker, lease)
+        if claimed.leases:
+            asked.append(asked_at)
+            await asyncio.sleep(0.3)
+        return claimed
+
+    async def greet(order: Greet) -> None:
+        expires.extend(lease.expires for lease in worker.flights)
+
+    monkeypatch.setattr(store, "claim", slow)
+    relevo = start(App("test", workers=[greet]))
+    await relevo.enqueue(Greet("Ana"))
+    async with working(relevo, lease="15s") as worker:
+        await until(lambda: expires)
+
+    assert expires[0] <= asked[0] + 15
+
+
+async def test_what_was_claimed_ahead_does_not_wait_behind_a_slow_job(start: Start) -> None:
+    """After many quick jobs a worker claims some more than it can run; others may be idle."""
+    begun: list[str] = []
+    may_end = asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        if order.name.startswith("slow"):
+            begun.append(order.name)
+            await may_end.wait()
+
+    relevo = start(App("test", workers=[greet]))
+    await relevo.enqueue_many(Greet(f"quick {n}") for n in range(500))
+    slow = await relevo.enqueue_many(Greet(f"slow {n}") for n in range(6))
+
+    async def running() -> int:
+        jobs = await relevo.store.find([each.id for each in slow])
+        return sum(job is not None and job.state is State.RUNNING for job in jobs)
+
+    async with working(relevo, concurrency=1):
+        await until(lambda: begun)
+        assert await running() > 1, "nothing was claimed ahead"
+        async with working(relevo, concurrency=10):
+            await until(lambda: len(begun) == 6)
+            may_end.set()
+
+
+async def test_orphans_of_queues_that_nobody_here_serves_are_taken_back_too(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    class Wave(Command, queue="test:people:wave"):
+        pass
+
+    async def greet(order: Greet) -> None: ...
+
+    async def wave(order: Wave) -> None: ...
+
+    whole = start(App("test", workers=[greet, wave]))
+    receipt = await whole.enqueue(Wave())
+    assert (await store.claim(whole.wants(), 1, "silent", 1_000)).leases
+    clock.advance("2s")
+
+    async with working(whole, queues=["test:people:greet"]):
+        await until(lambda: _is(whole, receipt.id, State.READY))
 
 
 async def test_the_jobs_of_a_silent_worker_run_again(
