@@ -84,7 +84,7 @@ def webhook(
     any at all. `limit` holds for the body as it came and, with `accept_gzip`, unpacked.
     """
     if not _PATH.fullmatch(path):
-        raise DefinitionError(f"{path!r:.80} is no webhook path: write one like /hooks/stripe")
+        raise DefinitionError(f"{path!r:.80} is not a webhook path: write one like /hooks/stripe")
     lists = {"methods": methods, "content_types": content_types, "keep_headers": keep_headers}
     for name, given in lists.items():
         if isinstance(given, str):  # else each of its letters would be one
@@ -154,5 +154,5 @@ class Site:
 def site(prefix: str, build: Callable[[Any], Any], *, title: str | None = None) -> Site:
     """A site for the list form: `App("cars", sites=[site("/reservations", api.build)])`."""
     if not _PATH.fullmatch(prefix):
-        raise DefinitionError(f"{prefix!r:.80} is no prefix: write one like /reservations")
+        raise DefinitionError(f"{prefix!r:.80} is not a prefix: write one like /reservations")
     return Site(prefix, build, title)

@@ -105,7 +105,7 @@ def _url(schemes: tuple[str, ...], advice: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         found = _URL.fullmatch(text.strip())
         if not found or found[1] not in schemes:
-            raise ValueError(f"is no address that can be used: write {advice}")
+            raise ValueError(f"is not an address that can be used: write {advice}")
         return found[0]
 
     return parse
@@ -122,7 +122,7 @@ def _apps(text: str) -> tuple[str, ...]:
 
 def _host(text: str) -> str:
     if not _HOST.fullmatch(text):
-        raise ValueError("is no host: write one like 127.0.0.1, ::1 or relevo.internal")
+        raise ValueError("is not a host: write one like 127.0.0.1, ::1 or relevo.internal")
     return text
 
 
@@ -349,4 +349,4 @@ def _is_unknown(name: str) -> bool:
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, _KNOWN, 1, 0.0)
-    return f"{name!a:.60} is no setting: did you mean {near[0]}?"
+    return f"{name!a:.60} is not a setting: did you mean {near[0]}?"

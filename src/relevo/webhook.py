@@ -94,7 +94,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 200 <= self.status <= 599:
-            raise DefinitionError(f"{self.status} is no status to answer with: use 200 to 599")
+            raise DefinitionError(f"{self.status} is not a status to answer with: use 200 to 599")
         for name, value in self.headers.items():
             # A line break smuggled into a value would begin a header, or an answer, of its own.
             if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):

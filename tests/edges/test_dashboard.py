@@ -185,7 +185,8 @@ def _sayings(path: Path, says: set[str] = SAYS) -> Iterator[str]:
 def test_why_something_was_refused_or_failed_is_told_in_spanish() -> None:
     source = Path(relevo.__file__).parent
     files = [*(source / "signatures").glob("*.py"), *(source / "intake").glob("*.py")]
-    files += [source / name for name in ("webhook.py", "worker.py", "runner.py", "once.py")]
+    files += [source / name for name in ("pairs.py", "strictjson.py", "webhook.py")]
+    files += [source / name for name in ("worker.py", "runner.py", "once.py")]
     told = [text for path in files for text in _sayings(path)]
     assert len(told) > 40
     spanish = Words("es", words.SPANISH)

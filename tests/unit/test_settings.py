@@ -119,18 +119,22 @@ def test_an_empty_variable_is_as_good_as_absent() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("STORE_URL", "mysql://host/db", "is no address that can be used: write sqlite:///path"),
-        ("STORE_URL", "relevo.db", "is no address"),
-        ("STORE_URL", f"redis:/{CANARY}@host", "is no address"),
-        ("STORE_URL", f"redis://:{CANARY}\n@host", "is no address"),
+        (
+            "STORE_URL",
+            "mysql://host/db",
+            "is not an address that can be used: write sqlite:///path",
+        ),
+        ("STORE_URL", "relevo.db", "is not an address"),
+        ("STORE_URL", f"redis:/{CANARY}@host", "is not an address"),
+        ("STORE_URL", f"redis://:{CANARY}\n@host", "is not an address"),
         ("DATABASE_URL", f"redis://:{CANARY}@host", "write sqlite:///path or postgresql://…"),
         ("APPS", "shop jobs", "as module:attribute or by name"),
         ("APPS", "shop:app:more", "as module:attribute"),
         ("APPS", "../shop", "as module:attribute"),
         ("APPS", "hotel,hotel", "once each"),
         ("APPS", "os;rm", "as module:attribute"),
-        ("HOST", "a b", "is no host"),
-        ("HOST", "http://x", "is no host"),
+        ("HOST", "a b", "is not a host"),
+        ("HOST", "http://x", "is not a host"),
         ("PORT", "http", "is a whole number from 0 to 65,535"),
         ("PORT", "65536", "is a whole number from 0 to 65,535"),
         ("PORT", "-1", "is a whole number"),
@@ -170,7 +174,7 @@ def test_a_wrong_value_is_named_with_what_to_write(name: str, value: str, says: 
 
 @pytest.mark.parametrize("url", ["redis", "redis:", "redis://", "://", "sqlite:relevo.db"])
 def test_half_an_address_is_none(url: str) -> None:
-    assert "is no address" in problems(STORE_URL=url)
+    assert "is not an address" in problems(STORE_URL=url)
 
 
 @pytest.mark.parametrize("text", ["1/minute", "10k/day", "2M/month", "500/hour"])

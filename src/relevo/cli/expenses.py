@@ -110,7 +110,7 @@ async def month(
     first = month_of(month)
     if month and first is None:
         raise DefinitionError(
-            f"{month!r:.20} is no month: write one like 2026-03, of the years 2000 to 2100"
+            f"{month!r:.20} is not a month: write one like 2026-03, of the years 2000 to 2100"
         )
     async with terminal.engine() as relevo:
         records = Records(relevo)

@@ -153,7 +153,7 @@ def _priority(text: str) -> Priority:
     for name in PRIORITIES:
         if name == text.lower():
             return name
-    raise DefinitionError(f"{text!r:.40} is no priority: write high, normal or low")
+    raise DefinitionError(f"{text!r:.40} is not a priority: write high, normal or low")
 
 
 async def _moment(desk: Desk, text: str) -> datetime:

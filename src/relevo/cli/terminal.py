@@ -189,7 +189,7 @@ class Terminal:
         except ValueError:
             is_good = False
         if not is_good:
-            raise DefinitionError("--to is no address: write one like http://relevo.example")
+            raise DefinitionError("--to is not an address: write one like http://relevo.example")
         return text.rstrip("/")
 
     # what it prints

@@ -43,7 +43,7 @@ REASONS: Final[dict[str, str]] = {
     "the place of the secret cannot be read: {error}": (
         "no se puede leer el sitio del secreto: {error}"
     ),
-    "it is no text": "no es texto",
+    "it is not text": "no es texto",
     "there is no secret where it should be": "no hay secreto donde debería estar",
     "the secret came {n} times": "el secreto llegó {n} veces",
     "the secret is longer than {n} bytes": "el secreto tiene más de {n} bytes",

@@ -26,7 +26,9 @@ class Reject(RelevoError):
     def __init__(self, status: int, code: str, why: str = "") -> None:
         super().__init__(why or code)
         if not 400 <= status <= 499:
-            raise MisuseError(f"Reject({status}) is no refusal: use 400 to 499, or raise an error")
+            raise MisuseError(
+                f"Reject({status}) is not a refusal: use 400 to 499, or raise an error"
+            )
         self.answer = Answer.json({"ok": False, "error": code}, status)
 
     @classmethod

@@ -74,7 +74,7 @@ class SharedSecret(Scheme):
         if self.json and delivery.media_type == "application/json" and delivery.body:
             value: Any = delivery.json.get(self.json, "")
             if not isinstance(value, str):
-                raise BodyError("it is no text")
+                raise BodyError("it is not text")
             found += [value.encode()] if value else []
         return found
 

@@ -67,7 +67,7 @@ class Faults:
         lasts: float | None = None,
     ) -> Fault:
         if kind not in KINDS:
-            raise ValueError(f"{kind!r:.40} is no fault: {', '.join(KINDS)}")
+            raise ValueError(f"{kind!r:.40} is not a fault: {', '.join(KINDS)}")
         chance = random.Random(f"{self._seed}/{provider}/{operation}/{kind}/{len(self.rules)}")
         fault = Fault(provider, operation, kind, rate, times, seconds, lasts, chance)
         self.rules.append(fault)

@@ -246,5 +246,5 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise Unfit(f"{name} is no text")
+        raise Unfit(f"{name} is not text")
     return value.strip()

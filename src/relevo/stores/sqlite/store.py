@@ -285,7 +285,7 @@ class SqliteStore:
         raw = getattr(connection, "_conn", None)
         if execute is None or not isinstance(raw, sqlite3.Connection):
             raise MisuseError(
-                f"a {type(connection).__name__} is no connection to SQLite: hand over a "
+                f"a {type(connection).__name__} is not a connection to SQLite: hand over a "
                 "sqlite3.Connection or an aiosqlite.Connection"
             )
         return await execute(run, raw)

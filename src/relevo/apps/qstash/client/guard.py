@@ -111,7 +111,7 @@ class Guard:
                 self._networks.append(ip_network(text))
             except ValueError:
                 if "/" in text:
-                    raise SettingsError(f"{each!r:.60} is no host and no network") from None
+                    raise SettingsError(f"{each!r:.60} is neither a host nor a network") from None
                 self._hosts.add(text)
         self._ports = frozenset(ports)
         self._resolve = resolve or _resolve
@@ -181,7 +181,7 @@ class Guard:
             return
         labels = place.host.split(".")
         if not all(_LABEL.fullmatch(label) for label in labels) or len(place.host) > 253:
-            raise Forbidden("that is no host")
+            raise Forbidden("that is not a host")
         if _NUMERIC.fullmatch(labels[-1]):
             raise Forbidden("an address is written in four plain numbers")  # not 127.1, 0x7f000001
         if len(labels) < 2 or any(
@@ -195,7 +195,7 @@ def _literal(host: str) -> Address | None:
         return ip_address(host)  # strict: no octal, no short forms
     except ValueError:
         if not host or "%" in host or ":" in host:
-            raise Forbidden("that is no host") from None
+            raise Forbidden("that is not a host") from None
         return None
 
 
