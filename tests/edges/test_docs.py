@@ -241,11 +241,14 @@ def test_each_decision_is_listed() -> None:
     assert all(f"({path.name})" in listed for path in folder.glob("0*.md"))
 
 
-def test_the_walk_names_files_that_are_there() -> None:
+def test_the_walk_names_files_that_are_there_and_leaves_none_out() -> None:
     source = ROOT / "src" / "relevo"
     walk = (ROOT / "docs" / "walk.md").read_text()
     for name in set(re.findall(r"[\w/]+\.py\b|\b[a-z]+/(?=[`\s,;:)]|$)", walk)):
         assert list(source.rglob(name)) or list(source.rglob(name.rstrip("/"))), name
+    rooms = {path.name for path in source.iterdir() if path.suffix == ".py" and path.stem[0] != "_"}
+    rooms |= {f"{path.parent.name}/" for path in source.glob("*/__init__.py")}
+    assert [room for room in sorted(rooms) if room not in walk] == []
 
 
 def test_every_keyword_has_its_line() -> None:
