@@ -26,6 +26,7 @@ from relevo.ids import new_id
 from relevo.job import (
     ENDED,
     LIVE,
+    MOVES,
     After,
     Ending,
     Failure,
@@ -178,6 +179,7 @@ class Story(StoreStory):
         self.due: list[tuple[Row, int]] = []
         self.ends: list[Row] = []
         self.old: list[Row] = []
+        self.seen: dict[str, State] = {}
         self.count = 0
 
     # the rules of the house, in the plainest words
@@ -564,6 +566,10 @@ class Story(StoreStory):
                 assert self.has_live_parent(row.id)
         self.old.clear()
         assert set(found) == set(self.rows)
+        for id, job in found.items():
+            was = self.seen.get(id, job.state)
+            assert job.state is was or job.state in MOVES[was]
+        self.seen = {id: job.state for id, job in found.items()}
         for row, delay in self.due:
             if row.id in self.rows and row.state is State.READY:
                 at = found[row.id].run_at
