@@ -170,7 +170,10 @@ def _release(tx: Tx, parents: Sequence[int]) -> None:
         cross join relevo_jobs as parent on parent.seq = asked.value
         where parent.state = 40
           and not exists (
-            select 1 from relevo_edges where parent = asked.value and pending = 1
+            select 1
+            from relevo_edges indexed by relevo_edges_pending
+            where parent = asked.value
+              and pending = 1
           )
         """,
         (as_list(parents),),
