@@ -14,6 +14,7 @@ import relevo.ingress.gate as gate_module
 import relevo.ingress.server as server_module
 from relevo import App, Relevo
 from relevo.ingress import server
+from relevo.ingress.plain import read
 from relevo.ingress.server import listen, serving
 from relevo.testing import until
 from relevo.web.auth import check_binding
@@ -569,3 +570,27 @@ async def test_a_body_that_began_in_time_is_refused_once_others_hold_it_all(
         each.transport.abort()
 
     assert line.startswith(b"HTTP/1.1 503")
+
+
+async def test_a_function_that_waits_does_not_make_others_wait(
+    relevo: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that came in the same moment are run one after the other, until one has to wait."""
+    front = relevo.asgi()
+    await front.start()
+    give, is_other_taken = relevo.receiver.give, asyncio.Event()
+
+    async def slow_first(door: Any, delivery: Any, waiter: Any) -> Any:
+        if delivery.json["id"] == "first":
+            await is_other_taken.wait()
+        else:
+            is_other_taken.set()
+        return await give(door, delivery, waiter)
+
+    monkeypatch.setattr(relevo.receiver, "give", slow_first)
+    replies: list[Any] = []
+    for name in ("first", "other"):
+        front.gate.take(front.door(SIGNED), read(good(name)), None, replies.append)
+
+    await until(lambda: len(replies) == 2)
+    assert [reply.status for reply in replies] == [200, 200]
