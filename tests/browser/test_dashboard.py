@@ -87,6 +87,31 @@ def test_a_cell_on_a_telephone_says_what_it_is(browser: Browser, shop: Program) 
         assert cells.nth(1).evaluate(said) == '"Fallo"'
 
 
+LEFTS = "cells => cells.map(cell => Math.round(cell.getBoundingClientRect().left))"
+BOTTOMS = "fields => fields.map(field => Math.round(field.getBoundingClientRect().bottom))"
+
+
+def test_the_cells_of_a_row_stand_in_line_on_a_telephone(browser: Browser, shop: Program) -> None:
+    with reading(browser, shop.url, viewport={"width": 390, "height": 800}) as reader:
+        page = reader.go("/jobs")
+        cells = page.locator("tbody tr").first.locator("td:nth-child(n+3):visible")
+        assert len(set(cells.evaluate_all(LEFTS))) == 1
+        for field in page.locator(".filters > label > *").all():
+            box = field.bounding_box()
+            assert box is not None and box["width"] > 300
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "es-AR"])
+@pytest.mark.parametrize("path", ["/jobs", "/deliveries"])
+def test_the_fields_of_a_filter_stand_in_line(
+    browser: Browser, shop: Program, path: str, locale: str
+) -> None:
+    wide = {"width": 1440, "height": 800}
+    with reading(browser, shop.url, viewport=wide, locale=locale) as reader:
+        fields = reader.go(path).locator(".filters > label > :is(input, select)")
+        assert len(set(fields.evaluate_all(BOTTOMS))) == 1
+
+
 def test_a_drawn_node_keeps_its_words_inside(browser: Browser, tmp_path: Path) -> None:
     flow = new_id()
     job = NewJob(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 REFUSALS = {
     "This link is over, or was never ours: ask for a new one.": (
-        "Este enlace venció o no es nuestro: pide uno nuevo."
+        "Este enlace venció o no es nuestro: pedí uno nuevo."
     ),
     "Write a month like 2026-03, of the years 2000 to 2100.": (
         "Escribe un mes como 2026-03, de los años 2000 a 2100."
