@@ -144,7 +144,7 @@ async def test_what_we_store_ourselves_wakes_once(store: PostgresStore) -> None:
 async def test_a_store_that_may_have_happened_wakes_too(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def breaks(*_: object) -> Any:
+    async def breaks(*_: object, **__: object) -> Any:
         raise StoreUnavailable("no answer")
 
     store._ear.looking([WORK])
