@@ -1,6 +1,7 @@
 """Coalescing: while one write is in flight, new calls pile up and become the next write.
 
 No timer: a lone caller goes at once, a crowd shares, and a lasting crowd takes turns by halves.
+Where the store is another process, a second batch may go beside the first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ H = TypeVar("H", contravariant=True)
 CROWD = 64
 """Callers from whom on it pays to split them: fewer have called again before a trip is over."""
 
+ENOUGH = 32
+"""Callers from whom on another batch goes beside the one on its way, so that the store has it at
+hand when it is done with the first."""
+
 
 class Waiting(Protocol[H]):
     """Who hears the results of what they added: a future, or whoever behaves like one."""
@@ -35,11 +40,12 @@ class Waiting(Protocol[H]):
 
 
 class Coalescer(Generic[T, R]):
-    """`await add(items)` gives each item's result; one flush is in flight at a time.
+    """`await add(items)` gives each item's result; one flush is in flight at a time, or two.
 
     A caller that goes away does not take the batch with it: what it added may still happen.
     `elsewhere` says that another process does the work, so that a crowd which calls again and again
-    is better split: the one half prepares its calls while the other's are written.
+    is better split: the one half prepares its calls while the other's are written, and what has
+    come together meanwhile is at hand over there when these are.
     """
 
     def __init__(
@@ -54,7 +60,9 @@ class Coalescer(Generic[T, R]):
         self._crowd = CROWD if elsewhere else most
         self._waiting: deque[tuple[Sequence[T], Waiting[R]]] = deque()
         self._size = 0
+        self._enough = ENOUGH if elsewhere else most
         self._task: asyncio.Task[None] | None = None
+        self._beside: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # whose callers' futures wait here
         self._thread = 0  # which runs it
 
@@ -81,6 +89,8 @@ class Coalescer(Generic[T, R]):
         self._size += len(items)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="relevo-coalescer")
+        elif self._beside is None and len(self._waiting) >= self._enough:
+            self._beside = asyncio.create_task(self._run_beside(), name="relevo-coalescer")
 
     def move_in(self) -> asyncio.AbstractEventLoop:
         """Belong to the event loop that runs here, unless another one is at work."""
@@ -93,14 +103,14 @@ class Coalescer(Generic[T, R]):
                 "that opened it, or open an engine of its own"
             )
         if self._loop is not here:
-            self._loop, self._task = here, None
+            self._loop, self._task, self._beside = here, None, None
         self._thread = get_ident()
         return here
 
     async def close(self) -> None:
         """Wait for what is on its way."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        if on_their_way := {task for task in (self._task, self._beside) if task is not None}:
+            await asyncio.wait(on_their_way)
         self._loop = None
 
     async def _run(self) -> None:
@@ -116,6 +126,13 @@ class Coalescer(Generic[T, R]):
                     await asyncio.sleep(0)  # who heard first may call again
         finally:
             self._task = None
+
+    async def _run_beside(self) -> None:
+        try:
+            while len(self._waiting) >= self._enough:
+                await self._flush_once(BATCH)
+        finally:
+            self._beside = None
 
     async def _flush_once(self, room: int) -> int:
         taken: list[tuple[Sequence[T], Waiting[R]]] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from relevo.batch import Coalescer
+from relevo.batch import ENOUGH, Coalescer
 from relevo.errors import StoreUnavailable
 
 
@@ -20,12 +20,16 @@ class Sink:
         self.gate.set()
         self.error: Exception | None = None
         self.turns = 0  # of the loop, that a write takes
+        self.most_at_once = self._at_once = 0
 
     async def write(self, batch: list[int]) -> Sequence[int]:
         self.batches.append(batch)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
         await self.gate.wait()
         for _ in range(self.turns):
             await asyncio.sleep(0)
+        self._at_once -= 1
         if self.error is not None:
             raise self.error
         return [item * 10 for item in batch]
@@ -110,6 +114,51 @@ async def test_a_crowd_that_calls_in_step_is_split_if_the_work_is_done_elsewhere
     assert sizes[0] == 100  # a burst is one trip
     assert set(sizes[1:-2]) == {usual}
     assert sum(sizes) == 2_000
+
+
+async def test_a_second_batch_goes_beside_the_first_when_enough_have_come_for_it() -> None:
+    """Else the store waits, with nothing to do, until the answer to the first has been read."""
+    sink = Sink()
+    coalescer = Coalescer(sink.write, elsewhere=True)
+    sink.gate.clear()
+    callers = [asyncio.create_task(coalescer.add([1]))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    callers += [asyncio.create_task(coalescer.add([n])) for n in range(ENOUGH - 1)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [len(batch) for batch in sink.batches] == [1]
+
+    callers += [asyncio.create_task(coalescer.add([n])) for n in range(ENOUGH + 1)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [len(batch) for batch in sink.batches] == [1, 2 * ENOUGH]
+    callers += [asyncio.create_task(coalescer.add([n])) for n in range(ENOUGH)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(sink.batches) == 2  # and no third
+
+    closing = asyncio.create_task(coalescer.close())
+    await asyncio.sleep(0)
+    sink.gate.set()
+    await closing
+    assert all(caller.done() for caller in callers)
+    assert sum(map(len, sink.batches)) == len(callers)
+
+
+async def test_two_batches_on_their_way_leave_nobody_behind() -> None:
+    sink = Sink()
+    coalescer = Coalescer(sink.write, elsewhere=True)
+
+    async def call(caller: int) -> None:
+        for number in range(50):
+            sink.turns = (caller * number) % 7
+            assert await coalescer.add([number]) == [number * 10]
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(call(caller) for caller in range(100)))
+    assert sum(map(len, sink.batches)) == 5_000
+    assert sink.most_at_once == 2
 
 
 async def test_an_error_reaches_every_caller_and_the_next_batch_goes_on() -> None:
