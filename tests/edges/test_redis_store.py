@@ -1394,6 +1394,22 @@ async def test_a_long_line_of_cancelled_jobs_is_passed_piece_by_piece(server: Re
         assert server.command("EXISTS", f"relevo:{{{WORK}}}:gone") == 0
 
 
+async def test_the_oldest_ready_job_is_none_that_was_cancelled(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        first, gone, *more = [job() for _ in range(30)]
+        await store.insert([first, gone, *more])
+        assert all(await store.cancel([one.id for one in (gone, *more)], ANN))
+        assert [lease.id for lease in await take(store)] == [first.id]
+        [tally] = await store.tally()
+        assert (tally.counts.get(State.READY), tally.oldest) == (None, None)
+
+        await asyncio.sleep(0.5)
+        await store.insert([job()])
+        [tally] = await store.tally()
+        assert tally.counts[State.READY] == 1
+        assert tally.oldest is not None and tally.oldest < 400
+
+
 async def test_an_id_of_another_make_is_stored_like_any(server: RedisServer) -> None:
     async with opened(server.url) as store:
         odd = [job(id="order-7"), job(id="é" * 32), job(id="é" * 16), job()]

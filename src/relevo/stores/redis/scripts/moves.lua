@@ -237,6 +237,20 @@ local function leave_fresh(root, id, band)
   end
 end
 
+-- The first of a list, from a place on and before another, that has not left it; and its place.
+local function first_fresh(root, list, from, past)
+  local some = 1
+  while from < past do
+    local ids = call('LRANGE', list, from, math.min(from + some, past) - 1)
+    for n, gone in ipairs(read('SMISMEMBER', root .. ':gone', ids)) do
+      if gone == 0 then
+        return ids[n], from + n - 1
+      end
+    end
+    from, some = from + some, math.min(10 * some, MOST)
+  end
+end
+
 -- When a queued job is, or was, due.
 local function due_of(root, id, job)
   if job.lane ~= '' then

@@ -16,8 +16,9 @@ for n, root in ipairs(KEYS) do
   end
   for band = 0, 2 do
     local fresh = root .. ':fresh:' .. band
-    ready = ready + call('LLEN', fresh)
-    local head = call('LINDEX', fresh, 0)
+    local length = call('LLEN', fresh)
+    ready = ready + length
+    local head = first_fresh(root, fresh, 0, length)
     oldest = math.min(oldest, tonumber(head and call('ZSCORE', root .. ':all', head) or oldest))
   end
   ready = ready - call('SCARD', root .. ':gone')
