@@ -1410,6 +1410,53 @@ async def test_the_oldest_ready_job_is_none_that_was_cancelled(server: RedisServ
         assert tally.oldest is not None and tally.oldest < 400
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_an_id_that_comes_in_again_is_not_the_one_that_left(
+    server: RedisServer, key: str | None
+) -> None:
+    """The one that left may still be in the list, to be passed over."""
+    ready = Filter(states=frozenset({State.READY}))
+    async with opened(server.url) as store:
+        first, again = job(), job(key=key)
+        await store.insert([first, again])
+        for _ in range(2):
+            assert await store.cancel([again.id], ANN) == [True]
+            assert await store.erase([again.id], [], ANN, act="a") == (1, 0)
+            assert await store.insert([again]) == [Receipt(again.id, Verdict.NEW)]
+        assert {one.id for one in (await store.page(ready)).jobs} == {first.id, again.id}
+
+        assert await store.cancel([again.id], ANN) == [True]
+        assert [tally.counts[State.READY] for tally in await store.tally()] == [1]
+        assert await store.retry([again.id], ANN) == [True]
+        assert await store.edit([Edit(id=again.id, payload=b"1")], ANN) == [True]
+        leases = await take(store, 10)
+        assert [(lease.id, lease.payload) for lease in leases] == [
+            (first.id, b"{}"), (again.id, b"1")
+        ]  # fmt: skip
+        assert server.command("EXISTS", f"relevo:{{{WORK}}}:gone") == 0
+
+
+async def test_an_id_that_comes_in_again_hides_no_other(server: RedisServer) -> None:
+    ready = Filter(states=frozenset({State.READY}))
+    async with opened(server.url) as store:
+        new = [job() for _ in range(11_000)]
+        for start in range(0, len(new), 1_000):
+            await store.insert(new[start : start + 1_000])
+        again = new[4_000:4_700]
+        ids = [one.id for one in again]
+        assert all(await store.cancel(ids, ANN))
+        assert await store.erase(ids, [], ANN, act="a") == (len(ids), 0)
+        await store.insert(again)
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await store.page(ready, cursor=cursor, limit=500)
+            seen += [one.id for one in page.jobs]
+            if (cursor := page.cursor) is None:
+                break
+        assert sorted(seen) == [one.id for one in new]
+
+
 async def test_an_id_of_another_make_is_stored_like_any(server: RedisServer) -> None:
     async with opened(server.url) as store:
         odd = [job(id="order-7"), job(id="é" * 32), job(id="é" * 16), job()]

@@ -96,8 +96,8 @@ local function take_first(want, band, wanted)
   local came = late[1] and read('ZMSCORE', root .. ':all', ids) or {}
   local l, f = 1, 1
   while taken < wanted and (late[l] or ids[f]) do
-    if ids[f] and gone[f] == 1 and not want.passed[ids[f]] then
-      want.passed[ids[f]] = true -- a second time it is one that came in again
+    if ids[f] and gone[f] == 1 then
+      want.passed[#want.passed + 1] = ids[f]
       f = f + 1
     else
       taken = taken + 1
@@ -369,9 +369,7 @@ for _, want in ipairs(queues) do
       call('LTRIM', fresh, want[fresh], -1)
     end
   end
-  for id in pairs(want.passed) do
-    call('SREM', root .. ':gone', id)
-  end
+  many('SREM', root .. ':gone', want.passed)
 end
 
 -- Whoever got less than asked for will sleep: the next job in must ring.

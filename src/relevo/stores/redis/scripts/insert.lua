@@ -122,7 +122,7 @@ local function store(n, root, id, verdict)
     call('HSET', root .. ':state', id, record('W', 0, '', '', moment, '', ''))
     call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
-  elseif verdict == 'new' and lane == '' and field(n, 3) == '' then
+  elseif verdict == 'new' and lane == '' and field(n, 3) == '' and not is_gone(root, id) then
     enter_fresh(root, id, job.band)
   else
     enter_due(root, id, job, due, verdict == 'new')

@@ -37,6 +37,12 @@ local function find_known(root, all)
   return known_ones, met
 end
 
+-- Whether a job of this id has left a list and is still to be passed over there: one that comes in
+-- again must not go into a list, or nobody could tell the two apart.
+local function is_gone(root, id)
+  return call('SISMEMBER', root .. ':gone', id) == 1
+end
+
 -- Some of one queue and band: rank and id of each, their blobs, and the moments of those that are
 -- not ready. Answers number, verdict and id of those that were there.
 local function put(root, band, all, blobs, moments)
@@ -45,13 +51,14 @@ local function put(root, band, all, blobs, moments)
     known_ones, met = find_known(root, all)
   end
   local jobs, fresh, due = {}, {}, {}
+  local gone = call('EXISTS', root .. ':gone') == 1
   for n = 1, #blobs do
     if not known_ones[n] then
       local id = all[2 * n]
       jobs[#jobs + 1] = id
       jobs[#jobs + 1] = blobs[n]
-      if moments[n] then
-        due[#due + 1] = moments[n]
+      if moments[n] or gone and is_gone(root, id) then
+        due[#due + 1] = moments[n] or string.format('%.4f', at)
         due[#due + 1] = id
       else
         fresh[#fresh + 1] = id

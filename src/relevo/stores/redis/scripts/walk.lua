@@ -68,13 +68,11 @@ local function count_until(root, list, moment)
   local low, high = 0, call('LLEN', list)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local n, came = middle, nil
-    repeat -- one that is gone may have been forgotten
-      came = call('ZSCORE', root .. ':all', call('LINDEX', list, n))
-      n = n + 1
-    until came or n == high
+    -- One that is gone may have been forgotten, or have come in again.
+    local id, n = first_fresh(root, list, middle, high)
+    local came = id and call('ZSCORE', root .. ':all', id)
     if came and tonumber(came) <= moment then
-      low = n
+      low = n + 1
     else
       high = middle
     end
