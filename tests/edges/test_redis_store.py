@@ -1457,6 +1457,16 @@ async def test_an_id_that_comes_in_again_hides_no_other(server: RedisServer) -> 
         assert sorted(seen) == [one.id for one in new]
 
 
+async def test_jobs_behind_many_that_left_come_before_later_ones(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        first, *gone, second, moved = [job() for _ in range(120)]
+        await store.insert([first, *gone, second, moved])
+        assert await store.edit([Edit(id=moved.id, payload=b"1")], ANN) == [True]
+        assert all(await store.cancel([one.id for one in gone], ANN))
+        leases = [lease for _ in range(3) for lease in await take(store)]
+        assert [lease.id for lease in leases] == [first.id, second.id, moved.id]
+
+
 async def test_an_id_of_another_make_is_stored_like_any(server: RedisServer) -> None:
     async with opened(server.url) as store:
         odd = [job(id="order-7"), job(id="é" * 32), job(id="é" * 16), job()]

@@ -78,7 +78,9 @@ local function take_first(want, band, wanted)
   local skip, from = want[due] or 0, want[fresh] or 0
   local late =
     call('ZRANGEBYSCORE', due, '-inf', due_by, 'WITHSCORES', 'LIMIT', skip, wanted)
-  local ids = call('LRANGE', fresh, from, from + (want.gone and math.max(wanted, 50) or wanted) - 1)
+  local some = want.gone and math.max(wanted, 50) or wanted
+  local ids = call('LRANGE', fresh, from, from + some - 1)
+  local further = #ids == some -- behind these, one may be before those that came to be due
   local taken, before = 0, #want.ids
   if not late[1] and not want.gone then
     taken = #ids
@@ -95,7 +97,7 @@ local function take_first(want, band, wanted)
   local gone = want.gone and read('SMISMEMBER', root .. ':gone', ids) or {}
   local came = late[1] and read('ZMSCORE', root .. ':all', ids) or {}
   local l, f = 1, 1
-  while taken < wanted and (late[l] or ids[f]) do
+  while taken < wanted and (ids[f] or late[l] and not further) do
     if ids[f] and gone[f] == 1 then
       want.passed[#want.passed + 1] = ids[f]
       f = f + 1
