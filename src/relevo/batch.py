@@ -7,6 +7,7 @@ Where the store is another process, a second batch may go beside the first.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from threading import get_ident
@@ -18,6 +19,8 @@ from relevo.store import BATCH
 T = TypeVar("T")
 R = TypeVar("R")
 H = TypeVar("H", contravariant=True)
+
+log = logging.getLogger("relevo.batch")
 
 CROWD = 64
 """Callers from whom on it pays to split them: fewer have called again before a trip is over."""
@@ -155,7 +158,7 @@ class Coalescer(Generic[T, R]):
         except Exception as error:  # noqa: BLE001 - every caller of the batch must hear of it
             for _, waiting in taken:
                 if not waiting.done():
-                    waiting.set_exception(error)
+                    _say(waiting.set_exception, error)
             return len(batch)
         # The next batch goes out before anybody is told: the store works while they hear of it. If
         # a crowd leaves nobody for a next batch, half of it hears at once, to make one.
@@ -170,6 +173,14 @@ def _tell(taken: list[tuple[Sequence[T], Waiting[R]]], results: Sequence[R]) -> 
     start = 0
     for items, waiting in taken:
         if not waiting.done():
-            waiting.set_result(results[start : start + len(items)])
+            _say(waiting.set_result, results[start : start + len(items)])
         start += len(items)
     return results[start:]
+
+
+def _say(hear: Callable[[T], object], what: T) -> None:
+    try:
+        hear(what)
+    except RuntimeError:
+        # Its event loop was closed while it waited: nobody is there, but others are still to hear.
+        log.debug("a caller left with its event loop")

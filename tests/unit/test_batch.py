@@ -201,3 +201,25 @@ async def test_too_many_waiting_writes_are_refused() -> None:
     sink.gate.set()
     assert await in_flight == [10] * 10
     assert await waiting == [20] * 10
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")])
+async def test_a_caller_whose_loop_was_closed_keeps_no_other_waiting(
+    error: Exception | None,
+) -> None:
+    sink = Sink()
+    sink.error = error
+    coalescer = Coalescer(sink.write)
+    closed = asyncio.new_event_loop()
+    left: asyncio.Future[Sequence[int]] = closed.create_future()
+    left.add_done_callback(lambda _: None)
+    closed.close()
+    here: asyncio.Future[Sequence[int]] = coalescer.here().create_future()
+    coalescer.put([1], left)
+    coalescer.put([2], here)
+    async with asyncio.timeout(5):
+        [found] = await asyncio.gather(here, return_exceptions=True)
+    assert sink.batches == [[1, 2]]
+    assert found == (error or [20])
+    if error is not None:
+        assert left.exception() is error
