@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Generic, Protocol, TypeVar
 
@@ -158,7 +159,8 @@ class Coalescer(Generic[T, R]):
         except Exception as error:  # noqa: BLE001 - every caller of the batch must hear of it
             for _, waiting in taken:
                 if not waiting.done():
-                    _say(waiting.set_exception, error)
+                    with suppress(RuntimeError):  # as in _tell()
+                        waiting.set_exception(error)
             return len(batch)
         # The next batch goes out before anybody is told: the store works while they hear of it. If
         # a crowd leaves nobody for a next batch, half of it hears at once, to make one.
@@ -173,14 +175,10 @@ def _tell(taken: list[tuple[Sequence[T], Waiting[R]]], results: Sequence[R]) -> 
     start = 0
     for items, waiting in taken:
         if not waiting.done():
-            _say(waiting.set_result, results[start : start + len(items)])
+            try:
+                waiting.set_result(results[start : start + len(items)])
+            except RuntimeError:
+                # Its event loop was closed while it waited: nobody is there, others are to hear.
+                log.debug("a caller left with its event loop")
         start += len(items)
     return results[start:]
-
-
-def _say(hear: Callable[[T], object], what: T) -> None:
-    try:
-        hear(what)
-    except RuntimeError:
-        # Its event loop was closed while it waited: nobody is there, but others are still to hear.
-        log.debug("a caller left with its event loop")
