@@ -19,7 +19,7 @@ for n, root in ipairs(KEYS) do
   local mode, laned, bell = unpack(call('HMGET', root, 'mode', 'laned', 'bell'))
   if mode ~= 'paused' then
     local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due',
-      gone = call('EXISTS', root .. ':gone') == 1, passed = {} }
+      gone = call('EXISTS', root .. ':gone') == 1, passed = {}, fresh = true }
     local asked = ARGV[6 + 2 * n]
     want.unheard = ARGV[7 + 2 * n]
     if asked ~= '' then
@@ -76,13 +76,15 @@ local function take_first(want, band, wanted)
   local root = want.root
   local due, fresh = root .. ':due:' .. band, root .. ':fresh:' .. band
   local skip, from = want[due] or 0, want[fresh] or 0
-  local late =
-    call('ZRANGEBYSCORE', due, '-inf', due_by, 'WITHSCORES', 'LIMIT', skip, wanted)
   local some = want.gone and math.max(wanted, 50) or wanted
   local ids = call('LRANGE', fresh, from, from + some - 1)
-  local further = #ids == some -- behind these, one may be before those that came to be due
+  local head =
+    call('ZRANGEBYSCORE', due, '-inf', due_by, 'WITHSCORES', 'LIMIT', skip, 1)[2]
   local taken, before = 0, #want.ids
-  if not late[1] and not want.gone then
+  -- What came to be due mostly stands behind all of these, and nothing needs merging: a worker that
+  -- stops hands back what it has, and that waits behind a long list.
+  local last = head and ids[1] and call('ZSCORE', root .. ':all', ids[#ids])
+  if not want.gone and (not head or last and tonumber(head) > tonumber(last)) then
     taken = #ids
     if before == 0 then
       want.ids = ids
@@ -92,10 +94,13 @@ local function take_first(want, band, wanted)
       end
     end
     want[fresh] = from + taken
-    return taken
+    return taken, head
   end
+  local late = head
+    and call('ZRANGEBYSCORE', due, '-inf', due_by, 'WITHSCORES', 'LIMIT', skip, wanted) or {}
   local gone = want.gone and read('SMISMEMBER', root .. ':gone', ids) or {}
-  local came = late[1] and read('ZMSCORE', root .. ':all', ids) or {}
+  local came = head and read('ZMSCORE', root .. ':all', ids) or {}
+  local further = #ids == some -- behind these, one may be before those that came to be due
   local l, f = 1, 1
   while taken < wanted and (ids[f] or late[l] and not further) do
     if ids[f] and gone[f] == 1 then
@@ -108,6 +113,7 @@ local function take_first(want, band, wanted)
         f = f + 1
       else
         want.ids[before + taken] = late[l]
+        want.fresh = false
         l = l + 2
       end
     end
@@ -168,6 +174,7 @@ local function take_next(want)
         return 0
       end
       want.ids[#want.ids + 1] = id
+      want.fresh = false
       want.pulled = want.pulled or {}
       want.pulled[#want.pulled + 1] = { id, { lane = '', band = band } }
       return 1
@@ -246,6 +253,7 @@ local function serve(want, lane, band)
     call('ZADD', root .. ':tats', spent(want.lane_rate, kept, 1), lane)
   end
   want.ids[#want.ids + 1] = id
+  want.fresh = false
   return 1
 end
 
@@ -330,7 +338,7 @@ for _, want in ipairs(queues) do
   local root, ids = want.root, want.ids
   if ids[1] then
     local blobs = read('HMGET', root .. ':jobs', ids)
-    local records = read('HMGET', root .. ':state', ids)
+    local records = want.fresh and {} or read('HMGET', root .. ':state', ids) -- none was ever taken
     local leases, states, attempts = {}, {}, {}
     local first = record('R', 1, now, '', '', token, worker)
     local until_then = string.format('%d', now + lease)
