@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from relevo.errors import BodyError
@@ -71,8 +72,9 @@ class Pairs(Mapping[str, str]):
         wanted = str(name).lower()
         return any(each == wanted for each, _ in self._pairs)
 
+    @abstractmethod
     def _one(self, name: str, values: list[str]) -> str:
-        raise NotImplementedError
+        """The value of a name that came once or several times."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for name, _ in self._pairs))
