@@ -145,18 +145,19 @@ def peers(results: Results) -> str:
             continue
         for name in dict.fromkeys(row.name for row in rows if row.other):
             same = [row for row in rows if row.name == name]
-            lines = [["**relevo**", f"**{figure(same[0].figure, same[0].unit)}**", "", ""]]
-            lines += [
+            lines = [
                 [
                     peer_name(row),
                     figure(row.reference, row.unit),
+                    f"**{figure(row.figure, row.unit)}**",
                     f"{row.ratio or 0:.1f} ×" + (" **missed**" if row.is_met is False else ""),
                     aim(row),
                 ]
                 for row in same
             ]
             parts.append(f"{NAMES[store]}, {name}:")
-            parts.append(table(["", "jobs a second", "relevo beside it", "aim"], lines))
+            heads = ["", "jobs a second", "relevo by turns with it", "ratio", "aim"]
+            parts.append(table(heads, lines))
         notes = [f"{row.name}: {row.note}" for row in rows if not row.other]
         notes += dict.fromkeys(row.note for row in rows if row.other and row.note)
         notes.append(f"{NAMES[store]}: {how(found, ['peers'])}")

@@ -92,7 +92,10 @@ def peer(place: Place, name: str, packages: list[str], jobs: int) -> dict[str, f
 
 
 def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) -> Iterator[Row]:
-    """Rows of the table: ours beside each peer, best first, and who could not run and why."""
+    """Rows of the table: ours beside each peer, best first, and who could not run and why.
+
+    A peer is held against what we had by turns with it: minutes of one machine differ by a third.
+    """
     jobs = min(jobs, MOST)
 
     def ours() -> dict[str, float]:
@@ -106,12 +109,12 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
     peers = known(place.name)
     figures: dict[str, list[dict[str, float]]] = {}
     absent: dict[str, str] = {}
-    own: list[dict[str, float]] = []
+    own: dict[str, list[dict[str, float]]] = {}
     counts = {name: jobs if name in FAST else min(jobs, MOST_OF_SLOW) for name in peers}
     for name, packages in peers.items():
         for _ in range(rounds if name in FAST else 1):
             say(f"relevo and {name}")
-            own.append(ours())
+            own.setdefault(name, []).append(ours())
             try:
                 figures.setdefault(name, []).append(peer(place, name, packages, counts[name]))
             except (RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
@@ -126,7 +129,7 @@ def measure(place: Place, jobs: int, rounds: int, say: Callable[[str], None]) ->
                 section=SECTION,
                 name=what,
                 unit="jobs/s",
-                ours=[one[verb] for one in own],
+                ours=[one[verb] for one in own[name]],
                 other=[one[verb] for one in theirs],
                 against=re.sub(r"==|@", " ", peers[name][0]),
                 note="" if counts[name] == jobs else f"{name} had {counts[name]:,} jobs",

@@ -138,15 +138,25 @@ class Coalescer(Generic[T, R]):
         finally:
             self._beside = None
 
+    def _next(self, room: int) -> list[tuple[Sequence[T], Waiting[R]]]:
+        """The first who wait, as many as there is room for, and one at least."""
+        if self._size <= room:
+            taken = list(self._waiting)
+            self._waiting.clear()
+            self._size = 0
+            return taken
+        taken = [self._waiting.popleft()]
+        size = len(taken[0][0])
+        while self._waiting and size + len(self._waiting[0][0]) <= room:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1][0])
+        self._size -= size
+        return taken
+
     async def _flush_once(self, room: int) -> int:
-        taken: list[tuple[Sequence[T], Waiting[R]]] = []
-        batch: list[T] = []
-        while self._waiting and (not batch or len(batch) + len(self._waiting[0][0]) <= room):
-            items, waiting = self._waiting.popleft()
-            self._size -= len(items)
-            if not waiting.done():  # who has gone before it left wants it no longer
-                taken.append((items, waiting))
-                batch.extend(items)
+        # Who has gone before it left wants it no longer.
+        taken = [one for one in self._next(room) if not one[1].done()]
+        batch = [item for items, _ in taken for item in items]
         if not batch:
             _tell(taken, ())  # of who had nothing to add
             return 0

@@ -15,7 +15,7 @@ _VERSION_AND_VARIANT = 0x7 << 76 | 0b10 << 62
 _LOW = (1 << 62) - 1
 
 _lock = threading.Lock()
-# The last millisecond with an id, the first half of its ids, and the other halves still to come.
+# When the last millisecond with an id is over, in ns, how its ids begin, and how they may end.
 _latest: tuple[int, str, Iterator[int]] = (0, "", count())
 
 
@@ -32,19 +32,20 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """A fresh id; later ids of this process sort after it, also when the clock steps back."""
-    last, head, tails = _latest
-    if (ms := time.time_ns() // 1_000_000) > last:
-        last, head, tails = _begin(ms)
-    return f"{head}{next(tails):016x}"
+    over, head, tails = _latest
+    if (now := time.time_ns()) >= over:
+        over, head, tails = _begin(now)
+    return head + "%012x" % next(tails)  # noqa: UP031 - faster than the f-string
 
 
-def _begin(ms: int) -> tuple[int, str, Iterator[int]]:
+def _begin(now: int) -> tuple[int, str, Iterator[int]]:
     global _latest
     with _lock:
-        if ms > _latest[0]:
-            chance = int.from_bytes(os.urandom(10))
-            tails = count(0b10 << 62 | chance >> 19)  # 61 bits: counting up never fills the 62
-            _latest = (ms, f"{ms:012x}7{chance & 0xFFF:03x}", tails)
+        if now >= _latest[0]:
+            ms, chance = now // 1_000_000, int.from_bytes(os.urandom(10))
+            head = f"{ms:012x}7{chance & 0xFFF:03x}{0b10 << 14 | chance >> 66:04x}"
+            tails = count(chance >> 19 & (1 << 47) - 1)  # 47 bits: counting up never fills the 48
+            _latest = ((ms + 1) * 1_000_000, head, tails)
         return _latest
 
 
