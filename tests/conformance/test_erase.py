@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relevo.ids import new_id
-from relevo.job import LIVE, After, Failure, State, Verdict
+from relevo.job import LIVE, After, Ending, Failure, State, Verdict
 from relevo.store import BATCH, Audit, Effect, EffectState, Filter, SqlStore, Store, Want
 from relevo.testing import ManualClock
 from tests.conformance.fresh import SQL_STORES
@@ -27,8 +27,10 @@ from tests.conformance.steps import (
     make,
     put,
     states,
+    take,
     take_id,
     take_one,
+    tally_of,
 )
 from tests.conformance.test_receive import (
     FIRST,
@@ -268,3 +270,31 @@ async def test_marks_of_jobs_elsewhere_stay(store: SqlStore) -> None:
 
     assert await store.closed([one.id]) == [True]
     assert (await store.effects())[0] == []
+
+
+async def test_who_ended_with_others_goes_alone_and_may_come_again(
+    store: Store, clock: ManualClock
+) -> None:
+    ids = await put(store, *(job(keep=HOUR) for _ in range(5)))
+    leases = await take(store, 5)
+    await store.settle([Ending(lease=lease, state=State.DONE) for lease in leases])
+    late = await make(store, State.DONE, keep=HOUR)
+
+    assert await forget(store, ids[1], ids[3], late) == (3, 0)
+    assert (await tally_of(store)).counts[State.DONE] == 3
+    assert await count(store, states=frozenset({State.DONE})) == 3
+
+    # The same id once more is another job, with a time of its own.
+    clock.advance("30m")
+    again = job(id=ids[1], keep=HOUR)
+    await put(store, again)
+    assert await end(store, await take_one(store))
+    page = await store.page(Filter(states=frozenset({State.DONE})), limit=50)
+    assert sorted(found.id for found in page.jobs) == sorted([ids[0], ids[1], ids[2], ids[4]])
+    clock.advance("31m")
+    assert await store.prune(dead_keep=DAY) == 3
+    assert await states(store, *ids) == [None, State.DONE, None, None, None]
+    assert (await tally_of(store)).counts[State.DONE] == 1
+    clock.advance("30m")
+    assert await store.prune(dead_keep=DAY) == 1
+    assert await count(store) == 0

@@ -20,6 +20,7 @@ from tests.conformance.steps import (
     put,
     states,
     take,
+    tally_of,
 )
 
 
@@ -81,6 +82,39 @@ async def test_a_prune_takes_no_more_than_its_limit(store: Store, clock: ManualC
 
     assert left == 0
     assert await store.prune(dead_keep=DAY, limit=9) == 0
+
+
+async def test_who_ended_together_is_pruned_in_bites(store: Store, clock: ManualClock) -> None:
+    ids = await put(store, *[job(keep=HOUR) for _ in range(10)])
+    leases = await take(store, 10)
+    await store.settle([Ending(lease=lease, state=State.DONE) for lease in leases])
+    clock.advance("61m")
+
+    for pruned, left in ((3, 7), (3, 4), (3, 1), (1, 0)):
+        assert await store.prune(dead_keep=DAY, limit=3) == pruned
+        assert (await tally_of(store)).counts.get(State.DONE, 0) == left
+        assert await count(store, states=frozenset({State.DONE})) == left
+    assert await states(store, *ids) == [None] * 10
+
+
+async def test_each_is_kept_its_own_time_whoever_ended_before(
+    store: Store, clock: ManualClock
+) -> None:
+    """Long and short ones by turns: the long ones do not keep the others."""
+    keeps = [DAY, HOUR, 2 * DAY, 2 * HOUR, DAY, HOUR]
+    ids = [await make(store, State.DONE, keep=keep) for keep in keeps]
+    together = await put(store, *(job(keep=keep) for keep in keeps))
+    leases = await take(store, 10)
+    await store.settle([Ending(lease=lease, state=State.DONE) for lease in leases])
+    ids, keeps = ids + together, keeps * 2
+    assert (await tally_of(store)).counts[State.DONE] == len(ids)
+
+    for passed, step in ((HOUR, "61m"), (2 * HOUR, "1h"), (DAY, "22h"), (2 * DAY, "1d")):
+        clock.advance(step)
+        await store.prune(dead_keep=90 * DAY)
+        left = [id for id, keep in zip(ids, keeps, strict=True) if keep > passed]
+        assert [found is not None for found in await store.find(ids)] == [id in left for id in ids]
+        assert (await tally_of(store)).counts.get(State.DONE, 0) == len(left)
 
 
 async def test_a_pruned_job_leaves_no_trace_in_any_view(store: Store, clock: ManualClock) -> None:

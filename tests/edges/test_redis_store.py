@@ -46,6 +46,7 @@ from relevo.store import (
 from relevo.stores import open_store
 from relevo.stores.redis import wire
 from relevo.stores.redis.address import read_address
+from relevo.stores.redis.life import SCHEMA, STEPS
 from relevo.stores.redis.store import RedisStore
 from relevo.stores.redis.wire import Wire
 from relevo.testing import ManualClock
@@ -273,8 +274,8 @@ async def test_a_newer_layout_is_refused(server: RedisServer) -> None:
     """F45"""
     async with opened(server.url) as store:
         assert await store.migrate() == []
-        assert server.command("GET", "relevo:schema") == b"2"
-        server.command("SET", "relevo:schema", "3")
+        assert server.command("GET", "relevo:schema") == str(SCHEMA).encode()
+        server.command("SET", "relevo:schema", str(SCHEMA + 1))
         with pytest.raises(SchemaMismatch, match="upgrade relevo"):
             await store.open()
         with pytest.raises(SchemaMismatch):
@@ -290,13 +291,13 @@ async def test_an_empty_server_is_migrated_once(server: RedisServer) -> None:
     for handle in handles:
         await handle.close()
 
-    assert sorted(steps) == [[], [], [], ["0001 keys", "0002 lists of fresh jobs"]]
+    assert sorted(steps) == [[], [], [], list(STEPS)]
 
 
 async def test_a_store_of_before_is_brought_up_to_date(server: RedisServer) -> None:
     async with opened(server.url) as store:
         server.command("SET", "relevo:schema", "1")
-        assert await store.migrate() == ["0002 lists of fresh jobs"]
+        assert await store.migrate() == list(STEPS[1:])
         assert await store.migrate() == []
         server.command("SET", "relevo:schema", "1")
     async with opened(server.url) as store:
@@ -1000,7 +1001,7 @@ KEYS = re.compile(
     r"relevo:(schema|queues|kinds|hooks|\{hook_[0-9a-f]{32}\}:(rows|bodies|again|accepted|rejected"
     r"|keys|threads)|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
     r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|fresh:[012]|gone|due:[012]|leases|waiting|parked|held"
-    r"|dead|cancelled|done|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
+    r"|dead|cancelled|done|past|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
     r"|laned|lanes|tats|turn:[012]|rest:[012]|effects|concluded|audit|park:[0-9a-f]{40}"
     r"|pending:[0-9a-f]{32}|group:[0-9a-f]{40}|effects:[0-9a-f]{40}|lane:[0-9a-f]{32}:[012]"
     r"|line:[0-9a-f]{32}))?)"
@@ -1299,6 +1300,64 @@ async def test_a_crowd_of_one_state_is_read_to_its_end(
     assert set(seen) == {new.id for new in mine}
 
 
+async def test_done_jobs_are_paged_by_until_when_they_are_kept(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands that ended at one moment, in many lines; single ones; and some kept less long."""
+    monkeypatch.setattr("relevo.stores.redis.people.CROWD", 10)
+    until: dict[str, int] = {}
+    async with fresh_store(clock) as store:
+
+        async def ended(keep: int, count: int) -> None:
+            await store.insert([job(keep=keep) for _ in range(count)])
+            leases = await take(store, count)
+            assert await end(store, *leases) == [True] * count
+            now = await store.now()
+            until.update({lease.id: now + keep for lease in leases})
+
+        for _ in range(5):
+            await ended(2 * LEASE, 500)
+        for keep in (LEASE, 2 * LEASE, 3 * LEASE) * 10:
+            clock.advance("1s")
+            await ended(keep, 1)
+        await ended(2 * LEASE, 700)
+        gone = sorted(until)[100:200]
+        assert await store.erase(gone, [], ANN, act="a") == (len(gone), 0)
+        for id in gone:
+            del until[id]
+        seen: list[str] = []
+        cursor = None
+        where = Filter(states=frozenset({State.DONE}))
+        while True:
+            page = await store.page(where, cursor=cursor, limit=300)
+            seen += [found.id for found in page.jobs]
+            if (cursor := page.cursor) is None:
+                break
+        assert await store.count(where) == len(until)
+
+    assert seen == sorted(until, key=lambda id: (until[id], id), reverse=True)
+
+
+async def test_a_line_of_done_jobs_takes_no_live_one_along(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """Somebody wrote it by hand, or restored half of a store."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        ready, later = job(keep=LEASE), job(keep=9 * LEASE)
+        await store.insert([later])
+        assert await end(store, *await take(store, 1)) == [True]
+        await store.insert([ready])
+        for line in (f"5 {ready.id} {later.id} {new_id()}", "5", "nonsense", ""):
+            server.command("LPUSH", f"{root}:past", line)
+
+        assert await store.prune(dead_keep=1_000) == 0
+        found = await store.find([ready.id, later.id])
+        assert [one and one.state for one in found] == [State.READY, State.DONE]
+        clock.advance("1h")
+        assert await store.prune(dead_keep=1_000) == 1
+
+
 async def test_a_job_costs_less_than_a_kilobyte(server: RedisServer) -> None:
     """F32"""
     async with opened(server.url) as store:
@@ -1361,6 +1420,19 @@ async def test_what_an_older_version_stored_is_worked_off(server: RedisServer) -
             b'{"n":0}\n', b'{"n":9}', b'{"n":2}\n', b'{"n":3}'
         ]  # fmt: skip
         assert await end(store, *leases) == [True] * 4
+
+        # Done ones had all been in a set.
+        server.command("RENAME", f"{root}:past", "relevo:lines")
+        server.command("HDEL", root, "past", "until")
+        server.command("ZADD", f"{root}:done", *(v for lease in leases for v in (now, lease.id)))
+        last = job(keep=LEASE)
+        await store.insert([last])
+        assert await end(store, *await take(store, 1)) == [True]
+        done = frozenset({State.DONE})
+        assert await store.count(Filter(states=done)) == 5
+        assert len((await store.page(Filter(states=done))).jobs) == 5
+        assert await store.prune(dead_keep=1_000) == 4
+        assert await store.count(Filter(states=done)) == 1
 
 
 async def test_jobs_alike_differ_in_their_last_byte(server: RedisServer) -> None:

@@ -16,7 +16,7 @@ more than
         +eval +evalsha +time +publish +subscribe +info +wait +role +cluster|slots +asking
         +get +set +del +exists +hget +hset +hdel +hmget +hkeys +hvals +hgetall +hexists +hincrby
         +sadd +srem +scard +smembers +sismember +smismember +xadd +xrevrange
-        +rpush +lpop +lindex +llen +lrange +ltrim
+        +rpush +lpush +lpop +lset +lindex +llen +lrange +ltrim
         +zadd +zrem +zcard +zcount +zscore +zmscore +zincrby +zrange +zrevrange +zrangebyscore
         +zrevrangebyscore +zrangebylex +zremrangebyrank +zremrangebyscore
 

@@ -12,7 +12,8 @@ from relevo.store import Finding
 from relevo.stores.redis.frame import Frame, timely
 from relevo.stores.redis.line import Denied
 
-STEPS = ("0001 keys", "0002 lists of fresh jobs")  # a later one reads what earlier ones wrote
+# A later one reads what earlier ones wrote.
+STEPS = ("0001 keys", "0002 lists of fresh jobs", "0003 lines of done jobs")
 SCHEMA = len(STEPS)
 OLDEST = (6, 2)
 BETWEEN_LOOKS = 60.0  # seconds

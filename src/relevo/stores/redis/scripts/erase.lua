@@ -16,8 +16,12 @@ local function erase(root)
   local ended = {}
   for _, id in ipairs(jobs) do
     local is_here = call('HEXISTS', root .. ':jobs', id) == 1
-    local set = is_here and sets[status(root, id).state]
+    local was = status(root, id)
+    local set = is_here and sets[was.state]
     if set then
+      if was.state == 'D' then
+        leave_done(root, id, facts(root, id), was)
+      end
       ended[set] = ended[set] or {}
       table.insert(ended[set], id)
     end

@@ -1,7 +1,7 @@
 -- The moves a job makes, shared by every script and put in front of each.
 --
 -- A queue lives under one root, prefix:{queue}, on one slot:
---   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat
+--   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat, past, until
 --   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header} \npayload, a byte
 --   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken
 --   root:all        ZSET  id → when it came in
@@ -11,7 +11,11 @@
 --   root:due:0…2    ZSET  id → when it is due: all others, ready and scheduled, by priority
 --   root:leases     ZSET  id → until when
 --   root:waiting, :parked, :held, :dead, :cancelled  ZSET  id → since when
---   root:done       ZSET  id → until when it is kept
+--   root:past       LIST  done jobs, each time those that ended together: until when they are kept,
+--                   and their ids; in that order, to be forgotten from the front. In root: how many
+--                   these are, and the last one's moment
+--   root:done       ZSET  id → until when it is kept: those that are kept for less long than one
+--                   that ended before them
 --   root:park:…     ZSET  id → since when, one per breaker;  root:parks  HASH  id → its name
 --   root:keys       HASH  hash of a key → the live job that has it
 --   root:ever       HASH  hash of a key for good → D or X, and the job
@@ -304,6 +308,70 @@ local function leave_park(root, id)
   end
 end
 
+-- Done jobs that are kept until one moment.
+local function enter_done(root, moment, ids)
+  local expiry = string.format('%d', moment)
+  if moment < tonumber(call('HGET', root, 'until') or 0) then
+    local kept = {}
+    for n, id in ipairs(ids) do
+      kept[2 * n - 1], kept[2 * n] = expiry, id
+    end
+    many('ZADD', root .. ':done', kept)
+    return
+  end
+  for first = 1, #ids, MOST do
+    local last = math.min(first + MOST - 1, #ids)
+    call('RPUSH', root .. ':past', expiry .. ' ' .. table.concat(ids, ' ', first, last))
+  end
+  call('HSET', root, 'until', expiry)
+  call('HINCRBY', root, 'past', #ids)
+end
+
+-- Until when those are kept that ended together, and their ids.
+local function past_of(line)
+  local expiry, ids = string.match(line or '', '^(%d+)(.*)$')
+  return tonumber(expiry or 0), ids or ''
+end
+
+-- How many lines of done jobs are kept no longer than until a moment.
+local function past_until(root, moment)
+  local low, high = 0, call('LLEN', root .. ':past')
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if past_of(call('LINDEX', root .. ':past', middle)) <= moment then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
+local function leave_done(root, id, job, was)
+  if call('ZREM', root .. ':done', id) == 1 then
+    return
+  end
+  local moment = (tonumber(was.ended) or 0) + job.keep
+  local n = past_until(root, moment)
+  while n > 0 do
+    n = n - 1
+    local expiry, ids = past_of(call('LINDEX', root .. ':past', n))
+    if expiry < moment then
+      return
+    end
+    local start, last = string.find(ids, ' ' .. id, 1, true)
+    if start then
+      call('LSET', root .. ':past', n, string.format('%d', expiry)
+        .. string.sub(ids, 1, start - 1) .. string.sub(ids, last + 1))
+      -- An empty line stays until its moment, but not a list of nothing else.
+      if call('HINCRBY', root, 'past', -1) == 0 then
+        call('DEL', root .. ':past')
+      end
+      return
+    end
+  end
+end
+
 local function leave(root, id, job, was)
   if was.state == 'Q' then
     leave_due(root, id, job)
@@ -317,7 +385,7 @@ local function leave(root, id, job, was)
   elseif was.state == 'H' then
     call('ZREM', root .. ':held', id)
   elseif was.state == 'D' then
-    call('ZREM', root .. ':done', id)
+    leave_done(root, id, job, was)
   elseif was.state == 'X' then
     call('ZREM', root .. ':dead', id)
     leave_group(root, id)

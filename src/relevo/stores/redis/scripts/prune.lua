@@ -19,6 +19,39 @@ local function remove(root, set, before)
   left, removed = left - #ids, removed + #ids
 end
 
+-- Done jobs, from the front of their list.
+local function remove_past(root)
+  local list = root .. ':past'
+  while left > 0 do
+    local line = call('LINDEX', list, 0)
+    local expiry, rest = past_of(line)
+    if not line or expiry > now then
+      return
+    end
+    -- What comes first is what also a full server does.
+    call('LPOP', list)
+    local ids, others, ended = {}, {}, {}
+    for id in string.gmatch(rest, '%S+') do
+      local some = #ids < left and ids or others
+      some[#some + 1] = id
+    end
+    -- One that is there by mistake may have come in again since.
+    local blobs = read('HMGET', root .. ':jobs', ids)
+    for n, kept in ipairs(read('HMGET', root .. ':state', ids)) do
+      local was = status_of(kept)
+      if was.state == 'D' and (tonumber(was.ended) or 0) + facts_of(blobs[n]).keep <= now then
+        ended[#ended + 1] = ids[n]
+      end
+    end
+    remove_jobs(root, ':done', ended)
+    if others[1] then
+      call('LPUSH', list, string.format('%d ', expiry) .. table.concat(others, ' '))
+    end
+    call('HINCRBY', root, 'past', 0 - #ids) -- a bare minus makes -0 of none
+    left, removed = left - #ids, removed + #ended
+  end
+end
+
 local function remove_effects(root)
   if left <= 0 then
     return
@@ -48,6 +81,7 @@ local function remove_memory()
 end
 
 for _, root in ipairs(KEYS) do
+  remove_past(root)
   remove(root, ':done', now)
   remove(root, ':dead', long_ago)
   remove(root, ':cancelled', long_ago)

@@ -14,9 +14,8 @@ local place, arg = 0, 5
 for _ = 1, tonumber(ARGV[4]) do
   local root, token, keep = KEYS[tonumber(ARGV[arg])], ARGV[arg + 1], ARGV[arg + 2]
   local first, last = arg + 4, arg + 3 + tonumber(ARGV[arg + 3])
-  local expiry = string.format('%d', now + keep)
   local records = call('HMGET', root .. ':state', unpack(ARGV, first, last))
-  local states, kept, ended, ours = {}, {}, {}, 0
+  local states, ended, ours = {}, {}, 0
   local seen, becomes -- runs of one claim have one record
   for n = first, last do
     if records[n - first + 1] ~= seen then
@@ -31,7 +30,6 @@ for _ = 1, tonumber(ARGV[4]) do
       ours = ours + 1
       ended[ours] = id
       states[2 * ours - 1], states[2 * ours] = id, becomes
-      kept[2 * ours - 1], kept[2 * ours] = expiry, id
     else
       lost[#lost + 1] = place
     end
@@ -40,7 +38,7 @@ for _ = 1, tonumber(ARGV[4]) do
   if ours > 0 then
     if keep ~= '0' then
       many('HSET', root .. ':state', states)
-      many('ZADD', root .. ':done', kept)
+      enter_done(root, now + keep, ended)
     end
     many('ZREM', root .. ':leases', ended)
     if call('EXISTS', root .. ':before') == 1 then
@@ -100,13 +98,13 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   else
     call('HSET', root .. ':state', id,
       record('D', was.attempt, was.began, now, was.due, was.token, was.worker))
-    call('ZADD', root .. ':done', now + job.keep, id)
     conclude(root, id, job, 'D')
-    if job.keep == 0 then
+    if job.keep > 0 then
+      enter_done(root, now + job.keep, { id })
+    else
       for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
         call('HDEL', root .. part, id)
       end
-      call('ZREM', root .. ':done', id)
       call('ZREM', root .. ':all', id)
     end
   end

@@ -26,6 +26,7 @@ for n, root in ipairs(KEYS) do
   for _, part in ipairs({ 'leases', 'waiting', 'parked', 'held', 'done', 'dead', 'cancelled' }) do
     line[#line + 1] = call('ZCARD', root .. ':' .. part)
   end
+  line[9] = line[9] + (call('HGET', root, 'past') or 0)
   line[#line + 1] = oldest < math.huge and tostring(math.max(0, math.floor(at - oldest))) or ''
   answer[n] = line
 end

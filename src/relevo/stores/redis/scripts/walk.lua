@@ -24,7 +24,7 @@ local FEW = 10000
 local sets = { R = 'leases', W = 'waiting', P = 'parked', H = 'held', D = 'done', X = 'dead',
   C = 'cancelled' }
 
--- The sets that have all the candidates, and the lists.
+-- The sets that have all the candidates, the lists, and whether done ones are among them.
 local function candidates(root)
   local keys, lists = {}, {}
   if print then
@@ -45,11 +45,11 @@ local function candidates(root)
       keys[#keys + 1] = root .. ':laned'
     end
   end
-  return keys, lists
+  return keys, lists, not (park or print) and string.find(letters, 'D')
 end
 
-local function are_few(keys, lists)
-  local size = 0
+local function are_few(root, keys, lists, past)
+  local size = past and tonumber(call('HGET', root, 'past') or 0) or 0
   for _, key in ipairs(keys) do
     size = size + call('ZCARD', key)
   end
@@ -82,7 +82,7 @@ end
 
 -- One state's jobs by their place in its own sets and lists: by moment, and of one moment by id.
 -- Their rank is moment/id, and a start behind one reads (moment/id.
-local function listed_there(root, keys, lists, from)
+local function listed_there(root, keys, lists, past_too, from)
   local past, moment, last = string.match(from, '^(%(?)([%d.]+)/?(%x*)$')
   local bound = tonumber(moment or math.huge)
   local found, floor = {}, nil -- what is older than the floor may not have been looked at yet
@@ -98,8 +98,12 @@ local function listed_there(root, keys, lists, from)
     return a[2] > b[2] or a[2] == b[2] and a[1] > b[1]
   end
 
-  local function stop_here()
-    local here = found[#found]
+  -- The oldest that was found behind the first so many is where this source was left.
+  local function stop_here(before)
+    local here = found[before + 1]
+    for n = before + 2, #found do
+      here = newer(here, found[n]) and found[n] or here
+    end
     floor = (not floor or newer(here, floor)) and here or floor
   end
 
@@ -118,8 +122,29 @@ local function listed_there(root, keys, lists, from)
       first = first - #ids
     end
     if first > 0 then
-      stop_here()
+      stop_here(before)
     end
+  end
+
+  local function add_past()
+    local before, n, latest = #found, past_until(root, bound), nil
+    while n > 0 do
+      local lines = call('LRANGE', root .. ':past', math.max(0, n - 20), n - 1)
+      for i = #lines, 1, -1 do
+        local expiry, ids = past_of(lines[i])
+        if #found - before >= MOST and expiry ~= latest then -- of a moment all were looked at
+          return stop_here(before)
+        end
+        for id in string.gmatch(ids, '%S+') do
+          add(id, string.format('%d', expiry))
+        end
+        latest, n = expiry, n - 1
+      end
+    end
+  end
+
+  if past_too then
+    add_past()
   end
 
   local newest = moment or letters == 'r' and '(' .. (now + 1) or '+inf'
@@ -134,7 +159,7 @@ local function listed_there(root, keys, lists, from)
       skip = skip + MOST
     until #found > before or #rows < 2 * MOST
     if #rows == 2 * MOST then
-      stop_here()
+      stop_here(before)
     end
   end
 
@@ -150,11 +175,11 @@ end
 
 -- Ids and ranks, newest first, and whether there are no more.
 local function listed(root, from)
-  local keys, lists = candidates(root)
+  local keys, lists, past_too = candidates(root)
   if own then
-    return listed_there(root, keys, lists, from)
+    return listed_there(root, keys, lists, past_too, from)
   end
-  if not are_few(keys, lists) then
+  if not are_few(root, keys, lists, past_too) then
     local rows = call('ZREVRANGEBYSCORE', root .. ':all', from, oldest, 'WITHSCORES', 'LIMIT', 0,
       MOST)
     return rows, #rows < 2 * MOST
@@ -169,6 +194,12 @@ local function listed(root, from)
     local some = call('LRANGE', list, 0, -1)
     for n, gone in ipairs(read('SMISMEMBER', root .. ':gone', some)) do
       ids[#ids + 1] = gone == 0 and some[n] or nil
+    end
+  end
+  for _, line in ipairs(past_too and call('LRANGE', root .. ':past', 0, -1) or {}) do
+    local _, some = past_of(line)
+    for id in string.gmatch(some, '%S+') do
+      ids[#ids + 1] = id
     end
   end
   local bound = from == '+inf' and math.huge or tonumber(string.match(from, '[%d.]+'))
