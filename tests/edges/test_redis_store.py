@@ -1300,6 +1300,24 @@ async def test_a_crowd_of_one_state_is_read_to_its_end(
     assert set(seen) == {new.id for new in mine}
 
 
+@pytest.mark.parametrize("wanted", [State.DONE, State.READY, State.SCHEDULED, State.DEAD])
+async def test_a_rare_one_is_found_behind_a_crowd_of_its_state(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, wanted: State
+) -> None:
+    """A script looks at a thousand at a time; the one that is meant may be behind them."""
+    monkeypatch.setattr("relevo.stores.redis.people.CROWD", 10)
+    delay = LEASE if wanted is State.SCHEDULED else 0
+    async with fresh_store(clock) as store:
+        for kind, count in (("Rare", 1), ("Do", 1_000), ("Do", 1_000)):
+            await store.insert([job(kind=kind, keep=LEASE, delay=delay) for _ in range(count)])
+            if wanted in (State.DONE, State.DEAD):
+                await end(store, *await take(store, count), state=wanted)
+            clock.advance("1s")
+        page = await store.page(Filter(states=frozenset({wanted}), kind="Rare"))
+
+    assert [found.kind for found in page.jobs] == ["Rare"]
+
+
 async def test_done_jobs_are_paged_by_until_when_they_are_kept(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,7 @@ local function listed_there(root, keys, lists, past_too, from)
       rows[2 * n - 1], rows[2 * n] = found[n][1], found[n][3]
     end
   end
-  return rows, #rows == 2 * #found
+  return rows, not floor and #rows == 2 * #found
 end
 
 -- Ids and ranks, newest first, and whether there are no more.
