@@ -1568,6 +1568,23 @@ async def test_an_id_of_another_make_is_stored_like_any(server: RedisServer) -> 
         assert [lease.id for lease in await take(store, 10)] == [one.id for one in odd]
 
 
+async def test_ids_of_another_make_are_kept_and_pruned_like_any(clock: ManualClock) -> None:
+    async with fresh_store(clock) as store:
+        plain = job(keep=LEASE)
+        odd = [job(id=id, keep=LEASE) for id in (plain.id + "ff", "order 7", "a 7" * 11, "\t")]
+        await store.insert([*odd, plain])
+        assert all(await end(store, *await take(store, 10)))
+        done = Filter(states=frozenset({State.DONE}))
+
+        assert await store.count(done) == 5
+        assert await store.erase([plain.id], [], ANN, act="a") == (1, 0)
+        page = await store.page(done)
+        assert {found.id for found in page.jobs} == {one.id for one in odd}
+        clock.advance("1h")
+        assert await store.prune(dead_keep=DAY) == 4
+        assert await store.count(done) == 0
+
+
 # Redis is no SQL database
 
 

@@ -15,7 +15,7 @@
 --                   and their ids; in that order, to be forgotten from the front. In root: how many
 --                   these are, and the last one's moment
 --   root:done       ZSET  id → until when it is kept: those that are kept for less long than one
---                   that ended before them
+--                   that ended before them, and those with ids of another make
 --   root:park:…     ZSET  id → since when, one per breaker;  root:parks  HASH  id → its name
 --   root:keys       HASH  hash of a key → the live job that has it
 --   root:ever       HASH  hash of a key for good → D or X, and the job
@@ -308,23 +308,29 @@ local function leave_park(root, id)
   end
 end
 
--- Done jobs that are kept until one moment.
+-- Done jobs that are kept until one moment. An id of another make goes into the set: in a line it
+-- could be taken for several, or for a part of another.
 local function enter_done(root, moment, ids)
   local expiry = string.format('%d', moment)
-  if moment < tonumber(call('HGET', root, 'until') or 0) then
-    local kept = {}
-    for n, id in ipairs(ids) do
-      kept[2 * n - 1], kept[2 * n] = expiry, id
+  local early = moment < tonumber(call('HGET', root, 'until') or 0)
+  local kept, line = {}, {}
+  for _, id in ipairs(ids) do
+    if early or #id ~= 32 or string.find(id, '%s') then
+      kept[#kept + 1], kept[#kept + 2] = expiry, id
+    else
+      line[#line + 1] = id
     end
-    many('ZADD', root .. ':done', kept)
+  end
+  many('ZADD', root .. ':done', kept)
+  if not line[1] then
     return
   end
-  for first = 1, #ids, MOST do
-    local last = math.min(first + MOST - 1, #ids)
-    call('RPUSH', root .. ':past', expiry .. ' ' .. table.concat(ids, ' ', first, last))
+  for first = 1, #line, MOST do
+    local last = math.min(first + MOST - 1, #line)
+    call('RPUSH', root .. ':past', expiry .. ' ' .. table.concat(line, ' ', first, last))
   end
   call('HSET', root, 'until', expiry)
-  call('HINCRBY', root, 'past', #ids)
+  call('HINCRBY', root, 'past', #line)
 end
 
 -- Until when those are kept that ended together, and their ids.
