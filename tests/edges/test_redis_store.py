@@ -1356,6 +1356,26 @@ async def test_done_jobs_are_paged_by_until_when_they_are_kept(
     assert seen == sorted(until, key=lambda id: (until[id], id), reverse=True)
 
 
+async def test_who_ended_with_a_result_or_a_key_is_in_a_line_with_the_others(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """A line each would be searched through for every one that a person forgets."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job(keep=LEASE * (1 + n % 2), key=f"k{n}") for n in range(10)])
+        leases = await take(store, 10)
+        endings = [Ending(lease=lease, state=State.DONE, result=b"1") for lease in leases]
+        assert await store.settle([*endings, endings[0]]) == [True] * 10 + [False]
+
+        lines = server.command("LRANGE", f"{root}:past", 0, -1)
+        assert [len(line.split()) - 1 for line in lines] == [5, 5]
+        assert (await store.tally())[0].counts == {State.DONE: 10}
+        clock.advance("61s")
+        assert await store.prune(dead_keep=DAY) == 5
+        assert await store.erase([lease.id for lease in leases], [], ANN, act="a") == (5, 0)
+        assert server.command("EXISTS", f"{root}:past") == 0
+
+
 async def test_a_line_of_done_jobs_takes_no_live_one_along(
     server: RedisServer, clock: ManualClock
 ) -> None:

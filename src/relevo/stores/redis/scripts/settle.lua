@@ -57,6 +57,19 @@ for _ = 1, tonumber(ARGV[4]) do
   arg = last + 1
 end
 
+-- Of the others, those that are done, by queue and how long they are kept.
+local lines, order = {}, {}
+
+local function keep_done(root, keep, id)
+  local name = root .. string.format(' %d', keep)
+  local line = lines[name]
+  if not line then
+    line = { root = root, keep = keep }
+    lines[name], order[#order + 1] = line, line
+  end
+  line[#line + 1] = id
+end
+
 local words = { Q = 'retry', X = 'dead', C = 'cancelled', P = 'parked', H = 'held' }
 
 local function settle(place, root, id, token, state, delay, spends, failure, print, result, park)
@@ -100,7 +113,7 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
       record('D', was.attempt, was.began, now, was.due, was.token, was.worker))
     conclude(root, id, job, 'D')
     if job.keep > 0 then
-      enter_done(root, now + job.keep, { id })
+      keep_done(root, job.keep, id)
     else
       for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
         call('HDEL', root .. part, id)
@@ -115,6 +128,10 @@ for n = arg, #ARGV, 11 do
     tonumber(ARGV[n + 4]), ARGV[n + 5] == '1', ARGV[n + 6], ARGV[n + 7],
     ARGV[n + 8] == '1' and ARGV[n + 9], ARGV[n + 10])
   place = place + 1
+end
+
+for _, line in ipairs(order) do
+  enter_done(line.root, now + line.keep, line)
 end
 
 if lost[1] then
