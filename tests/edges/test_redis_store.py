@@ -1394,6 +1394,20 @@ async def test_a_line_of_done_jobs_takes_no_live_one_along(
         assert [one and one.state for one in found] == [State.READY, State.DONE]
         clock.advance("1h")
         assert await store.prune(dead_keep=1_000) == 1
+        assert (await store.tally())[0].counts == {State.READY: 1}
+
+
+async def test_a_wrong_count_of_done_jobs_takes_none_of_them_away(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        ids = [await make(store, State.DONE, keep=LEASE) for _ in range(3)]
+        server.command("HSET", root, "past", "1")
+        assert await store.erase(ids[:1], [], ANN, act="a") == (1, 0)
+        clock.advance("1h")
+        assert await store.prune(dead_keep=1_000) == 2
+        assert (await store.tally())[0].counts == {}
 
 
 async def test_a_job_costs_less_than_a_kilobyte(server: RedisServer) -> None:

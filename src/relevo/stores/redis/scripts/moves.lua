@@ -353,25 +353,37 @@ local function past_until(root, moment)
   return low
 end
 
+-- A line that nobody is left in goes once it is in front.
+local function drop_empty(list)
+  for _ = 1, 10 * MOST do
+    local head = call('LINDEX', list, 0)
+    if not head or string.find(head, ' ', 1, true) then
+      break
+    end
+    call('LPOP', list)
+  end
+end
+
 local function leave_done(root, id, job, was)
   if call('ZREM', root .. ':done', id) == 1 then
     return
   end
+  local list = root .. ':past'
   local moment = (tonumber(was.ended) or 0) + job.keep
   local n = past_until(root, moment)
   while n > 0 do
     n = n - 1
-    local expiry, ids = past_of(call('LINDEX', root .. ':past', n))
+    local expiry, ids = past_of(call('LINDEX', list, n))
     if expiry < moment then
       return
     end
     local start, last = string.find(ids, ' ' .. id, 1, true)
     if start then
-      call('LSET', root .. ':past', n, string.format('%d', expiry)
-        .. string.sub(ids, 1, start - 1) .. string.sub(ids, last + 1))
-      -- An empty line stays until its moment, but not a list of nothing else.
-      if call('HINCRBY', root, 'past', -1) == 0 then
-        call('DEL', root .. ':past')
+      local others = string.sub(ids, 1, start - 1) .. string.sub(ids, last + 1)
+      call('LSET', list, n, string.format('%d', expiry) .. others)
+      call('HINCRBY', root, 'past', -1)
+      if others == '' then
+        drop_empty(list)
       end
       return
     end

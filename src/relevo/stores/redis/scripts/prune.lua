@@ -25,7 +25,11 @@ local function remove_past(root)
   while left > 0 do
     local line = call('LINDEX', list, 0)
     local expiry, rest = past_of(line)
-    if not line or expiry > now then
+    if not line then
+      -- Nobody is left to be counted, whatever was counted by mistake.
+      call('HDEL', root, 'past', 'until')
+      return
+    elseif expiry > now then
       return
     end
     -- What comes first is what also a full server does.
