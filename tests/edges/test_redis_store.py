@@ -1410,6 +1410,21 @@ async def test_a_wrong_count_of_done_jobs_takes_none_of_them_away(
         assert (await store.tally())[0].counts == {}
 
 
+async def test_lines_with_nobody_left_are_pruned_some_at_a_time(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """All others wait while a script runs."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await make(store, State.DONE, keep=LEASE)
+        for _ in range(3):
+            server.command("LPUSH", f"{root}:past", *["5"] * 5_000)
+        clock.advance("1h")
+        assert await store.prune(dead_keep=1_000) == 0
+        assert server.command("LLEN", f"{root}:past") == 5_001
+        assert await store.prune(dead_keep=1_000) == 1
+
+
 async def test_a_job_costs_less_than_a_kilobyte(server: RedisServer) -> None:
     """F32"""
     async with opened(server.url) as store:
