@@ -1620,7 +1620,7 @@ async def test_an_id_of_another_make_is_stored_like_any(server: RedisServer) -> 
 async def test_ids_of_another_make_are_kept_and_pruned_like_any(clock: ManualClock) -> None:
     async with fresh_store(clock) as store:
         plain = job(keep=LEASE)
-        odd = [job(id=id, keep=LEASE) for id in (plain.id + "ff", "order 7", "a 7" * 11, "\t")]
+        odd = [job(id=id, keep=LEASE) for id in (plain.id + "ff", "order 7", "a 7 " * 8, "\t" * 32)]
         await store.insert([*odd, plain])
         assert all(await end(store, *await take(store, 10)))
         done = Filter(states=frozenset({State.DONE}))

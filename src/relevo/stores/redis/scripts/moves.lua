@@ -313,24 +313,26 @@ end
 local function enter_done(root, moment, ids)
   local expiry = string.format('%d', moment)
   local early = moment < tonumber(call('HGET', root, 'until') or 0)
-  local kept, line = {}, {}
-  for _, id in ipairs(ids) do
-    if early or #id ~= 32 or string.find(id, '%s') then
+  local kept, line, count = {}, {}, 0
+  for n = 1, #ids do
+    local id = ids[n]
+    if early or #id ~= 32 or string.find(id, ' ', 1, true) then
       kept[#kept + 1], kept[#kept + 2] = expiry, id
     else
-      line[#line + 1] = id
+      count = count + 1
+      line[count] = id
     end
   end
   many('ZADD', root .. ':done', kept)
-  if not line[1] then
+  if count == 0 then
     return
   end
-  for first = 1, #line, MOST do
-    local last = math.min(first + MOST - 1, #line)
+  for first = 1, count, MOST do
+    local last = math.min(first + MOST - 1, count)
     call('RPUSH', root .. ':past', expiry .. ' ' .. table.concat(line, ' ', first, last))
   end
   call('HSET', root, 'until', expiry)
-  call('HINCRBY', root, 'past', #line)
+  call('HINCRBY', root, 'past', count)
 end
 
 -- Until when those are kept that ended together, and their ids.

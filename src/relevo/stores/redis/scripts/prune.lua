@@ -38,7 +38,7 @@ local function remove_past(root)
     -- What comes first is what also a full server does.
     call('LPOP', list)
     local ids, others, ended = {}, {}, {}
-    for id in string.gmatch(rest, '%S+') do
+    for id in string.gmatch(rest, '[^ ]+') do
       local some = #ids < left and ids or others
       some[#some + 1] = id
     end

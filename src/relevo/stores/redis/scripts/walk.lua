@@ -135,7 +135,7 @@ local function listed_there(root, keys, lists, past_too, from)
         if #found - before >= MOST and expiry ~= latest then -- of a moment all were looked at
           return stop_here(before)
         end
-        for id in string.gmatch(ids, '%S+') do
+        for id in string.gmatch(ids, '[^ ]+') do
           add(id, string.format('%d', expiry))
         end
         latest, n = expiry, n - 1
@@ -198,7 +198,7 @@ local function listed(root, from)
   end
   for _, line in ipairs(past_too and call('LRANGE', root .. ':past', 0, -1) or {}) do
     local _, some = past_of(line)
-    for id in string.gmatch(some, '%S+') do
+    for id in string.gmatch(some, '[^ ]+') do
       ids[#ids + 1] = id
     end
   end
