@@ -123,7 +123,7 @@ def _account(text: str, problems: list[str]) -> dict[str, str]:
     if not text:
         return {}
     try:
-        content = text if text.lstrip().startswith("{") else Path(text).read_text()
+        content = text if text.lstrip().startswith("{") else Path(text).read_text("utf-8")
         found: Any = json.loads(content)
         return {name: found[name] for name in ("private_key", "client_email", "token_uri")} | found
     except (OSError, ValueError, LookupError, TypeError):
