@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 SECTION = "backlog"
 FEW, SOME = 1_000, 10_000
 CLAIM, TIMES = 100, 60
-SLICES = 9
+THIRD = 3  # pairs of drains in a third of the way, each round
 WARM = 0.1  # the share of a drain that is not counted, so that starting up weighs nothing
 LEASE = 15_000
-FLAT = Aim("ratio", "<=", 2.0)
+FLAT, NEAR = Aim("ratio", "<=", 2.0), Aim("ratio", ">=", 0.8)
 LIMITS = {"redis": 10.0}
 
 
@@ -54,39 +54,32 @@ def measure(place: Place, many: int, rounds: int, say: Callable[[str], None]) ->
         yield from _claim_rows(place, f"{many:,} ready", lots, few)
         apart(fill, short, Kept, SOME - FEW)
 
-        slices: list[list[float]] = []
+        # A pair at a time, evenly over all of the way: a table that doubles is slow for a stretch.
+        pairs: list[float] = []
         whole: list[float] = []
         some: list[float] = []
+        slices = 3 * THIRD * rounds
         left = many
-        for number in range(SLICES):
-            say(f"drain of {many:,}, slice {number + 1} of {SLICES}")
-            end = left - left // (SLICES - number)
-            count = min(SOME, (left - end) // (rounds + 1))
-            slices.append([])
-            for _ in range(rounds):  # as many of the one as of the other: only what waits differs
-                part = drain(long, count)  # a worker takes some more with it
-                left -= part.settled
-                slices[-1].append(part.rate(WARM))
-                part = drain(short, count)
-                some.append(part.rate(WARM))
-                apart(fill, short, Kept, part.settled)
+        for number in range(slices):
+            say(f"drain of {many:,}, slice {number + 1} of {slices}")
+            end = left - left // (slices - number)
+            part = drain(long, min(SOME, (left - end) // 2))  # a worker takes some more with it
+            left -= part.settled
+            pairs.append(part.rate(WARM))
+            part = drain(short, min(SOME, part.settled))
+            some.append(part.rate(WARM))
+            apart(fill, short, Kept, part.settled)
             part = drain(long, max(1, left - end))
             left -= part.settled
             whole.append(part.rate(WARM))
-        third = SLICES // 3
-        for name, parts in (
-            ("first", slices[:third]),
-            ("middle", slices[third:-third]),
-            ("last", slices[-third:]),
+        third = slices // 3
+        for name, rates in (
+            ("first", pairs[:third]),
+            ("middle", pairs[third:-third]),
+            ("last", pairs[-third:]),
         ):
-            rates = [rate for part in parts for rate in part]
             yield _drain_row(f"drain of {SOME:,} out of {many:,} ready, {name} third", rates, some)
-        yield Row(
-            section=SECTION,
-            name=f"drain of {many:,} ready, all of the way",
-            unit="jobs/s",
-            ours=whole,
-        )
+        yield _drain_row(f"drain of {many:,} ready, all of the way", whole, some, aim=NEAR)
 
         say(f"filling with {many:,} scheduled")
         apart(fill, long, Kept, many, 3_600_000, timeout=PATIENCE)
@@ -99,7 +92,7 @@ def measure(place: Place, many: int, rounds: int, say: Callable[[str], None]) ->
             for url, rates in ((long, ours), (short, some)):
                 rates.append(drain(url, SOME).rate(WARM))
                 apart(fill, url, Kept, SOME)
-        yield _drain_row(f"drain of {SOME:,} with {beside}", ours, some)
+        yield _drain_row(f"drain of {SOME:,} with {beside}", ours, some, aim=NEAR)
         for url in (long, short):
             drain(url, SOME)
             apart(fill, url, Kept, FEW)
@@ -113,7 +106,7 @@ def _side_by_side(rounds: int, short: str, long: str) -> list[list[float]]:
     return [[time for times in part for time in times] for part in taken]
 
 
-def _drain_row(name: str, ours: list[float], some: list[float]) -> Row:
+def _drain_row(name: str, ours: list[float], some: list[float], *, aim: Aim | None = None) -> Row:
     return Row(
         section=SECTION,
         name=name,
@@ -121,7 +114,7 @@ def _drain_row(name: str, ours: list[float], some: list[float]) -> Row:
         ours=ours,
         other=some,
         against=f"drain of {SOME:,}",
-        aim=Aim("ratio", ">=", 0.8),
+        aim=aim,
     )
 
 
