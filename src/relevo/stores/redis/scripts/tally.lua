@@ -24,9 +24,9 @@ for n, root in ipairs(KEYS) do
   ready = ready - call('SCARD', root .. ':gone')
   local line = { name_of(root), call('HGET', root, 'mode') or 'open', ready, later }
   for _, part in ipairs({ 'leases', 'waiting', 'parked', 'held', 'done', 'dead', 'cancelled' }) do
-    line[#line + 1] = call('ZCARD', root .. ':' .. part)
+    local in_lines = part == 'done' and call('HGET', root, 'past') or 0
+    line[#line + 1] = call('ZCARD', root .. ':' .. part) + in_lines
   end
-  line[9] = line[9] + (call('HGET', root, 'past') or 0)
   line[#line + 1] = oldest < math.huge and tostring(math.max(0, math.floor(at - oldest))) or ''
   answer[n] = line
 end
