@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 from relevo.job import State
-from relevo.store import Rescued, Store
+from relevo.store import Filter, Rescued, Store, Want
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.steps import (
@@ -328,6 +328,62 @@ async def test_what_a_person_took_from_the_park_is_not_unparked(store: Store) ->
 
     assert await states(store, cancelled, retried) == [State.CANCELLED, State.RUNNING]
     assert await end(store, lease)
+
+
+async def test_of_jobs_taken_together_each_has_a_lease_of_its_own(
+    store: Store, clock: ManualClock
+) -> None:
+    """One worker may lose a job and go on with the others for hours."""
+    ids = await put(store, *[job() for _ in range(5)])
+    lost, ended, retried, cancelled, kept = await take(store, 5)
+    clock.advance("30s")
+    assert await store.extend([ended, retried, cancelled, kept], MINUTE) == [True] * 4
+    assert await end(store, ended)
+    assert await end(store, retried, State.SCHEDULED)
+    await store.cancel([cancelled.id], ANN)
+    again = await take_id(store, retried.id, worker="w2")
+
+    clock.advance("11s")
+    assert await store.rescue() == []
+    lapse = (await store.rescue()).next_lapse
+    assert lapse is not None
+    assert 15 * SECOND < lapse < 20 * SECOND
+    clock.advance("21s")
+    assert [rescued.id for rescued in await store.rescue()] == [lost.id]
+
+    clock.advance("20s")
+    assert await store.extend([kept], MINUTE) == [True]
+    clock.advance("30s")
+    assert [rescued.id for rescued in await store.rescue()] == [again.id]
+    assert await end(store, kept)
+    assert (await store.rescue()).next_lapse is None
+    assert await states(store, *ids) == [
+        State.READY, State.DONE, State.READY, State.CANCELLED, State.DONE
+    ]  # fmt: skip
+
+
+async def test_who_runs_is_seen_once_and_counted(store: Store) -> None:
+    """Also who was taken again, while others that were taken with it the first time go on."""
+    want = Want(queue=WORK, limit=5)
+    await put(store, *[job() for _ in range(5)])
+    first = await take(store, 5, want)
+    for lease in first[:2]:
+        assert await end(store, lease, State.SCHEDULED)
+    second = await take(store, 2, want)
+
+    running = Filter(states=frozenset({State.RUNNING}))
+    assert sorted(found.id for found in (await store.page(running)).jobs) == sorted(
+        lease.id for lease in [*first[2:], *second]
+    )
+    assert await store.count(running) == 5
+    [tally] = await store.tally()
+    assert tally.counts == {State.RUNNING: 5}
+    await put(store, job())
+    assert await take(store, 1, want) == []
+    for lease in [*first[2:], *second]:
+        assert await end(store, lease)
+    assert await store.count(running) == 0
+    assert len(await take(store, 1, want)) == 1
 
 
 async def test_a_sweep_tells_when_the_next_lease_lapses(store: Store) -> None:

@@ -69,6 +69,7 @@ WORK = "app:module:work"
 QUEUES = (WORK, "app:module:other")
 ANN = By("ann", "because")
 LEASE = 60_000
+CLAIMS = ("taken", "left", "claims")
 
 
 @pytest.fixture
@@ -496,6 +497,31 @@ async def test_a_claim_whose_answer_was_lost_is_asked_for_again(
         assert await end(store, *leases) == [True] * 7
         assert await take(store, 10, *queues) == []
         assert await store.rescue() == []
+
+
+async def test_what_was_never_heard_of_is_given_with_what_is_new(
+    server: RedisServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(server.url, clock) as store:
+        await store.insert([job() for _ in range(5)])
+        call = Wire.call
+
+        async def unheard(*args: Any, **options: Any) -> Any:
+            await call(*args, **options)
+            raise StoreUnavailable("the answer was lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Wire, "call", unheard)
+            with pytest.raises(StoreUnavailable):
+                await take(store, 3)
+
+        leases = await take(store, 10)
+        assert len({lease.id for lease in leases}) == 5
+        assert (await store.tally())[0].counts == {State.RUNNING: 5}
+        assert await end(store, *leases[:1], *leases[-1:]) == [True] * 2
+        clock.advance("61s")
+        assert {one.id for one in await store.rescue()} == {lease.id for lease in leases[1:-1]}
+        assert await _claims_left(server) == []
 
 
 async def test_what_an_unsent_claim_did_not_take_is_not_looked_for(server: RedisServer) -> None:
@@ -1500,6 +1526,129 @@ async def test_what_an_older_version_stored_is_worked_off(server: RedisServer) -
         assert len((await store.page(Filter(states=done))).jobs) == 5
         assert await store.prune(dead_keep=1_000) == 4
         assert await store.count(Filter(states=done)) == 1
+
+
+async def test_leases_that_an_older_version_gave_are_kept(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """Each had one of its own; an old worker goes on for a while beside new ones."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job() for _ in range(8)])
+        await take(store, 8)
+        leases = await _as_of_old(store, server)
+        assert (await store.tally())[0].counts == {State.RUNNING: 8}
+        assert await take(store, 1, Want(queue=WORK, limit=8)) == []
+
+        assert await store.rescue() == []
+        clock.advance("50s")
+        server.command("ZADD", f"{root}:leases", await store.now() + LEASE, leases[2])
+        server.command("ZADD", f"{root}:leases", 5, new_id())
+        assert await store.rescue() == []
+        assert (await store.tally())[0].counts == {State.RUNNING: 8}
+        clock.advance("11s")
+        assert {one.id for one in await store.rescue()} == {*leases[:2], *leases[3:]}
+        clock.advance("50s")
+        assert {one.id for one in await store.rescue()} == {leases[2]}
+        assert await _claims_left(server) == []
+
+
+async def _as_of_old(store: RedisStore, server: RedisServer) -> list[str]:
+    """Makes of the running jobs what version 3 wrote down for them; their ids."""
+    root = f"relevo:{{{WORK}}}"
+    ids = [one.id for one in (await store.page(Filter(states=frozenset({State.RUNNING})))).jobs]
+    for id in ids:
+        record = server.command("HGET", f"{root}:state", id).split(b"|")
+        server.command("ZADD", f"{root}:leases", record[3], id)
+        record[3] = b""
+        server.command("HSET", f"{root}:state", id, b"|".join(record))
+    server.command("DEL", *(f"{root}:{part}" for part in CLAIMS))
+    return ids
+
+
+async def _claims_left(server: RedisServer) -> list[str]:
+    parts = [*CLAIMS, "leases"]
+    return [part for part in parts if server.command("EXISTS", f"relevo:{{{WORK}}}:{part}")]
+
+
+async def test_a_claim_is_gone_once_its_jobs_have_ended(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server.url, clock) as store:
+        await store.insert([job(keep=keep) for keep in (0, 0, LEASE, LEASE, LEASE, LEASE)])
+        leases = await take(store, 6)
+        assert await _claims_left(server) == list(CLAIMS)
+        plain, rich, kept, dead, cancelled, lapsed = leases
+        assert await end(store, plain, kept) == [True] * 2
+        ending = Ending(lease=rich, state=State.DONE, result=b"1")
+        assert await store.settle([ending]) == [True]
+        assert await end(store, dead, state=State.DEAD) == [True]
+        await store.cancel([cancelled.id], ANN)
+        assert await _claims_left(server) == list(CLAIMS)
+        clock.advance("61s")
+        assert [one.id for one in await store.rescue()] == [lapsed.id]
+        assert await _claims_left(server) == []
+
+
+async def test_each_lease_of_a_claim_lapses_in_its_time(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server.url, clock) as store:
+        await store.insert([job() for _ in range(3)])
+        kept, short, other = await take(store, 3)
+        assert await store.extend([short], 20_000) == [True]
+        clock.advance("21s")
+        assert [one.id for one in await store.rescue()] == [short.id]
+        clock.advance("29s")
+        assert await store.extend([kept, kept], LEASE) == [True] * 2
+        clock.advance("11s")
+        assert [one.id for one in await store.rescue()] == [other.id]
+        clock.advance("50s")
+        assert [one.id for one in await store.rescue()] == [kept.id]
+
+
+async def test_a_claim_that_was_damaged_by_hand_hinders_nobody(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        for text in ("nonsense", "5", "", "{}"):
+            await store.insert([job(), job()])
+            leases = await take(store, 2)
+            server.command("HSET", f"{root}:taken", leases[0].token, text)
+            server.command("HSET", f"{root}:left", leases[0].token, "9")
+            assert len((await store.page(Filter(states=frozenset({State.RUNNING})))).jobs) == 0
+            assert await store.extend(leases, LEASE) == [True] * 2
+            assert await end(store, leases[0]) == [True]
+            clock.advance("61s")
+            assert await store.rescue() == []
+            assert await _claims_left(server) == []
+            assert await end(store, leases[1]) == [True]
+
+
+async def test_a_crowd_of_running_jobs_is_shown_page_by_page(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server.url, clock) as store:
+        running: list[str] = []
+        for number in range(13):
+            await store.insert([job() for _ in range(1_000)])
+            leases = await take(store, 1_000)
+            running += [lease.id for lease in leases[100:]]
+            assert await end(store, *leases[:100]) == [True] * 100
+            if number % 3:
+                clock.advance("1s")
+        seen: list[str] = []
+        cursor = None
+        where = Filter(states=frozenset({State.RUNNING}))
+        while True:
+            page = await store.page(where, cursor=cursor, limit=1_000)
+            seen += [found.id for found in page.jobs]
+            if (cursor := page.cursor) is None:
+                break
+
+    assert len(seen) == len(running)
+    assert set(seen) == set(running)
 
 
 async def test_jobs_alike_differ_in_their_last_byte(server: RedisServer) -> None:

@@ -13,7 +13,12 @@ from relevo.stores.redis.frame import Frame, timely
 from relevo.stores.redis.line import Denied
 
 # A later one reads what earlier ones wrote.
-STEPS = ("0001 keys", "0002 lists of fresh jobs", "0003 lines of done jobs")
+STEPS = (
+    "0001 keys",
+    "0002 lists of fresh jobs",
+    "0003 lines of done jobs",
+    "0004 leases by claim",
+)
 SCHEMA = len(STEPS)
 OLDEST = (6, 2)
 BETWEEN_LOOKS = 60.0  # seconds

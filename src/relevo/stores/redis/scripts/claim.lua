@@ -7,7 +7,7 @@
 -- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones).
 
 local worker, lease, token, count = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
-local due_by = '(' .. (now + 1)
+local due_by, until_then = '(' .. (now + 1), string.format('%d', now + lease)
 local soonest = math.huge
 
 local function sooner(moment)
@@ -54,7 +54,7 @@ end
 -- How many this queue may give at all.
 local function room(want, wanted)
   if want.limit then
-    local free = want.limit - call('ZCARD', want.root .. ':leases') - #want.ids
+    local free = want.limit - count_running(want.root) - #want.ids
     if free < wanted then
       wanted, want.short = math.max(free, 0), 'limit'
     end
@@ -293,24 +293,43 @@ local function take_lanes(want, wanted)
   return taken
 end
 
+local function joined(some, others)
+  local all = {}
+  for _, list in ipairs({ some, others }) do
+    for n = 1, #list do
+      all[#all + 1] = list[n]
+    end
+  end
+  return all
+end
+
 -- What was given before, but never heard of, comes first, as the same attempt.
 local left = count
 local answer = {}
 for _, want in ipairs(queues) do
   if want.unheard ~= '' then
-    local root, ids, attempts = want.root, {}, {}
-    for _, id in ipairs(call('ZRANGE', root .. ':leases', 0, 5 * MOST)) do
-      local was = status(root, id)
-      if left > 0 and was.state == 'R' and string.find(want.unheard, was.token, 1, true) then
-        call('ZADD', root .. ':leases', now + lease, id)
-        call('HSET', root .. ':state', id,
-          record('R', was.attempt, was.began, '', was.due, token, worker))
-        ids[#ids + 1], attempts[#attempts + 1] = id, was.attempt
-        left = left - 1
+    local root, ids, attempts, states = want.root, {}, {}, {}
+    local before = {}
+    for old in string.gmatch(want.unheard, '%x+') do
+      local found, standing = running_of(root, old)
+      for n = 1, math.min(#found, left) do
+        local was = standing[n]
+        ids[#ids + 1], attempts[#attempts + 1] = found[n], was.attempt
+        states[#states + 1] = found[n]
+        states[#states + 1] =
+          record('R', was.attempt, was.began, until_then, was.due, token, worker)
       end
+      before[old] = math.min(#found, left)
+      left = left - before[old]
     end
     if ids[1] then
-      answer[1 + #answer] = { want.n, ids, read('HMGET', root .. ':jobs', ids), attempts }
+      want.again = ids
+      enter_running(root, token, until_then, ids)
+      many('HSET', root .. ':state', states)
+      for old, count in pairs(before) do
+        leave_claim(root, old, count)
+      end
+      answer[#answer + 1] = { want.n, ids, read('HMGET', root .. ':jobs', ids), attempts }
     end
   end
 end
@@ -339,12 +358,10 @@ for _, want in ipairs(queues) do
   if ids[1] then
     local blobs = read('HMGET', root .. ':jobs', ids)
     local records = want.fresh and {} or read('HMGET', root .. ':state', ids) -- none was ever taken
-    local leases, states, attempts = {}, {}, {}
-    local first = record('R', 1, now, '', '', token, worker)
-    local until_then = string.format('%d', now + lease)
+    local states, attempts = {}, {}
+    local first = record('R', 1, now, until_then, '', token, worker)
     for n = 1, #ids do
       local id = ids[n]
-      leases[2 * n - 1], leases[2 * n] = until_then, id
       states[2 * n - 1], states[2 * n] = id, first
       if records[n] then
         local was = status_of(records[n])
@@ -352,7 +369,7 @@ for _, want in ipairs(queues) do
           attempts[before] = 1
         end
         attempts[n] = was.attempt + 1
-        states[2 * n] = record('R', was.attempt + 1, now, '', was.due, token, worker)
+        states[2 * n] = record('R', was.attempt + 1, now, until_then, was.due, token, worker)
       end
     end
     if attempts[1] then
@@ -360,7 +377,7 @@ for _, want in ipairs(queues) do
         attempts[rest] = 1
       end
     end
-    many('ZADD', root .. ':leases', leases)
+    enter_running(root, token, until_then, want.again and joined(want.again, ids) or ids)
     many('HSET', root .. ':state', states)
     for _, pulled in ipairs(want.pulled or {}) do
       leave_due(root, pulled[1], pulled[2])

@@ -3,17 +3,30 @@
 -- ARGV  4 lease, then for each: queue (number of its key), id, token
 -- Answers 1 or 0 for each.
 
-local lease = tonumber(ARGV[4])
+local until_then = string.format('%d', now + tonumber(ARGV[4]))
 local answer, lost = {}, false
+local claims = {} -- root and token → how many leases of a claim were extended
+
 for n = 5, #ARGV, 3 do
   local root, id, token = KEYS[tonumber(ARGV[n])], ARGV[n + 1], ARGV[n + 2]
   local was = status(root, id)
   local ours = was.state == 'R' and was.token == token
-  if ours then
-    call('ZADD', root .. ':leases', now + lease, id)
+  if ours and was.ended ~= until_then then
+    call('HSET', root .. ':state', id,
+      record('R', was.attempt, was.began, until_then, was.due, token, was.worker))
+    claims[root] = claims[root] or {}
+    claims[root][token] = (claims[root][token] or 0) + 1
   end
   answer[#answer + 1] = ours and 1 or 0
   lost = lost or not ours
+end
+
+-- Where all were extended, nobody needs to look before these lapse.
+for root, tokens in pairs(claims) do
+  for token, count in pairs(tokens) do
+    local all = count >= tonumber(call('HGET', root .. ':left', token) or math.huge)
+    call('ZADD', root .. ':claims', 'XX', all and 'CH' or 'LT', until_then, token)
+  end
 end
 if lost then
   be_the_master()

@@ -3,13 +3,17 @@
 -- A queue lives under one root, prefix:{queue}, on one slot:
 --   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat, past, until
 --   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header} \npayload, a byte
---   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken
+--   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken;
+--                   of one that runs, until when it is leased in place of ended
 --   root:all        ZSET  id → when it came in
 --   root:fresh:0…2  LIST  jobs that were ready when they came in, in the order of root:all, by
 --                   priority: most are, and a list costs the least;  root:gone  SET  those in it
 --                   that have left since, to be passed over
 --   root:due:0…2    ZSET  id → when it is due: all others, ready and scheduled, by priority
---   root:leases     ZSET  id → until when
+--   root:taken      HASH  token of a claim → the ids it took, as JSON;  root:left  HASH  token →
+--                   how many of these still run;  root:claims  ZSET  token → when to look at them:
+--                   no later than the first of their leases lapses
+--   root:leases     ZSET  id → until when: an older version's, until rescue.lua has adopted them
 --   root:waiting, :parked, :held, :dead, :cancelled  ZSET  id → since when
 --   root:past       LIST  done jobs, each time those that ended together: until when they are kept,
 --                   and their ids; in that order, to be forgotten from the front. In root: how many
@@ -276,8 +280,51 @@ local function leave_due(root, id, job)
   end
 end
 
-local function leave_running(root, id, job)
-  call('ZREM', root .. ':leases', id)
+-- Jobs that are taken together, under one token: what they share is written once.
+local function enter_running(root, token, moment, ids)
+  call('HSET', root .. ':taken', token, cjson.encode(ids))
+  call('HSET', root .. ':left', token, #ids)
+  call('ZADD', root .. ':claims', moment, token)
+end
+
+local function drop_claim(root, token)
+  call('HDEL', root .. ':taken', token)
+  call('HDEL', root .. ':left', token)
+  call('ZREM', root .. ':claims', token)
+end
+
+local function leave_claim(root, token, count)
+  if call('HINCRBY', root .. ':left', token, 0 - count) <= 0 then
+    drop_claim(root, token)
+  end
+end
+
+-- The ids of those that a claim took and that still run, and how they stand.
+local function running_of(root, token)
+  local good, taken = pcall(cjson.decode, call('HGET', root .. ':taken', token) or '[]')
+  local ids, standing = {}, {}
+  if not good or type(taken) ~= 'table' then
+    return ids, standing
+  end
+  for n, kept in ipairs(read('HMGET', root .. ':state', taken)) do
+    local was = status_of(kept)
+    if was.state == 'R' and was.token == token then
+      ids[#ids + 1], standing[#standing + 1] = taken[n], was
+    end
+  end
+  return ids, standing
+end
+
+local function count_running(root)
+  local count = call('ZCARD', root .. ':leases')
+  for _, left in ipairs(call('HVALS', root .. ':left')) do
+    count = count + (tonumber(left) or 0)
+  end
+  return count
+end
+
+local function leave_running(root, id, job, was)
+  leave_claim(root, was.token, 1)
   if job.lane ~= '' then
     if call('HINCRBY', root .. ':lanes', job.lane, -1) <= 0 then
       call('HDEL', root .. ':lanes', job.lane)
@@ -396,7 +443,7 @@ local function leave(root, id, job, was)
   if was.state == 'Q' then
     leave_due(root, id, job)
   elseif was.state == 'R' then
-    leave_running(root, id, job)
+    leave_running(root, id, job, was)
   elseif was.state == 'W' then
     call('ZREM', root .. ':waiting', id)
     call('DEL', root .. ':pending:' .. id)
@@ -685,7 +732,7 @@ local function row(root, id, blob, whole)
   if state == 'Q' then
     moment = due_of(root, id, facts_of(blob))
   elseif state == 'R' then
-    moment = call('ZSCORE', root .. ':leases', id)
+    moment = status_of(kept).ended
   end
   local history = call('HGET', root .. ':history', id) or ''
   if not whole then

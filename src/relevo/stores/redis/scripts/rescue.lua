@@ -9,25 +9,77 @@
 local left, gone = tonumber(ARGV[4]), ARGV[5]
 local answer = {}
 
+-- Leases that an older version gave, job by job, become those of claims.
+local function adopt(root)
+  local rows = call('ZRANGE', root .. ':leases', 0, MOST - 1, 'WITHSCORES')
+  local claims = {}
+  for n = 1, #rows, 2 do
+    local id, moment = rows[n], tonumber(rows[n + 1])
+    local was = status(root, id)
+    if was.state == 'R' then
+      local claim = claims[was.token] or { first = math.huge }
+      claims[was.token] = claim
+      claim.first = math.min(claim.first, moment)
+      claim[#claim + 1], claim[id] = id, true
+      call('HSET', root .. ':state', id, record('R', was.attempt, was.began,
+        string.format('%d', moment), was.due, was.token, was.worker))
+    end
+  end
+  for token, claim in pairs(claims) do
+    for _, id in ipairs((running_of(root, token))) do -- those of its claim that came before
+      claim[#claim + 1] = not claim[id] and id or nil
+    end
+    local first = math.min(claim.first, call('ZSCORE', root .. ':claims', token) or math.huge)
+    enter_running(root, token, string.format('%d', first), { unpack(claim) })
+  end
+  if rows[1] then
+    call('ZREMRANGEBYRANK', root .. ':leases', 0, #rows / 2 - 1)
+  end
+end
+
+-- Of the claims whose time has come, the jobs whose leases have lapsed; the others are looked at when
+-- theirs do.
 local function lapsed(root)
-  return call('ZRANGEBYSCORE', root .. ':leases', '-inf', now, 'LIMIT', 0, left)
+  local found, seen = {}, 0
+  for _, token in ipairs(call('ZRANGEBYSCORE', root .. ':claims', '-inf', now, 'LIMIT', 0, MOST)) do
+    if #found >= left or seen >= 10 * MOST then
+      break
+    end
+    local ids, standing = running_of(root, token)
+    local first = math.huge
+    for n, was in ipairs(standing) do
+      local moment = tonumber(was.ended) or 0
+      if moment <= now and #found < left then
+        found[#found + 1] = ids[n]
+      else
+        first = math.min(first, moment)
+      end
+    end
+    if ids[1] then
+      enter_running(root, token, first < math.huge and string.format('%d', first) or now, ids)
+    else
+      drop_claim(root, token)
+    end
+    seen = seen + #ids
+  end
+  return found
 end
 
 local function held_by(root, worker)
-  local ids, from = {}, 0
-  repeat
-    local some = call('ZRANGE', root .. ':leases', from, from + MOST - 1)
-    for n, kept in ipairs(read('HMGET', root .. ':state', some)) do
-      if kept and status_of(kept).worker == worker and #ids < left then
-        ids[#ids + 1] = some[n]
+  local found = {}
+  for _, token in ipairs(call('ZRANGE', root .. ':claims', 0, -1)) do
+    local ids, standing = running_of(root, token)
+    for n, was in ipairs(standing) do
+      if was.worker == worker and #found < left then
+        found[#found + 1] = ids[n]
       end
     end
-    from = from + MOST
-  until #some < MOST or #ids >= left
-  return ids
+  end
+  return found
 end
 
 for _, root in ipairs(KEYS) do
+  adopt(root)
   local ids = left > 0 and (gone == '' and lapsed(root) or held_by(root, gone)) or {}
   for _, id in ipairs(ids) do
     -- The first write of this rescue, refused by a full server before anything has moved.
@@ -40,7 +92,7 @@ for _, root in ipairs(KEYS) do
     end
     remember(root, id, was, 'rescued', '{"type":"WorkerLost","message":"' .. message
       .. '","fingerprint":"WorkerLost"}')
-    leave_running(root, id, job)
+    leave_running(root, id, job, was)
     if dead then
       bury(root, id, job, was, 'WorkerLost')
     else
@@ -72,7 +124,7 @@ end
 
 local lapse = -1
 for _, root in ipairs(KEYS) do
-  local first = call('ZRANGE', root .. ':leases', 0, 0, 'WITHSCORES')
+  local first = call('ZRANGE', root .. ':claims', 0, 0, 'WITHSCORES')
   local left_ms = first[2] and math.max(0, math.ceil(tonumber(first[2]) - now))
   if left_ms and (lapse < 0 or left_ms < lapse) then
     lapse = left_ms

@@ -40,7 +40,7 @@ for _ = 1, tonumber(ARGV[4]) do
       many('HSET', root .. ':state', states)
       enter_done(root, now + keep, ended)
     end
-    many('ZREM', root .. ':leases', ended)
+    leave_claim(root, token, ours)
     if call('EXISTS', root .. ':before') == 1 then
       for _, id in ipairs(ended) do
         climb(root, id, 'D')
@@ -93,7 +93,7 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
     -- A turn that is over clears the count: the next one has killed no worker yet.
     attempt = result and 0 or math.max(attempt - 1, 0)
   end
-  leave_running(root, id, job)
+  leave_running(root, id, job, was)
   if state == 'Q' then
     requeue(root, id, job, was, attempt, at + delay)
   elseif state == 'X' then

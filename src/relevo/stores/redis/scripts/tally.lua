@@ -22,8 +22,9 @@ for n, root in ipairs(KEYS) do
     oldest = math.min(oldest, tonumber(head and call('ZSCORE', root .. ':all', head) or oldest))
   end
   ready = ready - call('SCARD', root .. ':gone')
-  local line = { name_of(root), call('HGET', root, 'mode') or 'open', ready, later }
-  for _, part in ipairs({ 'leases', 'waiting', 'parked', 'held', 'done', 'dead', 'cancelled' }) do
+  local line =
+    { name_of(root), call('HGET', root, 'mode') or 'open', ready, later, count_running(root) }
+  for _, part in ipairs({ 'waiting', 'parked', 'held', 'done', 'dead', 'cancelled' }) do
     local in_lines = part == 'done' and call('HGET', root, 'past') or 0
     line[#line + 1] = call('ZCARD', root .. ':' .. part) + in_lines
   end

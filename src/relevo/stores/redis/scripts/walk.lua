@@ -21,19 +21,55 @@ for n = 1, tonumber(ARGV[13]) do
 end
 
 local FEW = 10000
-local sets = { R = 'leases', W = 'waiting', P = 'parked', H = 'held', D = 'done', X = 'dead',
-  C = 'cancelled' }
+local sets = { W = 'waiting', P = 'parked', H = 'held', D = 'done', X = 'dead', C = 'cancelled' }
 
--- The sets that have all the candidates, the lists, and whether done ones are among them.
+-- Done jobs and running ones by those that ended, or were taken, together: each time a moment and ids,
+-- the latest first, from a moment on.
+local function past_lines(root, bound)
+  local n, lines = past_until(root, bound), {}
+  return function()
+    if n > 0 then
+      if not lines[1] then
+        lines = call('LRANGE', root .. ':past', math.max(0, n - 20), n - 1)
+      end
+      n = n - 1
+      local expiry, rest = past_of(table.remove(lines))
+      local ids = {}
+      for id in string.gmatch(rest, '[^ ]+') do
+        ids[#ids + 1] = id
+      end
+      return expiry, ids
+    end
+  end
+end
+
+local function claim_lines(root, bound)
+  local newest = bound < math.huge and string.format('%d', bound) or '+inf'
+  local rows, skip = {}, 0
+  return function()
+    if not rows[1] then
+      rows = call('ZREVRANGEBYSCORE', root .. ':claims', newest, '-inf', 'WITHSCORES', 'LIMIT', skip,
+        20)
+      skip = skip + 20
+    end
+    local token, moment = table.remove(rows, 1), table.remove(rows, 1)
+    if token then
+      return tonumber(moment), (running_of(root, token))
+    end
+  end
+end
+
+-- The sets that have all the candidates, the lists, and the lines.
 local function candidates(root)
-  local keys, lists = {}, {}
+  local keys, lists, lines = {}, {}, {}
   if print then
     keys = { root .. ':group:' .. redis.sha1hex(print) }
   elseif park then
     keys = { root .. ':park:' .. redis.sha1hex(park) }
   elseif letters ~= '' then
     for letter in string.gmatch(letters, '%u') do
-      keys[#keys + 1] = root .. ':' .. sets[letter]
+      keys[#keys + 1] = sets[letter] and root .. ':' .. sets[letter]
+      lines[#lines + 1] = letter == 'D' and past_lines or letter == 'R' and claim_lines or nil
     end
     if string.find(letters, '[rs]') then
       for band = 0, 2 do
@@ -45,18 +81,21 @@ local function candidates(root)
       keys[#keys + 1] = root .. ':laned'
     end
   end
-  return keys, lists, not (park or print) and string.find(letters, 'D')
+  return keys, lists, lines
 end
 
-local function are_few(root, keys, lists, past)
-  local size = past and tonumber(call('HGET', root, 'past') or 0) or 0
+local function are_few(root, keys, lists, lines)
+  local size = 0
+  for _, some in ipairs(lines) do
+    size = size + (some == past_lines and (call('HGET', root, 'past') or 0) or count_running(root))
+  end
   for _, key in ipairs(keys) do
     size = size + call('ZCARD', key)
   end
   for _, list in ipairs(lists) do
     size = size + call('LLEN', list)
   end
-  return keys[1] and size <= FEW
+  return (keys[1] or lines[1]) and size <= FEW
 end
 
 local function by_rank(a, b)
@@ -82,7 +121,7 @@ end
 
 -- One state's jobs by their place in its own sets and lists: by moment, and of one moment by id.
 -- Their rank is moment/id, and a start behind one reads (moment/id.
-local function listed_there(root, keys, lists, past_too, from)
+local function listed_there(root, keys, lists, lines, from)
   local past, moment, last = string.match(from, '^(%(?)([%d.]+)/?(%x*)$')
   local bound = tonumber(moment or math.huge)
   local found, floor = {}, nil -- what is older than the floor may not have been looked at yet
@@ -126,25 +165,18 @@ local function listed_there(root, keys, lists, past_too, from)
     end
   end
 
-  local function add_past()
-    local before, n, latest = #found, past_until(root, bound), nil
-    while n > 0 do
-      local lines = call('LRANGE', root .. ':past', math.max(0, n - 20), n - 1)
-      for i = #lines, 1, -1 do
-        local expiry, ids = past_of(lines[i])
-        if #found - before >= MOST and expiry ~= latest then -- of a moment all were looked at
-          return stop_here(before)
-        end
-        for id in string.gmatch(ids, '[^ ]+') do
-          add(id, string.format('%d', expiry))
-        end
-        latest, n = expiry, n - 1
+  for _, lines_of in ipairs(lines) do
+    local before, latest = #found, nil
+    for together_at, ids in lines_of(root, bound) do
+      if #found - before >= MOST and together_at ~= latest then -- of a moment all were looked at
+        stop_here(before)
+        break
       end
+      for _, id in ipairs(ids) do
+        add(id, string.format('%d', together_at))
+      end
+      latest = together_at
     end
-  end
-
-  if past_too then
-    add_past()
   end
 
   local newest = moment or letters == 'r' and '(' .. (now + 1) or '+inf'
@@ -175,11 +207,11 @@ end
 
 -- Ids and ranks, newest first, and whether there are no more.
 local function listed(root, from)
-  local keys, lists, past_too = candidates(root)
+  local keys, lists, lines = candidates(root)
   if own then
-    return listed_there(root, keys, lists, past_too, from)
+    return listed_there(root, keys, lists, lines, from)
   end
-  if not are_few(root, keys, lists, past_too) then
+  if not are_few(root, keys, lists, lines) then
     local rows = call('ZREVRANGEBYSCORE', root .. ':all', from, oldest, 'WITHSCORES', 'LIMIT', 0,
       MOST)
     return rows, #rows < 2 * MOST
@@ -196,10 +228,11 @@ local function listed(root, from)
       ids[#ids + 1] = gone == 0 and some[n] or nil
     end
   end
-  for _, line in ipairs(past_too and call('LRANGE', root .. ':past', 0, -1) or {}) do
-    local _, some = past_of(line)
-    for id in string.gmatch(some, '[^ ]+') do
-      ids[#ids + 1] = id
+  for _, lines_of in ipairs(lines) do
+    for _, some in lines_of(root, math.huge) do
+      for n = 1, #some do
+        ids[#ids + 1] = some[n]
+      end
     end
   end
   local bound = from == '+inf' and math.huge or tonumber(string.match(from, '[%d.]+'))
