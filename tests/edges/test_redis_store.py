@@ -1563,6 +1563,7 @@ async def _as_of_old(store: RedisStore, server: RedisServer) -> list[str]:
         record[3] = b""
         server.command("HSET", f"{root}:state", id, b"|".join(record))
     server.command("DEL", *(f"{root}:{part}" for part in CLAIMS))
+    server.command("HDEL", root, "running")
     return ids
 
 
@@ -1617,6 +1618,7 @@ async def test_a_claim_that_was_damaged_by_hand_hinders_nobody(
             leases = await take(store, 2)
             server.command("HSET", f"{root}:taken", leases[0].token, text)
             server.command("HSET", f"{root}:left", leases[0].token, "9")
+            server.command("HSET", root, "running", "9")
             assert len((await store.page(Filter(states=frozenset({State.RUNNING})))).jobs) == 0
             assert await store.extend(leases, LEASE) == [True] * 2
             assert await end(store, leases[0]) == [True]
@@ -1624,6 +1626,7 @@ async def test_a_claim_that_was_damaged_by_hand_hinders_nobody(
             assert await store.rescue() == []
             assert await _claims_left(server) == []
             assert await end(store, leases[1]) == [True]
+            assert State.RUNNING not in (await store.tally())[0].counts
 
 
 async def test_a_crowd_of_running_jobs_is_shown_page_by_page(

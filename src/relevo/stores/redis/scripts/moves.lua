@@ -1,7 +1,7 @@
 -- The moves a job makes, shared by every script and put in front of each.
 --
 -- A queue lives under one root, prefix:{queue}, on one slot:
---   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat, past, until
+--   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat, past, until, running
 --   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header} \npayload, a byte
 --   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken;
 --                   of one that runs, until when it is leased in place of ended
@@ -11,8 +11,8 @@
 --                   that have left since, to be passed over
 --   root:due:0…2    ZSET  id → when it is due: all others, ready and scheduled, by priority
 --   root:taken      HASH  token of a claim → the ids it took, as JSON;  root:left  HASH  token →
---                   how many of these still run;  root:claims  ZSET  token → when to look at them:
---                   no later than the first of their leases lapses
+--                   how many of these still run, and in root: how many of all;  root:claims  ZSET
+--                   token → when to look at them: no later than the first of their leases lapses
 --   root:leases     ZSET  id → until when: an older version's, until rescue.lua has adopted them
 --   root:waiting, :parked, :held, :dead, :cancelled  ZSET  id → since when
 --   root:past       LIST  done jobs, each time those that ended together: until when they are kept,
@@ -280,21 +280,34 @@ local function leave_due(root, id, job)
   end
 end
 
+local function left_of(root, token)
+  return tonumber(call('HGET', root .. ':left', token) or 0) or 0
+end
+
 -- Jobs that are taken together, under one token: what they share is written once.
 local function enter_running(root, token, moment, ids)
+  local left = left_of(root, token)
   call('HSET', root .. ':taken', token, cjson.encode(ids))
   call('HSET', root .. ':left', token, #ids)
+  call('HINCRBY', root, 'running', #ids - left)
   call('ZADD', root .. ':claims', moment, token)
 end
 
 local function drop_claim(root, token)
+  call('HINCRBY', root, 'running', 0 - left_of(root, token))
   call('HDEL', root .. ':taken', token)
   call('HDEL', root .. ':left', token)
   call('ZREM', root .. ':claims', token)
+  if call('EXISTS', root .. ':claims') == 0 then
+    call('HDEL', root, 'running') -- nobody is left to be counted, whatever was counted by mistake
+  end
 end
 
 local function leave_claim(root, token, count)
-  if call('HINCRBY', root .. ':left', token, 0 - count) <= 0 then
+  if left_of(root, token) > count then
+    call('HINCRBY', root .. ':left', token, 0 - count)
+    call('HINCRBY', root, 'running', 0 - count)
+  else
     drop_claim(root, token)
   end
 end
@@ -316,11 +329,7 @@ local function running_of(root, token)
 end
 
 local function count_running(root)
-  local count = call('ZCARD', root .. ':leases')
-  for _, left in ipairs(call('HVALS', root .. ':left')) do
-    count = count + (tonumber(left) or 0)
-  end
-  return count
+  return call('ZCARD', root .. ':leases') + (tonumber(call('HGET', root, 'running') or 0) or 0)
 end
 
 local function leave_running(root, id, job, was)
