@@ -1553,6 +1553,68 @@ async def test_leases_that_an_older_version_gave_are_kept(
         assert await _claims_left(server) == []
 
 
+async def test_a_lease_of_old_shortens_no_later_one(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """A person stops what old workers run, and it is taken again before the next sweep."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job(), job()])
+        await take(store, 2)
+        ids = await _as_of_old(store, server)
+        server.command("ZREM", f"{root}:leases", ids[1])
+        assert await store.rescue() == []
+        for id, length in zip(ids, (LEASE + 1_000, LEASE), strict=True):
+            server.command("ZADD", f"{root}:leases", await store.now() + length, id)
+        assert await store.cancel(ids, ANN) == [True] * 2
+        assert await store.retry(ids, ANN) == [True] * 2
+        clock.advance("50s")
+        assert len(await take(store, 2)) == 2
+        assert await store.rescue() == []
+        clock.advance("15s")
+        assert await store.rescue() == []
+        clock.advance("46s")
+        assert len(await store.rescue()) == 2
+        assert await _claims_left(server) == []
+
+
+async def test_a_lease_of_old_counts_once(server: RedisServer, clock: ManualClock) -> None:
+    """Also where some leases of a claim have been adopted and others not yet."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job() for _ in range(3)])
+        await take(store, 3)
+        kept, adopted, late = await _as_of_old(store, server)
+        server.command("ZREM", f"{root}:leases", late)
+        assert await store.rescue() == []
+        server.command("ZADD", f"{root}:leases", await store.now() + LEASE, late)
+        assert await store.cancel([late, adopted], ANN) == [True] * 2
+        assert (await store.tally())[0].counts == {State.RUNNING: 1, State.CANCELLED: 2}
+        clock.advance("61s")
+        assert [one.id for one in await store.rescue()] == [kept]
+        assert await _claims_left(server) == []
+
+
+async def test_what_many_old_workers_extend_is_not_taken_from_them(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """More leases than one sweep adopts."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job()])
+        await take(store, 1)
+        (held,) = await _as_of_old(store, server)
+        assert await store.rescue() == []
+        soon = await store.now() + LEASE
+        rows = [word for _ in range(1_000) for word in (soon, new_id())]
+        server.command("ZADD", f"{root}:leases", *rows, soon + LEASE, held)
+        clock.advance("70s")
+        assert await store.rescue() == []
+        clock.advance("51s")
+        assert [one.id for one in await store.rescue()] == [held]
+        assert await _claims_left(server) == []
+
+
 async def _as_of_old(store: RedisStore, server: RedisServer) -> list[str]:
     """Makes of the running jobs what version 3 wrote down for them; their ids."""
     root = f"relevo:{{{WORK}}}"

@@ -333,7 +333,11 @@ local function count_running(root)
 end
 
 local function leave_running(root, id, job, was)
-  leave_claim(root, was.token, 1)
+  if was.ended == '' then -- leased by an older version, and not yet adopted
+    call('ZREM', root .. ':leases', id)
+  else
+    leave_claim(root, was.token, 1)
+  end
   if job.lane ~= '' then
     if call('HINCRBY', root .. ':lanes', job.lane, -1) <= 0 then
       call('HDEL', root .. ':lanes', job.lane)

@@ -9,14 +9,15 @@
 local left, gone = tonumber(ARGV[4]), ARGV[5]
 local answer = {}
 
--- Leases that an older version gave, job by job, become those of claims.
+-- Leases that an older version gave, job by job, become those of claims. One that is not later than
+-- what the job has is of a run that is over.
 local function adopt(root)
   local rows = call('ZRANGE', root .. ':leases', 0, MOST - 1, 'WITHSCORES')
   local claims = {}
   for n = 1, #rows, 2 do
     local id, moment = rows[n], tonumber(rows[n + 1])
     local was = status(root, id)
-    if was.state == 'R' then
+    if was.state == 'R' and moment > (tonumber(was.ended) or 0) then
       local claim = claims[was.token] or { first = math.huge }
       claims[was.token] = claim
       claim.first = math.min(claim.first, moment)
@@ -37,6 +38,15 @@ local function adopt(root)
   end
 end
 
+-- An older version goes on extending what was adopted, and not all of that may be adopted again yet.
+local function leased_until(root, id, was)
+  local moment = tonumber(was.ended) or 0
+  if moment <= now then
+    moment = math.max(moment, tonumber(call('ZSCORE', root .. ':leases', id) or 0))
+  end
+  return moment
+end
+
 -- Of the claims whose time has come, the jobs whose leases have lapsed; the others are looked at when
 -- theirs do.
 local function lapsed(root)
@@ -48,7 +58,7 @@ local function lapsed(root)
     local ids, standing = running_of(root, token)
     local first = math.huge
     for n, was in ipairs(standing) do
-      local moment = tonumber(was.ended) or 0
+      local moment = leased_until(root, ids[n], was)
       if moment <= now and #found < left then
         found[#found + 1] = ids[n]
       else
