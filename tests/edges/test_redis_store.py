@@ -524,6 +524,29 @@ async def test_what_was_never_heard_of_is_given_with_what_is_new(
         assert await _claims_left(server) == []
 
 
+async def test_what_was_never_heard_of_is_given_some_at_a_time(
+    server: RedisServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(server.url, clock) as store:
+        await store.insert([job() for _ in range(5)])
+        call = Wire.call
+
+        async def unheard(*args: Any, **options: Any) -> Any:
+            await call(*args, **options)
+            raise StoreUnavailable("the answer was lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Wire, "call", unheard)
+            with pytest.raises(StoreUnavailable):
+                await take(store, 5)
+
+        leases = [lease for _ in range(3) for lease in await take(store, 2)]
+        assert len(leases) == len({lease.id for lease in leases}) == 5
+        assert {lease.attempt for lease in leases} == {1}
+        assert await end(store, *leases) == [True] * 5
+        assert await _claims_left(server) == []
+
+
 async def test_what_an_unsent_claim_did_not_take_is_not_looked_for(server: RedisServer) -> None:
     async with opened(server.url) as store, opened(server.url) as other:
         server.kill()

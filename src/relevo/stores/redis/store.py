@@ -229,6 +229,9 @@ class RedisStore(People, Deliveries, Ledger, Memory):
                 if kept := [*tokens, *lost][-UNHEARD:]:
                     self._unheard[queue] = kept
             raise
+        if sum(len(ids) for _, ids, _, _ in given) == count:
+            # More of it than was asked for may be left.
+            self._unheard |= {queue: tokens for queue, tokens in unheard.items() if tokens}
         leases: list[Lease] = []
         damaged: list[Lease] = []
         for number, ids, blobs, attempts in given:
