@@ -1676,6 +1676,26 @@ async def test_a_claim_is_gone_once_its_jobs_have_ended(
         assert await _claims_left(server) == []
 
 
+async def test_a_claim_forgets_those_that_ended_when_the_others_are_extended(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """Else one that runs for hours drags along a thousand that were taken with it."""
+    root = f"relevo:{{{WORK}}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job() for _ in range(9)])
+        one, other, *ended = await take(store, 9)
+        assert await end(store, *ended) == [True] * 7
+        assert await store.extend([one], LEASE) == [True]
+        clock.advance("1s")
+        assert await store.extend([one, other, one], LEASE) == [True] * 3
+        assert server.command("HVALS", f"{root}:taken") == [f'["{one.id}","{other.id}"]'.encode()]
+        assert (await store.tally())[0].counts[State.RUNNING] == 2
+        assert await end(store, one) == [True]
+        clock.advance("61s")
+        assert [found.id for found in await store.rescue()] == [other.id]
+        assert await _claims_left(server) == []
+
+
 async def test_each_lease_of_a_claim_lapses_in_its_time(
     server: RedisServer, clock: ManualClock
 ) -> None:
@@ -1698,7 +1718,7 @@ async def test_a_claim_that_was_damaged_by_hand_hinders_nobody(
 ) -> None:
     root = f"relevo:{{{WORK}}}"
     async with opened(server.url, clock) as store:
-        for text in ("nonsense", "5", "", "{}"):
+        for text in ("nonsense", "5", "", "{}", "[null, [], 5]"):
             await store.insert([job(), job()])
             leases = await take(store, 2)
             server.command("HSET", f"{root}:taken", leases[0].token, text)

@@ -312,16 +312,27 @@ local function leave_claim(root, token, count)
   end
 end
 
--- The ids of those that a claim took and that still run, and how they stand.
-local function running_of(root, token)
-  local good, taken = pcall(cjson.decode, call('HGET', root .. ':taken', token) or '[]')
-  local ids, standing = {}, {}
-  if not good or type(taken) ~= 'table' then
-    return ids, standing
+-- The ids that claims took, and under which token each. One edited by hand took none.
+local function taken_by(root, tokens)
+  local ids, whose = {}, {}
+  for n, text in ipairs(read('HMGET', root .. ':taken', tokens)) do
+    local good, taken = pcall(cjson.decode, text or '[]')
+    for _, id in ipairs(good and type(taken) == 'table' and taken or {}) do
+      if type(id) == 'string' then
+        ids[#ids + 1], whose[#whose + 1] = id, tokens[n]
+      end
+    end
   end
+  return ids, whose
+end
+
+-- The ids of those that claims took and that still run, and how they stand.
+local function running_of(root, ...)
+  local taken, whose = taken_by(root, { ... })
+  local ids, standing = {}, {}
   for n, kept in ipairs(read('HMGET', root .. ':state', taken)) do
     local was = status_of(kept)
-    if was.state == 'R' and was.token == token then
+    if was.state == 'R' and was.token == whose[n] then
       ids[#ids + 1], standing[#standing + 1] = taken[n], was
     end
   end

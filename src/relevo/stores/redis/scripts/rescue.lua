@@ -76,15 +76,17 @@ local function lapsed(root)
 end
 
 local function held_by(root, worker)
-  local found = {}
-  for _, token in ipairs(call('ZRANGE', root .. ':claims', 0, -1)) do
-    local ids, standing = running_of(root, token)
+  local found, from, some = {}, 0, 100
+  repeat
+    local tokens = call('ZRANGE', root .. ':claims', from, from + some - 1)
+    local ids, standing = running_of(root, unpack(tokens))
     for n, was in ipairs(standing) do
       if was.worker == worker and #found < left then
         found[#found + 1] = ids[n]
       end
     end
-  end
+    from = from + some
+  until #tokens < some or #found >= left
   return found
 end
 

@@ -45,14 +45,15 @@ end
 
 local function claim_lines(root, bound)
   local newest = bound < math.huge and string.format('%d', bound) or '+inf'
-  local rows, skip = {}, 0
+  local rows, n, skip, some = {}, 1, 0, 200
   return function()
-    if not rows[1] then
+    if not rows[n] then
       rows = call('ZREVRANGEBYSCORE', root .. ':claims', newest, '-inf', 'WITHSCORES', 'LIMIT', skip,
-        20)
-      skip = skip + 20
+        some)
+      n, skip = 1, skip + some
     end
-    local token, moment = table.remove(rows, 1), table.remove(rows, 1)
+    local token, moment = rows[n], rows[n + 1]
+    n = n + 2
     if token then
       return tonumber(moment), (running_of(root, token))
     end
