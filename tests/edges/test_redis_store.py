@@ -345,6 +345,18 @@ async def test_a_full_server_stores_nothing_and_loses_nothing(server: RedisServe
         assert len(await take(store, 10)) == 1
 
 
+async def test_what_is_not_kept_ends_also_on_a_full_server(server: RedisServer) -> None:
+    """It makes room, and needs none."""
+    async with opened(server.url) as store:
+        await store.insert([job(keep=0) for _ in range(3)])
+        leases = await take(store, 3)
+        server.command("CONFIG", "SET", "maxmemory", "1kb")
+        assert await end(store, *leases[:2]) == [True] * 2
+        assert (await store.tally())[0].counts == {State.RUNNING: 1}
+        assert await end(store, *leases[2:]) == [True]
+        assert await _claims_left(server) == []
+
+
 async def everything(store: RedisStore) -> list[Any]:
     counts = [(tally.queue, tally.counts) for tally in await store.tally()]
     return [(await store.page(Filter())).jobs, counts, await store.audits()]

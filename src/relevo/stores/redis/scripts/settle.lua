@@ -40,7 +40,6 @@ for _ = 1, tonumber(ARGV[4]) do
       many('HSET', root .. ':state', states)
       enter_done(root, now + keep, ended)
     end
-    leave_claim(root, token, ours)
     if call('EXISTS', root .. ':before') == 1 then
       for _, id in ipairs(ended) do
         climb(root, id, 'D')
@@ -52,6 +51,7 @@ for _ = 1, tonumber(ARGV[4]) do
       end
       many('ZREM', root .. ':all', ended)
     end
+    leave_claim(root, token, ours) -- a full server refuses it, but not after what makes room
     make_room(root)
   end
   arg = last + 1
