@@ -38,7 +38,7 @@ local function adopt(root)
   end
 end
 
--- An older version goes on extending what was adopted, and not all of that may be adopted again yet.
+-- An older version goes on extending what was adopted, and not all of that may be adopted again.
 local function leased_until(root, id, was)
   local moment = tonumber(was.ended) or 0
   if moment <= now then
