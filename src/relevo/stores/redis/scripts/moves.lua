@@ -294,11 +294,13 @@ local function enter_running(root, token, moment, ids)
 end
 
 local function drop_claim(root, token)
-  call('HINCRBY', root, 'running', 0 - left_of(root, token))
+  local left = left_of(root, token)
   call('HDEL', root .. ':taken', token)
   call('HDEL', root .. ':left', token)
   call('ZREM', root .. ':claims', token)
-  if call('EXISTS', root .. ':claims') == 0 then
+  if call('EXISTS', root .. ':claims') == 1 then
+    call('HINCRBY', root, 'running', 0 - left)
+  else
     call('HDEL', root, 'running') -- nobody is left to be counted, whatever was counted by mistake
   end
 end
