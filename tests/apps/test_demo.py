@@ -13,6 +13,7 @@ import pytest
 from relevo.cli.demo import table
 from relevo.demo import Proof, Row, play
 from relevo.testing import until
+from tests.servers.ports import free_port
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
@@ -74,6 +75,16 @@ def test_all_five_by_the_command_line(kind: str) -> None:
     assert totals["effects"] > 380
     # Same seed, same story, whatever keeps it.
     assert (totals["delivered"], totals["duplicates"], totals["forged"]) == (385, 68, 15)
+
+
+def test_a_store_that_does_not_answer_is_told_in_one_line() -> None:
+    store = f"redis://127.0.0.1:{free_port()}/0"
+    command = [sys.executable, "-m", "relevo.cli", "demo", "--once", "--store", store]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith("relevo: the store cannot be used: the Redis at 127.0.0.1:")
+    assert "Traceback" not in done.stdout
 
 
 @pytest.mark.soak

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,20 @@ async def opened(url: str, clock: ManualClock | None = None) -> AsyncIterator[Re
         yield store
     finally:
         await store.close()
+
+
+@contextmanager
+def answers_lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The server does what it is asked; nobody hears of it."""
+    call = Wire.call
+
+    async def unheard(*args: Any, **options: Any) -> Any:
+        await call(*args, **options)
+        raise StoreUnavailable("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Wire, "call", unheard)
+        yield
 
 
 def job(queue: str = WORK, **fields: Any) -> NewJob:
@@ -489,14 +503,7 @@ async def test_a_claim_whose_answer_was_lost_is_asked_for_again(
         batch = [job(queue) for queue in (WORK, "app:module:other") for _ in range(3)]
         await store.insert([*batch, job("app:module:third", lane="l")])
         queues = (WORK, "app:module:other", "app:module:third")
-        call = Wire.call
-
-        async def unheard(*args: Any, **options: Any) -> Any:
-            await call(*args, **options)
-            raise StoreUnavailable("the answer was lost")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Wire, "call", unheard)
+        with answers_lost(monkeypatch):
             for _ in range(2):
                 with pytest.raises(StoreUnavailable):
                     await take(store, 5, *queues)
@@ -516,16 +523,8 @@ async def test_what_was_never_heard_of_is_given_with_what_is_new(
 ) -> None:
     async with opened(server.url, clock) as store:
         await store.insert([job() for _ in range(5)])
-        call = Wire.call
-
-        async def unheard(*args: Any, **options: Any) -> Any:
-            await call(*args, **options)
-            raise StoreUnavailable("the answer was lost")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Wire, "call", unheard)
-            with pytest.raises(StoreUnavailable):
-                await take(store, 3)
+        with answers_lost(monkeypatch), pytest.raises(StoreUnavailable):
+            await take(store, 3)
 
         leases = await take(store, 10)
         assert len({lease.id for lease in leases}) == 5
@@ -541,16 +540,8 @@ async def test_what_was_never_heard_of_is_given_some_at_a_time(
 ) -> None:
     async with opened(server.url, clock) as store:
         await store.insert([job() for _ in range(5)])
-        call = Wire.call
-
-        async def unheard(*args: Any, **options: Any) -> Any:
-            await call(*args, **options)
-            raise StoreUnavailable("the answer was lost")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Wire, "call", unheard)
-            with pytest.raises(StoreUnavailable):
-                await take(store, 5)
+        with answers_lost(monkeypatch), pytest.raises(StoreUnavailable):
+            await take(store, 5)
 
         leases = [lease for _ in range(3) for lease in await take(store, 2)]
         assert len(leases) == len({lease.id for lease in leases}) == 5

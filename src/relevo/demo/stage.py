@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
@@ -166,5 +165,5 @@ def _free(port: int) -> int:
 
 
 def _last_line(log: Path) -> str:
-    lines: list[Any] = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("relevo: ") if lines else "it said nothing"
