@@ -65,15 +65,22 @@ class Verdict(StrEnum):
     """What became of an insert."""
 
     NEW = "new"
-    IN_PROGRESS = "in_progress"  # a live job has the key; the id is that job's
-    DONE = "done"  # unique forever, and done once already
+    IN_PROGRESS = "in_progress"  # a live job has the key, or the id; the id given is that job's
+    DONE = "done"  # unique forever, and done once already; or the id was asked for and has ended
     REOPENED = "reopened"  # unique forever, was dead or cancelled, is ready again
     CLOSED = "closed"  # the queue is draining; nothing was stored
 
 
-Unique: TypeAlias = Literal["unfinished", "forever"]
+Unique: TypeAlias = Literal["unfinished", "forever", "latest"]
+"""What a key is for: one unfinished job at a time; one effect, whatever comes later; or the newest
+payload, which replaces those that have never started."""
+
+UNIQUES: tuple[Unique, ...] = ("unfinished", "forever", "latest")
 Policy: TypeAlias = Literal["fail", "continue"]
 """What a child's bad end means for the parent that waits for it."""
+
+JOINS = 20
+"""The most lines of `Job.joins`."""
 
 QUEUE_NAME_MAX = 128
 _QUEUE = re.compile(r"[a-z][a-z0-9_-]*:[a-z0-9][a-z0-9_-]*:[a-z0-9][a-z0-9_-]*", re.ASCII)
@@ -115,6 +122,8 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     attempts: int = 3
     key: str | None = None  # within its queue
     unique: Unique = "unfinished"
+    digest: bytes | None = None  # of the payload as it was asked for, where there is a key
+    remember: int = 0  # how long its id still answers once its row is gone, or had none
     lane: str | None = None  # jobs of one lane share a limit or an order
     thread: str | None = None  # None: it starts its own
     cause: str | None = None  # the job or delivery that asked for it
@@ -131,6 +140,7 @@ class Receipt(Struct, frozen=True, array_like=True, gc=False):
 
     id: str
     verdict: Verdict
+    differs: bool = False  # it joined a job whose payload is another; its own is not used
 
     @property
     def is_new(self) -> bool:
@@ -158,6 +168,7 @@ class Lease(Struct, eq=False, gc=False):
     keep: int = 0
     inserted_at: int = 0
     claimed_at: int = 0
+    turn: int = 0  # how often an earlier run of this job has ended by plan
     expires: float = 0.0  # when it lapses unless extended, on the clock of its worker's event loop
 
 
@@ -180,6 +191,7 @@ class Ending(Struct, frozen=True, gc=False):
     failure: Failure | None = None
     result: bytes | None = None  # JSON, for a flow's parent and for people
     park: str | None = None  # what it is parked behind
+    planned: bool = False  # SCHEDULED because that was the plan: the job's turn rises by one
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -191,6 +203,14 @@ class Attempt(Struct, frozen=True, kw_only=True):
     ended_at: int
     worker: str = ""
     failure: Failure | None = None
+
+
+class Joined(Struct, frozen=True, kw_only=True):
+    """A command that joined a job by its key, and whose own, different payload is not used."""
+
+    id: str  # which the command would have had as a job of its own
+    cause: str | None  # the job or delivery that asked for it
+    at: int
 
 
 class Job(Struct, kw_only=True):
@@ -222,5 +242,9 @@ class Job(Struct, kw_only=True):
     failure: Failure | None = None  # the last one
     note: str = ""  # what a person wrote when discarding or deciding
     history: tuple[Attempt, ...] = ()
+    turn: int = 0  # how often a run of it has ended by plan
+    remember: int = 0
+    joined: int = 0  # how many commands with another payload joined it; find() alone tells
+    joins: tuple[Joined, ...] = ()  # the newest of these, at most JOINS; find() alone tells
     after: tuple[After, ...] = ()
     before: tuple[str, ...] = ()  # the jobs that wait for this one

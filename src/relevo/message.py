@@ -2,7 +2,8 @@
 
 Options are class keywords, never mixed with fields:
 
-    class SendEmail(Command, queue="shop:mail:send", attempts=5, key="mail:{order_id}"):
+    class SendEmail(Command, queue="shop:mail:send", attempts=5, key="mail:{order_id}",
+                    unique="forever"):
         order_id: str
 """
 
@@ -18,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transfo
 from relevo.backoff import Backoff, exponential
 from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import DefinitionError, PayloadError
-from relevo.job import Unique, queue_name
+from relevo.job import UNIQUES, Unique, queue_name
 from relevo.payload import Codec
 
 Priority: TypeAlias = Literal["high", "normal", "low"]
@@ -149,6 +150,23 @@ def rate(text: str) -> tuple[int, int]:
     return int(match[1]), _PERIODS[match[2]]
 
 
+def unique_of(value: Unique | None, has_key: bool, owner: str) -> Unique:
+    """What a key is for; DefinitionError when a key does not say it."""
+    if not has_key:
+        if value is not None:
+            raise DefinitionError(f"{owner}: unique={value!r:.40} needs a key=")
+        return "unfinished"
+    if value not in UNIQUES:
+        raise DefinitionError(
+            f"{owner}: key= needs unique=, which says what the key is for. "
+            "unique='forever': it happens once, whatever comes later. "
+            "unique='latest': the newest payload replaces those that have not started. "
+            "unique='unfinished': a second one joins the first until that has ended, "
+            "and its own payload is not used" + ("" if value is None else f" (not {value!r:.40})")
+        )
+    return value
+
+
 def attempts_of(value: int, owner: str) -> int:
     """The number itself if it may be a number of attempts."""
     if type(value) is not int or not 1 <= value <= ATTEMPTS_MAX:
@@ -197,7 +215,7 @@ class Command(Message):
         timeout: Duration = DEFAULT_TIMEOUT,
         priority: Priority = "normal",
         key: str | None = None,
-        unique: Unique = "unfinished",
+        unique: Unique | None = None,
         breaker: str | Breaker | None = None,
         limit: int | PerKey | None = None,
         rate: str | PerKey | None = None,
@@ -211,10 +229,12 @@ class Command(Message):
         owner = cls.__name__
         if priority not in PRIORITIES:
             raise DefinitionError(f"{owner}: priority is 'high', 'normal' or 'low'")
-        if unique not in ("unfinished", "forever"):
-            raise DefinitionError(f"{owner}: unique is 'unfinished' or 'forever'")
-        if unique == "forever" and key is None:
-            raise DefinitionError(f"{owner}: unique='forever' needs a key")
+        unique = unique_of(unique, key is not None, owner)
+        if unique == "latest" and ordered is not None:
+            raise DefinitionError(
+                f"{owner}: ordered= runs every job of a lane in turn and unique='latest' drops the "
+                "older ones: choose one of the two"
+            )
         lanes = {
             text
             for text in (
@@ -261,7 +281,12 @@ class Event(Message):
     """A fact in the past tense; every listener gets a job of its own."""
 
     def __init_subclass__(
-        cls, *, name: str, key: str | None = None, allow: Iterable[str] = ()
+        cls,
+        *,
+        name: str,
+        key: str | None = None,
+        unique: Unique | None = None,
+        allow: Iterable[str] = (),
     ) -> None:
         super().__init_subclass__()
         _freeze(cls, allow)
@@ -270,7 +295,8 @@ class Event(Message):
                 f"{name!r:.60} is not an event name: write a fact in lower case with dots, "
                 "such as 'user.registered'"
             )
-        cls.__relevo__ = Spec(kind=name, queue="", key=_template(key, cls))
+        unique = unique_of(unique, key is not None, cls.__name__)
+        cls.__relevo__ = Spec(kind=name, queue="", key=_template(key, cls), unique=unique)
 
 
 M = TypeVar("M", bound=Message)

@@ -37,8 +37,10 @@ class Want(Struct, frozen=True, kw_only=True):
     queue: str
     limit: int | None = None  # running at once
     lane_limit: int | None = None  # running at once per lane; 1 and `ordered` for strict order
-    rate: tuple[int, int] | None = None  # so many per so many milliseconds
+    rate: tuple[int, int] | None = None  # at most so many begin in any so many milliseconds
     lane_rate: tuple[int, int] | None = None
+    burst: int | None = None  # of `rate` or `lane_rate`: so many may begin at once after a rest,
+    # and `rate` is the average; None: no window of that length ever has more
     ordered: bool = False  # a lane's jobs one at a time, in the order they were committed
 
 
@@ -330,9 +332,24 @@ class Store(Protocol):
     async def insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Store jobs durably before answering.
 
-        An id already stored is not stored again: whoever carries a job may carry it twice. Jobs of
-        one bundle are stored all or none. A job with `after` waits; its children may be in the same
-        call or stored before.
+        An id already stored is not stored again: a job may be carried twice. Jobs of one bundle are
+        stored all or none. A job with `after` waits; its children may be in the same call or stored
+        before.
+
+        The id of a job with `remember` is answered for so many milliseconds after its row is gone
+        (pruned or erased), or after the command joined or reopened another job by its key: asked
+        for again it stores and changes nothing, and the receipt names the job that stands for it,
+        IN_PROGRESS while that is live and DONE otherwise.
+
+        A command that joins a job by its key (unfinished or forever) whose `digest` is another
+        leaves a line on that job (`Job.joined`, `Job.joins`) and its receipt says `differs`.
+        Digests whose first byte differs were made under different keys and say nothing.
+
+        With unique="latest" each command is stored as a job of its own, NEW. Of the jobs of one key
+        that have never started only the one accepted last is given out, when it is due; the claim
+        that takes it (or meets an older one) ends the older ones CANCELLED, "replaced by ID" in
+        their note. While a job of the key is running, held, parked, or scheduled after a run, the
+        others wait behind it as SCHEDULED, and go on within a second of its end.
         """
         ...
 

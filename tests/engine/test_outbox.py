@@ -41,7 +41,14 @@ pytestmark = pytest.mark.xdist_group("redis")
 Start = Callable[..., Relevo]
 
 
-class Save(Command, queue="test:rows:save", attempts=5, backoff=constant("50ms"), key="{name}"):
+class Save(
+    Command,
+    queue="test:rows:save",
+    attempts=5,
+    backoff=constant("50ms"),
+    key="{name}",
+    unique="unfinished",
+):
     name: str
 
 

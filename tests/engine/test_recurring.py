@@ -33,7 +33,7 @@ from relevo.testing import ManualClock, assert_enqueued, drain, enqueued, until,
 Start = Callable[..., Relevo]
 
 
-class Save(Command, queue="test:hotel:save", key="event:{number}"):
+class Save(Command, queue="test:hotel:save", key="event:{number}", unique="unfinished"):
     number: int
 
 

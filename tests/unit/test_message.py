@@ -20,6 +20,7 @@ class Book(
     backoff=exponential("15s", cap="10m"),
     timeout="45s",
     key="book:{code}",
+    unique="unfinished",
     breaker="supplier:{supplier}",
 ):
     code: str
@@ -53,7 +54,7 @@ def test_a_message_travels_and_comes_back() -> None:
 
 
 def test_a_key_made_of_nothing_is_refused() -> None:
-    class Mail(Command, queue="shop:mail:send", key="mail:{order}"):
+    class Mail(Command, queue="shop:mail:send", key="mail:{order}", unique="unfinished"):
         order: str | None
 
     template = Mail.__relevo__.key

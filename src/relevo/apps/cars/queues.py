@@ -32,6 +32,7 @@ class FinishPayment(
     backoff=exponential("30s", cap="30m"),
     timeout="45s",
     key="finish:{reservation_code}",
+    unique="unfinished",
     breaker="stripe",
 ):
     """See how a payment ended that was begun: its request may have died on the way."""

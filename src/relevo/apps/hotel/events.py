@@ -9,6 +9,7 @@ class MessageSaved(
     Event,
     name="hotel.message-saved",
     key="{id}",
+    unique="unfinished",
     allow=("booking_id", "conversation_id", "id", "message_id"),
 ):
     """A guest's message is in the table for good."""
@@ -26,6 +27,7 @@ class ReservationChanged(
     Event,
     name="hotel.reservation-changed",
     key="{event_id}",
+    unique="unfinished",
     allow=("booking_id", "event_id"),
 ):
     """A reservation has another state, or other details."""

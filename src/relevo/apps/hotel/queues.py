@@ -20,6 +20,7 @@ class SaveBooking(
     backoff=PATIENT,
     timeout="45s",
     key="{hotel_id}:{event_id}",
+    unique="unfinished",
     allow=("booking_id", "details", "event_id"),
 ):
     """A change of a reservation; `modified_at` is the provider's time, 0 if it did not say."""
@@ -41,6 +42,7 @@ class SaveMessage(
     backoff=PATIENT,
     timeout="45s",
     key="{hotel_id}:{channel}:{message_id}",
+    unique="unfinished",
     allow=THEIRS,
 ):
     """What a guest wrote, or what the house wrote elsewhere."""

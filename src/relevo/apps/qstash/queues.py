@@ -12,6 +12,7 @@ class Deliver(
     backoff=constant("5s"),
     timeout="2h",
     key="{message_id}:{retried}",
+    unique="unfinished",
     limit=200,
 ):
     """Make one attempt to bring a message to its destination."""
@@ -27,6 +28,7 @@ class Tick(
     backoff=constant("5s"),
     timeout="60s",
     key="{schedule_id}:{generation}:{at}",
+    unique="unfinished",
 ):
     """Publish what a schedule says, and order its next tick."""
 

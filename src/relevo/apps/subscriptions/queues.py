@@ -15,6 +15,7 @@ class PublishJob(
     backoff=exponential("1s", cap="1m"),
     timeout="20s",
     key="publish:{job_id}",
+    unique="unfinished",
 ):
     job_id: str
 
@@ -26,6 +27,7 @@ class SendEmail(
     backoff=BACKOFF,
     timeout="45s",
     key="email:{job_id}",
+    unique="unfinished",
     breaker="doppler-relay",
 ):
     job_id: str
@@ -38,6 +40,7 @@ class AddToList(
     backoff=BACKOFF,
     timeout="45s",
     key="list:{job_id}",
+    unique="unfinished",
     breaker="doppler",
 ):
     job_id: str
@@ -50,6 +53,7 @@ class SaveRow(
     backoff=BACKOFF,
     timeout="45s",
     key="spreadsheet:{job_id}",
+    unique="unfinished",
     rate="60/m",  # what Google lets one service account write
     breaker="google-sheets",
 ):
