@@ -980,3 +980,230 @@ text = "# relevo: allow"
 x = 1
 """,
 ]
+
+# RV016: orders that are not awaited
+
+BAD["RV016"] = [
+    """
+from relevo import Command, Context
+
+class Ship(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+async def pack(order: Ship, ctx: Context) -> None:
+    ctx.enqueue(Ship(order.id))  # <-
+    ctx.once("mail", lambda key: mail(order.id, key))  # <-
+""",
+    """
+from relevo import App, Intake
+
+app = App("shop")
+
+@app.webhook("/hooks/shop", verify=None, key=None)
+async def paid(delivery, ctx: Intake):
+    if delivery.json["paid"]:
+        ctx.publish(Paid(delivery.json["id"]))  # <-
+""",
+]
+GOOD["RV016"] = [
+    """
+import asyncio
+from relevo import Command, Context
+
+@app.worker
+async def pack(order: Ship, ctx: Context) -> None:
+    await ctx.enqueue(Ship(order.id))
+    await asyncio.gather(*(ctx.enqueue(Ship(each)) for each in order.parts))
+    later = ctx.enqueue(Ship("last"))
+    await later
+""",
+    """
+from relevo import Command
+
+@app.worker
+def pack(order: Ship, ctx) -> None:
+    ctx.enqueue(Ship(order.id))
+    ctx.once("mail", lambda key: mail(order.id, key))
+""",
+]
+
+# RV017: follow-ups that differ from run to run
+
+BAD["RV017"] = [
+    """
+from datetime import UTC, datetime
+from relevo import Command, Context
+
+class Ship(Command, queue="a:b:c"):
+    id: str
+    at: str
+
+@app.worker
+async def pack(order: Ship, ctx: Context) -> None:
+    await ctx.enqueue(Ship(order.id, at=datetime.now(UTC).isoformat()))  # <-
+""",
+    """
+import uuid
+from relevo import Command, Context
+
+class Ship(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+def pack(order: Ship, ctx: Context) -> None:
+    number = str(uuid.uuid4())
+    parcel = Ship(number)
+    ctx.enqueue(parcel)  # <-
+""",
+]
+GOOD["RV017"] = [
+    """
+from datetime import UTC, datetime, timedelta
+from relevo import Command, Context
+
+class Ship(Command, queue="a:b:c"):
+    id: str
+
+@app.worker
+async def pack(order: Ship, ctx: Context) -> None:
+    await ctx.enqueue(Ship(order.id), at=datetime.now(UTC) + timedelta(days=1))
+""",
+    """
+import uuid
+
+async def order(relevo):
+    await relevo.enqueue(Ship(str(uuid.uuid4())))
+""",
+]
+
+# RV018: one name for several effects
+
+BAD["RV018"] = [
+    """
+from relevo import Command, Context
+
+@app.worker
+async def invite(order: Invite, ctx: Context) -> None:
+    for who in order.people:
+        await ctx.once("mail", lambda key: mail(who, key))  # <-
+        await ctx.once(f"mail:{order.id}", lambda key: mail(who, key))  # <-
+""",
+    """
+import asyncio
+
+@app.worker
+async def invite(order: Invite, ctx) -> None:
+    await asyncio.gather(*(
+        ctx.once("mail", lambda key: mail(who, key))  # <-
+        for who in order.people
+    ))
+""",
+]
+GOOD["RV018"] = [
+    """
+from relevo import Command, Context
+
+@app.worker
+async def invite(order: Invite, ctx: Context) -> None:
+    await ctx.once("invoice", lambda key: invoice(order, key))
+    for number, who in enumerate(order.people):
+        await ctx.once(f"mail:{who}", lambda key: mail(who, key))
+        name = f"sms:{number}"
+        await ctx.once(name, lambda key: sms(who, key))
+""",
+    """
+@app.worker
+async def invite(order: Invite, ctx) -> None:
+    [await ctx.once(f"mail:{who}", send) for who in order.people]
+""",
+]
+
+# RV019: answers whose status nothing looks at
+
+BAD["RV019"] = [
+    """
+import httpx
+from relevo import Command, Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        response = await client.post("https://api.example.com/bookings")  # <-
+        code = response.json()["code"]
+        await client.delete("https://api.example.com/carts/1")  # <-
+""",
+    """
+import requests
+
+def price(code):
+    return requests.get(f"https://api.example.com/prices/{code}").json()["price"]  # <-
+""",
+]
+GOOD["RV019"] = [
+    """
+import httpx
+from relevo import Command, Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        await ctx.once("book", lambda key: client.post("https://api.example.com/bookings"))
+        response = await client.get("https://api.example.com/bookings")
+        response.raise_for_status()
+        other = await client.get("https://api.example.com/bookings")
+        checked(other)
+""",
+    """
+import requests
+
+def price(code):
+    response = requests.get("https://api.example.com/prices")
+    if response.status_code == 404:
+        return None
+    return response.json()
+
+def answer():
+    return requests.get("https://api.example.com/prices")
+""",
+]
+
+# RV020: keys that do not say what they are for
+
+BAD["RV020"] = [
+    """
+from relevo import Command
+
+class Save(Command, queue="a:b:c", key="save:{id}"):  # <-
+    id: str
+""",
+    """
+from relevo import Event
+
+class Paid(
+    Event,
+    name="order.paid",
+    key="{id}",  # <-
+):
+    id: str
+""",
+]
+GOOD["RV020"] = [
+    """
+from relevo import Command
+
+class Save(Command, queue="a:b:c", key="save:{id}", unique="latest"):
+    id: str
+""",
+    """
+from relevo import Command
+
+options = {"unique": "forever"}
+
+class Save(Command, queue="a:b:c", key="save:{id}", **options):
+    id: str
+
+class Plain(Command, queue="a:b:d"):
+    id: str
+""",
+]

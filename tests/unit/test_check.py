@@ -188,7 +188,7 @@ def test_wiring_in_lists_gives_functions_their_roles(tmp_path: Path) -> None:
         "          listeners=[listener(listeners.hear, attempts=5)])\n",
         "shop/workers.py": "async def book(order):\n    await gateway.book(order)\n",
         "shop/listeners.py": "import time\n\nasync def hear(fact):\n    time.sleep(1)\n",
-        "shop/webhooks.py": "import requests\n\ndef hook(delivery):\n    requests.get('x')\n",
+        "shop/webhooks.py": "import requests\n\ndef hook(delivery):\n    return requests.get('x')\n",
     }
     reports = check([write(tmp_path, files)])
     assert [(Path(report.file).name, report.code) for report in reports] == [
@@ -390,7 +390,7 @@ DEEP = 50_000
         "x = '" + "\\N{BULLET}" * 1_000 + "'",
         "".join(" " * depth + "if a:\n" for depth in range(200)),
         f"async def f():\n    await {'_' * 900_000}()\n    await x.{'_' * 900_000}.post()\n",
-        f"async def f(relevo):\n    {'_' * 900_000}.commit()\n    relevo.enqueue(1)\n",
+        f"async def f(relevo):\n    {'_' * 900_000}.commit()\n    await relevo.enqueue(1)\n",
         f"from {'_' * 900_000} import y\nasync def f():\n    await y()\n",
         f"@{'a_' * 400_000}.get(x)\ndef f(): pass\n",
         f"x = 1  # relevo: allow RV001{' ' * 900_000}\n",

@@ -280,7 +280,7 @@ def is_enqueue(project: Project, call: ast.Call, scope: Scope) -> bool:
         return False
     value = project.value(func.value, scope)
     if value is not None:
-        return project.is_relevo(value, "Context") or project.is_relevo(value, "Relevo")
+        return any(project.is_relevo(value, name) for name in ("Context", "Intake", "Relevo"))
     return dotted(func.value)[-1:] in (["ctx"], ["context"], ["relevo"], ["engine"])
 
 

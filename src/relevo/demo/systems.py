@@ -216,7 +216,8 @@ class Razworks(System):
             await tally(row, happened, relevo, where)
         async with httpx2.AsyncClient(base_url=stage.url, trust_env=False, timeout=10) as client:
             for recording in self.sent.recordings:
-                found = (await client.get(f"{razworks.API}/recordings/{recording}")).json()
+                answer = await client.get(f"{razworks.API}/recordings/{recording}")
+                found = answer.raise_for_status().json()
                 where = Filter(flow=found["flow"])
                 await tally(row, int(found["status"] == "understood"), relevo, where)
 

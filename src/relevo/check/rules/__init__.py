@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relevo.check.report import Rule
-from relevo.check.rules import handlers, messages, transactions, workers
+from relevo.check.rules import handlers, messages, once, transactions, workers
 
 _TABLE = [
     Rule(
@@ -120,6 +120,44 @@ _TABLE = [
         "an allow comment that says too little",
         "An exception nobody can judge is an exception for ever.",
         "Write one rule and a reason: `# relevo: allow RV001 the reason`.",
+    ),
+    Rule(
+        "RV016",
+        "an order that is not awaited",
+        "Without await the call does nothing: no job is stored, no event told, no effect made.",
+        "Write await in front of it: `await ctx.enqueue(Ship(order))`.",
+        once.not_awaited,
+    ),
+    Rule(
+        "RV017",
+        "a follow-up that differs from run to run",
+        "A run that is repeated after a crash finds what it has started by its fields. A time or "
+        "a random value in them makes it another command, and both are carried out.",
+        "Take the value from the command or the row that the run is about, or make it once: "
+        '`await ctx.once("number", lambda key: new_number())`.',
+        once.varying_follow_up,
+    ),
+    Rule(
+        "RV018",
+        "one name for several effects",
+        "ctx.once() makes one effect a name: of ten letters called 'mail', one would be sent.",
+        'Put what differs into the name: `await ctx.once(f"mail:{who}", …)`.',
+        once.repeated_name,
+    ),
+    Rule(
+        "RV019",
+        "an answer whose status nothing looks at",
+        "HTTP clients do not raise for a 404 or a 500: the job ends done although it did nothing.",
+        "Call response.raise_for_status(), or return the response to ctx.once(), which judges it.",
+        once.unchecked_response,
+    ),
+    Rule(
+        "RV020",
+        "a key that does not say what it is for",
+        "The class is refused when it is imported: a key may mean once for ever, the newest only, "
+        "or one at a time, and a wrong guess drops data without a word.",
+        'Say it in the class line: unique="forever", "latest" or "unfinished".',
+        messages.keys,
     ),
 ]
 

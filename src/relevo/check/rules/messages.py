@@ -44,6 +44,15 @@ def _queue(app: Application, node: ast.expr, scope: Scope) -> Iterator[Finding]:
             yield Finding(module_of(scope), node, f"{name!r:.60} is not a queue name")
 
 
+def keys(app: Application) -> Iterator[Finding]:
+    """RV020: a key without unique=."""
+    for declared in (*app.roles.commands.values(), *app.roles.events.values()):
+        if "key" in declared.options and declared.lacks("unique"):
+            cls = declared.cls
+            told = f"{cls.name} has a key and no unique="
+            yield Finding(cls.module, declared.options["key"], told)
+
+
 _EVENT = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+", re.ASCII)
 _PAST = words(
     "arisen awoken beaten become been begun bent bet bitten blown born bought bound bred broken "

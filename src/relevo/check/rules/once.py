@@ -1,0 +1,209 @@
+"""Rules for what a run does outside and what it starts: awaited, named, and the same every time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from relevo.check.application import Application
+from relevo.check.calls import walk
+from relevo.check.outline import Function, Outside, dotted, words
+from relevo.check.outside import Kind, is_context, is_enqueue
+from relevo.check.report import Finding
+
+_LOOPS = (
+    *(ast.For, ast.AsyncFor, ast.While),
+    *(ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp),
+)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def not_awaited(app: Application) -> Iterator[Finding]:
+    """RV016: an order that stands alone in an async function, without await."""
+    for function in app.project.functions:
+        if not function.is_async:
+            continue
+        for node, _ in walk(app.project, function):
+            call = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(call, ast.Call) and _is_order(app, call, function):
+                told = ".".join(dotted(call.func)[-2:])
+                yield Finding(function.module, call, f"{told}(…) is not awaited: nothing happens")
+
+
+def _is_order(app: Application, call: ast.Call, scope: Function) -> bool:
+    if is_enqueue(app.project, call, scope):
+        return True
+    word = (dotted(call.func) or [""])[-1]
+    return word in ("once", "start") and is_context(app.project, call.func, scope)
+
+
+# What differs from run to run
+
+
+_VARYING = words(
+    "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
+    "time.time time.time_ns time.monotonic time.perf_counter uuid.uuid1 uuid.uuid4 os.urandom "
+    "secrets.token_hex secrets.token_urlsafe secrets.token_bytes secrets.randbelow secrets.choice "
+    "random.random random.randint random.randrange random.choice random.choices random.sample "
+    "random.uniform random.getrandbits random.randbytes relevo.ids.new_id relevo.new_id"
+)
+
+
+def varying_follow_up(app: Application) -> Iterator[Finding]:
+    """RV017: a run starts a command or event whose fields differ from run to run."""
+    roles = app.roles
+    for function in {**roles.workers, **roles.listeners, **roles.pollers}:
+        bound = _assigned(function)
+        for call in app.calls.of(function):
+            if not is_enqueue(app.project, call.node, function) or not call.node.args:
+                continue
+            if name := _varies(app, call.node.args[0], function, bound):
+                told = f"a repeated run starts another one: {name}() gives another value each time"
+                yield Finding(function.module, call.node, told)
+
+
+def _assigned(function: Function) -> dict[str, ast.expr]:
+    """What each local name was last given, where that is a plain assignment."""
+    found: dict[str, ast.expr] = {}
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node.value
+    return found
+
+
+def _varies(
+    app: Application, given: ast.expr, scope: Function, bound: dict[str, ast.expr]
+) -> str | None:
+    """The name of the first call in an expression that gives another value in each run."""
+    pending, seen = [given], set[str]()
+    while pending:
+        root = pending.pop()
+        for node in ast.walk(root):
+            if isinstance(node, ast.Name) and node.id in bound and node.id not in seen:
+                seen.add(node.id)
+                pending.append(bound[node.id])
+            elif isinstance(node, ast.Call):
+                value = app.project.value(node.func, scope)
+                if isinstance(value, Outside) and value.dotted in _VARYING:
+                    return value.dotted.removeprefix("datetime.")
+    return None
+
+
+# One name, one effect
+
+
+def repeated_name(app: Application) -> Iterator[Finding]:
+    """RV018: ctx.once() in a loop under a name that is the same in every round."""
+    for function in app.project.functions:
+        for call, names in _in_loops(function.node):
+            is_once = dotted(call.func)[-1:] == ["once"] and bool(call.args)
+            if is_once and is_context(app.project, call.func, function):
+                used = {each.id for each in ast.walk(call.args[0]) if isinstance(each, ast.Name)}
+                if not used & names and _is_text(call.args[0]):
+                    told = "every round asks for the same effect: put what differs into its name"
+                    yield Finding(function.module, call, told)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def _in_loops(function: ast.AST) -> Iterator[tuple[ast.Call, set[str]]]:
+    """The calls inside loops, each with the names that change from round to round."""
+    pending: list[tuple[ast.AST, set[str] | None]] = [
+        (each, None) for each in ast.iter_child_nodes(function)
+    ]
+    while pending:
+        node, names = pending.pop()
+        if isinstance(node, _DEFINITIONS):
+            continue
+        if names is not None and isinstance(node, ast.Call):
+            yield node, names
+        if isinstance(node, _LOOPS):
+            names = (names or set()) | _stored(node)
+        pending.extend((each, names) for each in ast.iter_child_nodes(node))
+
+
+def _stored(node: ast.AST) -> set[str]:
+    """The names that are given a value somewhere in a loop, its own variable included."""
+    return {
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
+
+
+# Answers of providers
+
+
+_LOOKS = words(
+    "raise_for_status status_code status ok is_success is_error is_client_error is_server_error "
+    "reason reason_phrase"
+)
+_CLIENTS = ("httpx.", "httpx2.", "requests.", "aiohttp.", "niquests.")
+
+
+def unchecked_response(app: Application) -> Iterator[Finding]:
+    """RV019: the answer of an HTTP call is used, or dropped, without a look at its status."""
+    for function in app.project.functions:
+        looked = _looked_at(function)
+        raises = _raises_by_itself(function)
+        parents = {
+            child: parent
+            for parent in ast.walk(function.node)
+            for child in ast.iter_child_nodes(parent)
+        }
+        for call in app.calls.of(function):
+            touched = call.touch
+            if touched is None or touched.kind is not Kind.HTTP or not touched.is_sure or raises:
+                continue
+            if not touched.label.startswith(_CLIENTS) or call.place.in_thread:
+                continue
+            if told := _unchecked(call.node, parents, looked):
+                yield Finding(function.module, call.node, f"{touched.label}(…): {told}")
+
+
+def _raises_by_itself(function: Function) -> bool:
+    """aiohttp.ClientSession(raise_for_status=True), or a hook of httpx."""
+    return any(
+        isinstance(node, ast.keyword) and node.arg in ("raise_for_status", "event_hooks")
+        for node in ast.walk(function.node)
+    )
+
+
+def _looked_at(function: Function) -> set[str]:
+    """The names whose status is looked at, or which are handed on to something that may look."""
+    found: set[str] = set()
+    for node in ast.walk(function.node):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in _LOOKS:
+                found.add(name)
+            case ast.Call():
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                found |= {each.id for each in given if isinstance(each, ast.Name)}
+            case ast.Return(value=ast.Name(id=name)) | ast.Yield(value=ast.Name(id=name)):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+def _unchecked(call: ast.Call, parents: dict[ast.AST, ast.AST], looked: set[str]) -> str | None:
+    """What is wrong with the use of an answer; None if its status is, or may be, looked at."""
+    node: ast.AST = call
+    above = parents.get(node)
+    while isinstance(above, ast.Await):
+        node, above = above, parents.get(above)
+    match above:
+        case ast.Expr():
+            return "its answer is dropped, and a 404 or a 500 would be taken for success"
+        case ast.Attribute(attr=attr) if attr not in _LOOKS:
+            return f".{attr} is read although the answer may be a 404 or a 500"
+        case ast.Assign(targets=[ast.Name(id=name)]) if name not in looked:
+            return f"the status of '{name}' is never looked at"
+        case ast.withitem(optional_vars=ast.Name(id=name)) if name not in looked:
+            return f"the status of '{name}' is never looked at"
+        case _:
+            return None
