@@ -28,7 +28,7 @@ from bench.measure import (
     percentile,
 )
 from bench.work import TEXT, Kept
-from relevo import App, Delivery, Intake, Relevo, github
+from relevo import App, Delivery, Intake, Relevo, sources
 from relevo.job import Verdict
 from relevo.store import Arrival, Reception, Store
 from relevo.stores import open_store
@@ -50,7 +50,7 @@ HEADER = b"x-hub-signature-256"
 def _app() -> App:
     made = App("bench")
 
-    @made.webhook(PATH, verify=github(SECRET), key=lambda d: d.json["id"])
+    @made.webhook(PATH, verify=sources.github(SECRET), key=lambda d: d.json["id"])
     async def hook(delivery: Delivery, ctx: Intake) -> None:
         await ctx.enqueue(Kept(delivery.json["number"]))
 

@@ -3,6 +3,8 @@
 The public names, listed; nothing else lives here.
 """
 
+from typing import TYPE_CHECKING
+
 from relevo.app import App, listener
 from relevo.backoff import Backoff, constant, exponential
 from relevo.context import Context
@@ -39,16 +41,7 @@ from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
 from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook
 from relevo.sealing import SealKeys
-from relevo.signatures import (
-    Key,
-    github,
-    hmac_header,
-    meta,
-    qstash,
-    shared_secret,
-    standard,
-    stripe,
-)
+from relevo.signatures import Key
 from relevo.webhook import Answer, Delivery
 
 __all__ = [
@@ -101,15 +94,30 @@ __all__ = [
     "Verdict",
     "constant",
     "exponential",
-    "github",
-    "hmac_header",
     "listener",
-    "meta",
     "per_key",
-    "qstash",
-    "shared_secret",
     "site",
-    "standard",
-    "stripe",
     "webhook",
 ]
+
+_ELSEWHERE = {
+    name: f"`from relevo import sources`, then sources.{name}(…)"
+    for name in (
+        "github",
+        "hmac_header",
+        "meta",
+        "qstash",
+        "shared_secret",
+        "standard",
+        "stripe",
+    )
+}
+"""Names that people look for here and that live elsewhere, with what to write instead."""
+
+
+if not TYPE_CHECKING:  # a type checker shall still find a name that is misspelt
+
+    def __getattr__(name: str) -> object:
+        if name in _ELSEWHERE:
+            raise ImportError(f"relevo has no {name!r}: write {_ELSEWHERE[name]}", name="relevo")
+        raise AttributeError(f"module 'relevo' has no attribute {name!r}")

@@ -56,8 +56,9 @@ class Webhook:
         made = self.verify if isinstance(self.verify, Scheme) else self.verify(use)
         if not isinstance(made, Scheme):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
             raise DefinitionError(
-                f"{self.path}: verify gave {made!r:.60}, which checks nothing: give stripe(…), "
-                "hmac_header(…), shared_secret(…) or a function of `use` that gives one of them"
+                f"{self.path}: verify gave {made!r:.60}, which checks nothing: give "
+                "sources.stripe(…), sources.hmac_header(…), sources.shared_secret(…) or a function "
+                "of `use` that gives one of them"
             )
         return made
 
@@ -104,8 +105,8 @@ def webhook(
         raise DefinitionError(f"{path}: write {function.__qualname__} as `async def`")
     if not (isinstance(verify, Scheme) or callable(verify)):
         raise DefinitionError(
-            f"{path}: verify says who may deliver, and {verify!r:.60} does not: give stripe(…), "
-            "hmac_header(…), shared_secret(…)"
+            f"{path}: verify says who may deliver, and {verify!r:.60} does not: give "
+            "sources.stripe(…), sources.hmac_header(…), sources.shared_secret(…)"
         )
     if not callable(key):
         raise DefinitionError(

@@ -16,14 +16,13 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from relevo import Relevo, SettingsError
+from relevo import Relevo, SettingsError, sources
 from relevo.apps import qstash
 from relevo.apps.expenses import app, export, links, records, settings, webhooks
 from relevo.apps.expenses.queues import Incoming, ProcessMessage
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.cli import run
 from relevo.ingress.server import listen, serving
-from relevo.signatures import qstash as scheme_of
 from relevo.simulators import World, whatsapp
 from relevo.simulators import qstash as pretended
 from relevo.simulators.traffic import expenses as traffic
@@ -157,7 +156,7 @@ async def test_qstash_is_known_by_either_key_and_bound_to_our_url(
             made = Delivery(
                 path=PROCESS, headers=Headers(), body=sent, received_at=relevo.clock.now()
             )
-            signed = scheme_of(key, key, url).sign(made, relevo.clock.now())
+            signed = sources.qstash(key, key, url).sign(made, relevo.clock.now())
             token = signed.headers["upstash-signature"]
             headers = {"upstash-signature": token, "upstash-message-id": id}
             answer = await deliver(relevo, PROCESS, body=sent, headers=headers, sign=False)

@@ -16,10 +16,9 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from relevo import App, Command
+from relevo import App, Command, sources
 from relevo.engine import Relevo
 from relevo.route import webhook
-from relevo.signatures import stripe
 from relevo.testing import until
 from tests.browser import chromium
 from tests.browser.fill import BOOK, Filled, fill
@@ -52,7 +51,10 @@ def apps() -> list[App]:
         await ctx.enqueue(BookAgain(delivery.json["reservation"]))
 
     door = webhook(
-        "/hooks/stripe", hook, verify=stripe("whsec_" + "x" * 32), key=lambda d: d.json["id"]
+        "/hooks/stripe",
+        hook,
+        verify=sources.stripe("whsec_" + "x" * 32),
+        key=lambda d: d.json["id"],
     )
     cars = App("cars", webhooks=[door])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relevo import App, Command, Delivery, Intake, shared_secret
+from relevo import App, Command, Delivery, Intake, sources
 
 app = App("boxed")
 EFFECTS = Path("/data/effects")
@@ -16,7 +16,7 @@ class Note(Command, queue="boxed:notes:write"):
 
 @app.webhook(
     "/hooks/boxed",
-    verify=shared_secret("a-secret-for-the-box", header="x-secret"),
+    verify=sources.shared_secret("a-secret-for-the-box", header="x-secret"),
     key=lambda delivery: delivery.json["id"],
 )
 async def noted(delivery: Delivery, ctx: Intake) -> None:

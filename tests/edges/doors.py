@@ -18,10 +18,7 @@ from relevo import (
     Intake,
     Reject,
     Relevo,
-    hmac_header,
-    qstash,
-    shared_secret,
-    stripe,
+    sources,
     webhook,
 )
 from relevo.route import Use
@@ -130,8 +127,8 @@ def app() -> App:
     async def engine(relevo: Relevo) -> Any:
         yield relevo
 
-    signed = hmac_header("X-Signature", SECRET)
-    shared = shared_secret(SECRET, query="secret", form="secret", header="X-Secret")
+    signed = sources.hmac_header("X-Signature", SECRET)
+    shared = sources.shared_secret(SECRET, query="secret", form="secret", header="X-Secret")
     forms = ("application/x-www-form-urlencoded",)
     return App(
         "shop",
@@ -140,7 +137,7 @@ def app() -> App:
         resources=[engine],
         webhooks=[
             webhook(SIGNED, saving, verify=signed, key=_id),
-            webhook(STRIPE, saving, verify=stripe(f"whsec_{SECRET}"), key=_id),
+            webhook(STRIPE, saving, verify=sources.stripe(f"whsec_{SECRET}"), key=_id),
             webhook(TX, saving_a_row, verify=signed, key=_id),
             webhook(
                 SHARED,
@@ -155,7 +152,7 @@ def app() -> App:
             ),
             webhook(GZIP, saving, verify=signed, key=_id, accept_gzip=True),
             webhook(META, saving, verify=signed, key=_id, challenge=challenge),
-            webhook(QSTASH, saving, verify=qstash(SECRET, f"next-{SECRET}", URL), key=_id),
+            webhook(QSTASH, saving, verify=sources.qstash(SECRET, f"next-{SECRET}", URL), key=_id),
             webhook(ODD, odd, verify=signed, key=_id),
         ],
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import relevo
+from relevo import sources
 from relevo.api import CALLS
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.settings import describe
@@ -84,19 +85,32 @@ def _api() -> str:
     lines = [
         "# Python API",
         "",
-        "What `from relevo import …` gives. Signature schemes are in `relevo.signatures`, the",
-        "friends of a test in `relevo.testing`.",
+        "What `from relevo import …` gives. The friends of a test are in `relevo.testing`.",
         "",
         "| name | is |",
         "| --- | --- |",
     ]
-    for name in relevo.__all__:
-        found: Any = getattr(relevo, name)
-        is_ours = inspect.isclass(found) or inspect.isfunction(found)
-        doc = inspect.getdoc(found) if is_ours else None
-        first = (doc or "").split("\n\n")[0].replace("\n", " ")
-        lines.append(f"| `{name}` | {first.replace('|', chr(92) + '|')} |")
+    lines += [_named(relevo, name) for name in relevo.__all__]
+    lines += [
+        "",
+        "## Sources",
+        "",
+        "`from relevo import sources`, then `verify=sources.stripe(secret)`: who sends a webhook.",
+        "What they are built from is in `relevo.signatures`.",
+        "",
+        "| name | is |",
+        "| --- | --- |",
+    ]
+    lines += [_named(sources, name, "sources.") for name in sources.__all__]
     return "\n".join(lines) + "\n"
+
+
+def _named(place: object, name: str, prefix: str = "") -> str:
+    found: Any = getattr(place, name)
+    is_ours = inspect.isclass(found) or inspect.isfunction(found)
+    doc = inspect.getdoc(found) if is_ours else None
+    first = (doc or "").split("\n\n")[0].replace("\n", " ")
+    return f"| `{prefix}{name}` | {first.replace('|', chr(92) + '|')} |"
 
 
 def _http() -> str:

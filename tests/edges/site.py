@@ -15,13 +15,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from relevo import App, Command, Context, Poll
+from relevo import App, Command, Context, Poll, sources
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.front import _parts  # pyright: ignore[reportPrivateUsage] - every door there is
 from relevo.intake import Intake
 from relevo.route import site, webhook
-from relevo.signatures import shared_secret
 from relevo.testing import ManualClock
 from relevo.web import site as pages
 from relevo.web.people import People, PersonRecord
@@ -59,7 +58,7 @@ def apps() -> list[App]:
             webhook(
                 "/hooks/cars",
                 _hook,
-                verify=shared_secret(HOOK, header="x-secret"),
+                verify=sources.shared_secret(HOOK, header="x-secret"),
                 key=lambda delivery: delivery.json["id"],
             )
         ],

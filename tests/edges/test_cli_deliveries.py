@@ -16,7 +16,7 @@ import pytest
 from tests.edges.box import Box, ended, is_one_line, until
 
 DOOR = """
-from relevo import App, Command, Delivery, Intake, github, site
+from relevo import App, Command, Delivery, Intake, site, sources
 
 app = App("shop")
 
@@ -28,7 +28,9 @@ class Save(Command, queue="shop:events:save"):
 async def save(order: Save) -> str:
     return order.id
 
-@app.webhook("/hooks/shop", verify=github("a secret of the tests"), key=lambda d: d.json["id"])
+signed = sources.github("a secret of the tests")
+
+@app.webhook("/hooks/shop", verify=signed, key=lambda d: d.json["id"])
 async def hook(delivery: Delivery, ctx: Intake) -> None:
     await ctx.enqueue(Save(delivery.json["id"], delivery.json.get("email", "")))
 """

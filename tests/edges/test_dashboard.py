@@ -20,6 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 import relevo
+from relevo import sources
 from relevo.dashboard import ACT, LOOK, MENU, sentences, words
 from relevo.dashboard.board import HERE, room
 from relevo.desk import Role
@@ -27,7 +28,7 @@ from relevo.engine import Relevo
 from relevo.ids import new_id
 from relevo.job import Lease, State
 from relevo.pairs import Headers
-from relevo.signatures import explain, meta, stripe
+from relevo.signatures import explain
 from relevo.store import By, EffectState, QueueMode
 from relevo.testing import ManualClock, until
 from relevo.web.translate import Words
@@ -266,14 +267,14 @@ async def test_what_is_wrong_with_an_edit_is_said_in_spanish(admin: Visitor, som
 def test_what_a_closer_look_says_of_a_signature_is_told_in_spanish() -> None:
     spanish = Words("es", words.SPANISH)
     now, body = datetime.now(UTC), b"{}"
-    right, other = meta("a" * 32), meta("b" * 32)
+    right, other = sources.meta("a" * 32), sources.meta("b" * 32)
     sent = right.sign(Delivery(id=new_id(), path="/x", received_at=now, body=body), now)
     for delivery, scheme in (
         (sent, other),
         (msgspec.structs.replace(sent, body=body + b"\n"), right),
         (msgspec.structs.replace(sent, headers=Headers()), right),
-        (sent, stripe("c" * 32)),
-        (sent, stripe("a" * 32)),
+        (sent, sources.stripe("c" * 32)),
+        (sent, sources.stripe("a" * 32)),
     ):
         parts = explain(delivery, scheme, now)
         assert not re.search(r"\b(the|is|with|was)\b", room.sentences.retold(spanish, parts)), parts

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from relevo import App, Delivery, Relevo, github
+from relevo import App, Delivery, Relevo, sources
 from relevo.desk import ACTIONS, EDITABLE, Desk, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundError, PayloadError
 from relevo.ids import new_id
@@ -222,7 +222,9 @@ async def _delivered(store: Store) -> tuple[Receiver, str]:
     """Who lets deliveries in, and the id of one that was."""
     app = App("shop")
 
-    @app.webhook("/hooks/shop", verify=github("a secret of tests"), key=lambda d: d.json["id"])
+    @app.webhook(
+        "/hooks/shop", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"]
+    )
     async def hook(delivery: Delivery) -> None: ...
 
     receiver = Relevo(store, apps=[app]).receiver

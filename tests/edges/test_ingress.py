@@ -24,8 +24,7 @@ from relevo import (
     Key,
     Relevo,
     SettingsError,
-    hmac_header,
-    meta,
+    sources,
     webhook,
 )
 from relevo.ingress.refusals import Buckets
@@ -279,7 +278,9 @@ async def test_b05_retired_keys_are_refused_and_next_ones_taken(
     app = App("keys")
     keys = [ended, "the current one", "the next one"]
 
-    @app.webhook("/hooks/keys", verify=hmac_header("X-Signature", keys), key=lambda d: d.json["id"])
+    @app.webhook(
+        "/hooks/keys", verify=sources.hmac_header("X-Signature", keys), key=lambda d: d.json["id"]
+    )
     async def hook(delivery: Delivery) -> None: ...
 
     async with Relevo(f"sqlite:///{tmp_path / 'k.db'}", apps=[app], clock=clock) as engine:
@@ -301,7 +302,9 @@ async def test_b05_retired_keys_are_refused_and_next_ones_taken(
 
 
 async def test_c03_a_door_without_a_secret_does_not_open(tmp_path: Path) -> None:
-    hook = webhook("/hooks/open", doors.saving, verify=lambda use: meta(""), key=lambda d: "1")
+    hook = webhook(
+        "/hooks/open", doors.saving, verify=lambda use: sources.meta(""), key=lambda d: "1"
+    )
     engine = Relevo(f"sqlite:///{tmp_path / 'c.db'}", apps=[App("open", webhooks=[hook])])
     engine.asgi()
 

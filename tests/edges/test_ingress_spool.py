@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import relevo.ingress.spool as spool_module
-from relevo import App, Relevo, StoreUnavailable, hmac_header, webhook
+from relevo import App, Relevo, StoreUnavailable, sources, webhook
 from relevo.store import Keeping, Letterbox
 from relevo.testing import ManualClock, deliver, drain, until
 from tests.edges import doors
@@ -221,7 +221,7 @@ async def test_what_would_not_be_known_again_is_503_and_nothing_is_promised(
     clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its key is in a header that is not kept: the spool could do nothing with it later."""
-    signed = hmac_header("X-Signature", SECRET)
+    signed = sources.hmac_header("X-Signature", SECRET)
     by_header = webhook("/hooks/h", doors.saving, verify=signed, key=lambda d: d.headers["x-id"])
     shop = App("shop", workers=[doors.save], webhooks=[by_header])
     url = f"sqlite:///{tmp_path / 'relevo.db'}"

@@ -32,7 +32,7 @@ from relevo import (
     State,
     StoreUnavailable,
     constant,
-    github,
+    sources,
 )
 from relevo.app import listener
 from relevo.ingress.spool import spool_path
@@ -350,7 +350,9 @@ async def test_a_hook_may_take_the_transaction_alone(tmp_path: Path) -> None:
     app = App("test")
     seen: list[object] = []
 
-    @app.webhook("/hooks/shop", verify=github("a secret of tests"), key=lambda d: d.json["id"])
+    @app.webhook(
+        "/hooks/shop", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"]
+    )
     async def hook(delivery: Delivery, tx: Any) -> None:
         seen.append((await tx.execute(text("select 1"))).scalar())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relevo import App, Delivery, Intake, shared_secret, webhook
+from relevo import App, Delivery, Intake, sources, webhook
 from tests.faults.apps import Print
 
 PATH, SECRET = "/hooks/label", "canary-of-the-label-door"
@@ -23,20 +23,20 @@ app = App(
         webhook(
             PATH,
             label,
-            verify=shared_secret(SECRET, header="X-Secret"),
+            verify=sources.shared_secret(SECRET, header="X-Secret"),
             key=lambda delivery: str(delivery.json["number"]),
         ),
         webhook(
             PACKED,
             label,
-            verify=shared_secret(SECRET, header="X-Secret"),
+            verify=sources.shared_secret(SECRET, header="X-Secret"),
             key=lambda delivery: str(delivery.json["number"]),
             accept_gzip=True,
         ),
         webhook(
             FORM,
             form,
-            verify=shared_secret(SECRET, header="X-Secret"),
+            verify=sources.shared_secret(SECRET, header="X-Secret"),
             key=lambda delivery: delivery.form["number"],
             content_types=("application/x-www-form-urlencoded",),
         ),

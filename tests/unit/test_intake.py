@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
-from relevo import Answer, App, DefinitionError, Delivery, MisuseError, Reject, Relevo, webhook
+from relevo import (
+    Answer,
+    App,
+    DefinitionError,
+    Delivery,
+    MisuseError,
+    Reject,
+    Relevo,
+    sources,
+    webhook,
+)
 from relevo.ingress.body import check_type
 from relevo.ingress.reply import Refused, error, reply_of
 from relevo.intake import Door, answer_of, delivery_of
 from relevo.pairs import Headers
-from relevo.signatures import github, shared_secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = "p&ss word/ñ"
@@ -22,7 +31,10 @@ async def hook(delivery: Delivery) -> None: ...
 
 
 def door(**options: Any) -> Door:
-    given: dict[str, Any] = {"verify": github("a secret of tests"), "key": lambda d: d.json["id"]}
+    given: dict[str, Any] = {
+        "verify": sources.github("a secret of tests"),
+        "key": lambda d: d.json["id"],
+    }
     return Door("shop", webhook("/hooks/shop", hook, **(given | options)), _use)
 
 
@@ -64,7 +76,7 @@ def test_a_mistake_in_the_key_s_function_that_no_input_explains_is_one() -> None
 
 @pytest.mark.parametrize("spelled", ["p%26ss+word%2F%C3%B1", "p%26ss%20word/%C3%B1", SECRET])
 def test_a_secret_that_came_in_the_body_is_not_kept(spelled: str) -> None:
-    forms = door(verify=shared_secret(SECRET, form="secret", header="X-Secret"))
+    forms = door(verify=sources.shared_secret(SECRET, form="secret", header="X-Secret"))
     body = f"id=1&secret={spelled}".encode()
 
     kept = forms.keep(came(body, headers=Headers({"x-secret": SECRET, "date": "now"}.items())), "1")
@@ -95,7 +107,7 @@ def test_an_answer_survives_its_keeping() -> None:
 
 
 def test_two_webhooks_do_not_stand_at_one_path() -> None:
-    doors = [webhook("/hooks/a", hook, verify=github("a secret"), key=lambda d: "1")]
+    doors = [webhook("/hooks/a", hook, verify=sources.github("a secret"), key=lambda d: "1")]
     with pytest.raises(DefinitionError, match="/hooks/a"):
         Relevo(apps=[App("one", webhooks=doors), App("two", webhooks=doors)])
     with pytest.raises(DefinitionError, match="/hooks/a"):

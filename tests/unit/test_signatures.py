@@ -30,6 +30,9 @@ from relevo.signatures import (
     Key,
     Scheme,
     explain,
+    token,
+)
+from relevo.sources import (
     github,
     hmac_header,
     meta,
@@ -37,7 +40,6 @@ from relevo.signatures import (
     shared_secret,
     standard,
     stripe,
-    token,
 )
 from relevo.webhook import Delivery
 

@@ -16,12 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from relevo import strictjson
+from relevo import sources, strictjson
 from relevo.errors import BodyError, DefinitionError, RelevoError
 from relevo.intake import Door
 from relevo.pairs import FIELDS, Fields, Headers
 from relevo.route import webhook
-from relevo.signatures import shared_secret
 from relevo.strictjson import VALUES, parse_json
 from relevo.webhook import Answer, Delivery
 
@@ -472,7 +471,7 @@ def test_what_is_stored_of_a_delivery_holds_no_secret() -> None:
     route = webhook(
         came.path,
         hook,
-        verify=shared_secret("a secret of tests", query="door", header="X-Unheard-Of"),
+        verify=sources.shared_secret("a secret of tests", query="door", header="X-Unheard-Of"),
         key=lambda delivery: delivery.id,
         keep_headers=["x-unheard-of", "x-door"],
     )

@@ -6,20 +6,19 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from relevo import Delivery, Intake, Reject, Relevo
+from relevo import Delivery, Intake, Reject, Relevo, sources
 from relevo.apps.cars import payments
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.settings import CarsSettings
 from relevo.apps.outside import as_object
 from relevo.route import Use
 from relevo.signatures import Scheme
-from relevo.signatures import stripe as stripe_scheme
 
 SUCCEEDED = "payment_intent.succeeded"
 
 
 def scheme(use: Use) -> Scheme:
-    return stripe_scheme(use(CarsSettings).stripe_webhook_secrets)
+    return sources.stripe(use(CarsSettings).stripe_webhook_secrets)
 
 
 def event_id(delivery: Delivery) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from relevo import Answer, Delivery, Intake, Reject
+from relevo import Answer, Delivery, Intake, Reject, sources
 from relevo.apps.expenses.queues import (
     Incoming,
     ProcessMessage,
@@ -25,7 +25,7 @@ from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.outside import as_object, as_objects
 from relevo.errors import BodyError
 from relevo.route import Use
-from relevo.signatures import InvalidSignature, Scheme, meta, qstash
+from relevo.signatures import InvalidSignature, Scheme
 
 PAYLOAD_MAX = 3 * 1_048_576  # Meta's own
 DIRECT = 500
@@ -49,7 +49,7 @@ _TEXT_MAX = 4_096
 
 
 def verify_meta(use: Use) -> Scheme:
-    return meta(use(ExpensesSettings).app_secret)
+    return sources.meta(use(ExpensesSettings).app_secret)
 
 
 def verify_qstash(use: Use) -> Scheme:
@@ -57,7 +57,7 @@ def verify_qstash(use: Use) -> Scheme:
     settings = use(ExpensesSettings)
     if not settings.qstash_current and not settings.qstash_next:
         return Closed()
-    return qstash(settings.qstash_current, settings.qstash_next, settings.process_url)
+    return sources.qstash(settings.qstash_current, settings.qstash_next, settings.process_url)
 
 
 class Closed(Scheme):

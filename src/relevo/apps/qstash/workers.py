@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from relevo import Context, Dead, Done, Relevo, Snooze
+from relevo import Context, Dead, Done, Relevo, Snooze, sources
 from relevo.apps.qstash import expression
 from relevo.apps.qstash.client import Called, Caller, Failed, Forbidden, Guard
 from relevo.apps.qstash.office import Office, Origin
@@ -32,7 +32,6 @@ from relevo.apps.qstash.records import (
 from relevo.apps.qstash.settings import QStashSettings
 from relevo.apps.qstash.wire import DAY, Wish, Wrong, asked_wait
 from relevo.pairs import Headers
-from relevo.signatures import qstash
 from relevo.telemetry import log
 from relevo.webhook import Delivery
 
@@ -172,7 +171,7 @@ async def _call(
 
 def sign(post: Post, message: Message, key: str) -> str:
     """The JWT of `Upstash-Signature`, for the URL as it was published."""
-    scheme = qstash(key, key, message.url)
+    scheme = sources.qstash(key, key, message.url)
     now = post.relevo.clock.now()
     sent = Delivery(path="/", headers=Headers(), body=message.body, received_at=now)
     return scheme.sign(sent, now).headers["upstash-signature"]

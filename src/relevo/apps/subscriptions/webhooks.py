@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from relevo import Answer, Delivery, Intake, Reject
+from relevo import Answer, Delivery, Intake, Reject, sources
 from relevo.apps.subscriptions import records
 from relevo.apps.subscriptions.queues import PublishJob
 from relevo.apps.subscriptions.settings import SubscriptionSettings
 from relevo.ids import derived_id
 from relevo.route import Use
-from relevo.signatures import Scheme, stripe
+from relevo.signatures import Scheme
 
 PATH = "/hooks/stripe/subscriptions"
 SUBSCRIBED = ("checkout.session.completed", "checkout.session.async_payment_succeeded")
@@ -23,7 +23,7 @@ _EMAIL = re.compile(r"[^\s@,;<>\"\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Z
 
 
 def verify(use: Use) -> Scheme:
-    return stripe(use(SubscriptionSettings).webhook_secret)
+    return sources.stripe(use(SubscriptionSettings).webhook_secret)
 
 
 def key(delivery: Delivery) -> str:
