@@ -46,15 +46,23 @@ class Context:
         "_engine",
         "_lease",
         "_loop",
+        "_origin",
         "_result",
         "_tx",
         "is_settled",
     )
 
-    def __init__(self, engine: Relevo, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        engine: Relevo,
+        lease: Lease,
+        loop: asyncio.AbstractEventLoop,
+        origin: str | None = None,
+    ) -> None:
         self._engine = engine
         self._lease = lease
         self._loop = loop
+        self._origin = origin
         self._calling = _NOTHING  # the effects whose call is under way
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
@@ -67,6 +75,19 @@ class Context:
     def id(self) -> str:
         """The job's id."""
         return self._lease.id
+
+    @property
+    def origin(self) -> str:
+        """The id that generation 0 of this job has, under which its effects are written.
+
+        The job's own id, unless it came of a replayed delivery.
+        """
+        return self._origin or self._lease.id
+
+    @property
+    def turn(self) -> int:
+        """How often an earlier run of this job has ended by plan: `Snooze`, or a poller's turn."""
+        return self._lease.turn
 
     @property
     def queue(self) -> str:
@@ -135,7 +156,7 @@ class Context:
         long a call that broke off may still arrive: what `find` does not find until then is looked
         for again, and not called. A confirmed effect answers with its stored result, as `type` if
         one is given. `of` is the id of what the effect belongs to, when not this job: several jobs
-        with the same one make it once.
+        with the same one make it once. In a poller an effect belongs to its turn.
         """
         if self._tx is not None:
             raise MisuseError(
@@ -145,8 +166,11 @@ class Context:
         self._check_open("once()")
         self._check_lease()
         lease = self._lease
-        if of is not None:
-            lease = msgspec.structs.replace(lease, id=of, thread=lease.thread or lease.id)
+        if of is not None or self._origin is not None:
+            owner = of or self.origin
+            lease = msgspec.structs.replace(lease, id=owner, thread=lease.thread or lease.id)
+        if of is None and self._again is not None:
+            name = f"{name}@{lease.turn}"
         if (lease.id, name) in self._calling:
             raise MisuseError(
                 f"ctx.once('{name}') is under way in this run already, and what it gives is not "
@@ -257,6 +281,7 @@ class Context:
             delay=milliseconds(delay),
             spend=False,
             result=progress,
+            planned=True,
         )
 
     def _check_lease(self) -> None:

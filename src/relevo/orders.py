@@ -13,6 +13,7 @@ from relevo.errors import DefinitionError, MisuseError, QueueClosed
 from relevo.ids import new_id
 from relevo.intake import Intake
 from relevo.job import NewJob, Receipt, Verdict
+from relevo.job_meta import Meta
 from relevo.message import (
     KEY_MAX,
     PRIORITIES,
@@ -26,7 +27,6 @@ from relevo.message import (
     codec,
     time_limit,
 )
-from relevo.runner import Meta
 from relevo.telemetry import Tracing
 
 if TYPE_CHECKING:

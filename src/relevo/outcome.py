@@ -65,6 +65,17 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """It could not be done now, through no fault of its own: repeated later, unspent.
+
+    A run that is repeated belongs to the same turn; one that ended with `Snooze` was the plan.
+    """
+
+    delay: timedelta
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
 class Dead:
     """It will not heal: to the dead letters, where a person can see it."""
 
@@ -96,13 +107,17 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A recurring job's turn is over: the next after `delay`, which finds `progress`."""
+    """A recurring job runs again after `delay`, and finds `progress`.
+
+    A turn that failed, or did not take place, is not over: the next run repeats it.
+    """
 
     delay: timedelta
     progress: bytes
+    is_over: bool = True
 
 
-Outcome: TypeAlias = Done | Retry | Snooze | Dead | Cancelled | Parked | Held | Again
+Outcome: TypeAlias = Done | Retry | Snooze | Postponed | Dead | Cancelled | Parked | Held | Again
 
 
 def _is_length(reason: object) -> bool:
@@ -124,13 +139,13 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
         case StoreUnavailable():
             # Not the job's fault; and the same, whichever way the store was away.
             away = msgspec.structs.replace(failure, type=StoreUnavailable.__name__)
-            return Snooze(_STORE_AWAY.after(1), failure=away)
+            return Postponed(_STORE_AWAY.after(1), away)
         case ProviderUncertain():
             return Held(failure)
         case ProviderRefused() | PayloadError():
             return Dead(failure.message, failure=failure)
         case ProviderUnavailable(retry_after=wait, spends=False) if wait is not None:
-            return Snooze(min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX), failure=failure)
+            return Postponed(min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX), failure)
         case _ if attempt >= attempts:
             return Dead(f"failed {attempt} of {attempts} attempts", failure=failure)
         case ProviderUnavailable(retry_after=wait) if wait is not None:

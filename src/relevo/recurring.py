@@ -144,7 +144,7 @@ class Recurring:
                     if order.key not in {key for key, _ in await poller.keys()}:
                         return Cancelled(f"nobody asks for '{order.key}' any more")
                     if is_off:
-                        return Again(REST_WHEN_OFF, msgspec.json.encode(progress))
+                        return Again(REST_WHEN_OFF, msgspec.json.encode(progress), is_over=False)
                     await poller.function(turn, ctx)
                 return Again(*again())
             except (CircuitOpen, LeaseLost):
@@ -155,7 +155,7 @@ class Recurring:
                 told = {"poller": order.key, "failures": kept.failures, "error": kept.error}
                 log.warning("poller failed", extra=told)
                 wait = turn.rest or poller.backoff.after(kept.failures)
-                return Again(wait, msgspec.json.encode(kept))
+                return Again(wait, msgspec.json.encode(kept), is_over=False)
 
         return poll
 
@@ -185,7 +185,8 @@ class Recurring:
                     kept = _failed(msgspec.structs.replace(progress, last_at=last), error)
                     told = {"schedule": schedule.name, "failures": kept.failures}
                     log.warning("schedule failed", extra={**told, "error": kept.error})
-                    return Again(FAILED.after(kept.failures), msgspec.json.encode(kept))
+                    wait = FAILED.after(kept.failures)
+                    return Again(wait, msgspec.json.encode(kept), is_over=False)
             following = schedule.next_after(now)
             if following is None:
                 return Cancelled(f"'{schedule.cron}' has no tick left")

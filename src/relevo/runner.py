@@ -27,6 +27,7 @@ from relevo.errors import (
     TooEarly,
 )
 from relevo.job import Ending, Lease, State
+from relevo.job_meta import Meta, decode_meta
 from relevo.message import codec
 from relevo.outcome import (
     Again,
@@ -36,6 +37,7 @@ from relevo.outcome import (
     Held,
     Outcome,
     Parked,
+    Postponed,
     Retry,
     Snooze,
     describe,
@@ -50,20 +52,11 @@ if TYPE_CHECKING:
     from relevo.engine import Relevo
 
 
-class Meta(msgspec.Struct, omit_defaults=True):
-    """What travels beside the payload: settings of this one job, and the trace it belongs to."""
-
-    backoff: tuple[int, float, int, float] | None = None  # first and cap in milliseconds
-    timeout: int | None = None
-    traceparent: str | None = None
-
-
 DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
 
 _TOO_LONG = "the worker ran past its time limit of {:g} s"
 _ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
-_decode_meta = msgspec.json.Decoder(Meta).decode
 
 
 class Runner:
@@ -81,7 +74,7 @@ class Runner:
     def limit(self, lease: Lease) -> float:
         """The seconds a run of this job may take."""
         binding = self._bindings.get((lease.queue, lease.kind))
-        meta = None if lease.meta is None else _decode_meta(lease.meta)
+        meta = None if lease.meta is None else decode_meta(lease.meta)
         return 0.0 if binding is None else _limit(binding, meta)
 
     async def run(self, lease: Lease, began: float) -> Outcome | None:
@@ -92,13 +85,14 @@ class Runner:
             return Parked(unknown(lease.kind), reason("UnknownCommand", message))
         try:
             message = codec(binding.message).decode(lease.payload)
-            meta = None if lease.meta is None else _decode_meta(lease.meta)
+            meta = None if lease.meta is None else decode_meta(lease.meta)
         except (PayloadError, msgspec.DecodeError) as error:
             if is_sealed(lease.payload):
                 # Not dead at once: another process may have the key by now.
                 return self._judge(closed(lease.payload), binding, lease, None)
             return Dead(f"its payload cannot be read: {error}", failure=describe(error))
-        ctx = Context(self._engine, lease, self._loop)
+        origin = None if meta is None else meta.origin
+        ctx = Context(self._engine, lease, self._loop, origin)
         token = current.set(ctx)
         try:
             if binding.is_async and binding.spec.dependency is None:
@@ -273,6 +267,16 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
                 failure = reason("Snooze", text)
             wait = milliseconds(delay)
             return Ending(
+                lease=lease,
+                state=State.SCHEDULED,
+                delay=wait,
+                spend=False,
+                failure=failure,
+                planned=True,
+            )
+        case Postponed(delay, failure):
+            wait = milliseconds(delay)
+            return Ending(
                 lease=lease, state=State.SCHEDULED, delay=wait, spend=False, failure=failure
             )
         case Dead(text, failure=failure):
@@ -284,10 +288,14 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
             return Ending(
                 lease=lease, state=State.PARKED, spend=False, park=behind, failure=failure
             )
-        case Again(delay, progress):
-            wait = milliseconds(delay)
+        case Again(delay, progress, is_over):
             return Ending(
-                lease=lease, state=State.SCHEDULED, delay=wait, spend=False, result=progress
+                lease=lease,
+                state=State.SCHEDULED,
+                delay=milliseconds(delay),
+                spend=False,
+                result=progress,
+                planned=is_over,
             )
         case Held(failure):
             return Ending(lease=lease, state=State.HELD, failure=failure)

@@ -66,6 +66,7 @@ class Telemetry:
     def ended(self, lease: Lease, outcome: Outcome) -> None:
         """A run that did not simply work."""
         name = type(outcome).__name__.lower()
+        name = "snooze" if name == "postponed" else name  # both wait without spending an attempt
         self.counts[name] += 1
         failure = getattr(outcome, "failure", None)
         if failure is not None and failure.type == "StoreUnavailable":

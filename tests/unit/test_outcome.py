@@ -15,7 +15,7 @@ from relevo import (
     StoreUnavailable,
     constant,
 )
-from relevo.outcome import Dead, Held, Parked, Retry, Snooze, describe, judge, scrub
+from relevo.outcome import Dead, Held, Parked, Postponed, Retry, describe, judge, scrub
 
 BACKOFF = constant("10s", jitter=0)
 
@@ -33,7 +33,7 @@ def verdict(error: BaseException, attempt: int = 1, attempts: int = 3) -> object
         (PayloadError("bad"), Dead),
         (ProviderUncertain("?"), Held),
         (CircuitOpen("supplier:28"), Parked),
-        (StoreUnavailable("away"), Snooze),
+        (StoreUnavailable("away"), Postponed),
         (KeyboardInterrupt(), Retry),
     ],
 )
@@ -47,7 +47,7 @@ def test_the_last_attempt_is_the_end() -> None:
 
 
 def test_what_is_not_the_job_s_fault_spends_nothing_even_at_the_end() -> None:
-    assert isinstance(verdict(StoreUnavailable("away"), attempt=3), Snooze)
+    assert isinstance(verdict(StoreUnavailable("away"), attempt=3), Postponed)
     assert isinstance(verdict(CircuitOpen("x"), attempt=3), Parked)
 
 
@@ -66,7 +66,7 @@ def test_a_provider_s_wait_is_honoured_within_reason(asked: timedelta, kept: tim
 
     outcome = verdict(error, attempt=3)
 
-    assert isinstance(outcome, Snooze)
+    assert isinstance(outcome, Postponed)
     assert outcome.delay == kept
 
 
