@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING
 
 from relevo.app import App, listener
 from relevo.backoff import Backoff, constant, exponential
+from relevo.client_errors import (
+    ErrorRow,
+    Means,
+    Proof,
+    judge_client_error,
+    judge_response,
+    retry_after_of,
+)
 from relevo.context import Context
 from relevo.engine import Relevo
 from relevo.errors import (
@@ -59,17 +67,20 @@ __all__ = [
     "DefinitionError",
     "Delivery",
     "Done",
+    "ErrorRow",
     "Event",
     "Flow",
     "Intake",
     "Job",
     "Key",
     "LeaseLost",
+    "Means",
     "MisuseError",
     "NotAllowed",
     "NotFoundError",
     "PayloadError",
     "Poll",
+    "Proof",
     "ProviderError",
     "ProviderRefused",
     "ProviderUnavailable",
@@ -94,8 +105,11 @@ __all__ = [
     "Verdict",
     "constant",
     "exponential",
+    "judge_client_error",
+    "judge_response",
     "listener",
     "per_key",
+    "retry_after_of",
     "site",
     "webhook",
 ]

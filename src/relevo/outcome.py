@@ -24,6 +24,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.job import Failure
+from relevo.scrubbing import scrub
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +163,6 @@ def behind(breaker: str) -> str:
 
 _MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000
 _VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+|'[^']{0,200}'|\"[^\"]{0,200}\"", re.I)
-_SECRET = re.compile(
-    r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:|"
-    r"\b\w{0,40}(?:passw|secret|token|api_?key|authorization|contrase)\w{0,40}[\"']?\s*[=:]\s*[\"']?"
-    r"(?:(?:bearer|basic)\s+)?)"
-    r"(?P<value>[^\s\"'&,;@]{4,4096})|"
-    r"\b(?:sk|rk|pk)_(?:live|test)_\w+|\bwhsec_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
-    re.I,
-)
-
-
-def scrub(text: str) -> str:
-    """Text without what looks like a credential, and without control characters."""
-    clean = _SECRET.sub(lambda match: (match["keep"] or "") + "***", text)
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in clean)
 
 
 def describe(error: BaseException) -> Failure:
