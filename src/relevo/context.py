@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -13,11 +13,14 @@ import msgspec
 
 from relevo.clock import Duration, duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError
+from relevo.flow import Flow
+from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
 from relevo.message import Command, Event, Priority
 from relevo.once import once
 from relevo.payload import plain
+from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
 from relevo.store import Tally
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from relevo.engine import Relevo
     from relevo.intake import Intake
-    from relevo.orders import Receipt
+    from relevo.orders import Receipt, Started
 
 T = TypeVar("T")
 
@@ -37,6 +40,10 @@ current: ContextVar[Context | Intake | None] = ContextVar("relevo_context", defa
 _NOTHING: frozenset[tuple[str, str]] = frozenset()
 
 
+def _calls(ctx: Context) -> Calls:
+    return ctx.pending
+
+
 class Context:
     """One run of one job, as its worker sees it."""
 
@@ -44,12 +51,14 @@ class Context:
         "_again",
         "_calling",
         "_engine",
+        "_follow_ups",
         "_lease",
         "_loop",
         "_origin",
         "_result",
         "_tx",
         "is_settled",
+        "pending",
     )
 
     def __init__(
@@ -63,6 +72,8 @@ class Context:
         self._lease = lease
         self._loop = loop
         self._origin = origin
+        self._follow_ups: FollowUps | None = None
+        self.pending: Calls = {}  # what was called and has not been awaited to its end
         self._calling = _NOTHING  # the effects whose call is under way
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
@@ -121,6 +132,7 @@ class Context:
         """An opened resource of the app, by its type."""
         return self._engine.use(kind)
 
+    @noted("ctx", _calls)
     async def enqueue(
         self,
         command: Command,
@@ -130,13 +142,29 @@ class Context:
         key: str | None = None,
         priority: Priority | None = None,
     ) -> Receipt:
-        """Order something; inside `transaction()` the order joins it."""
+        """Order something, once however often this run is repeated.
+
+        Inside `transaction()` the order joins it. Another payload is another order.
+        """
         return await self._engine.enqueue(command, delay=delay, at=at, key=key, priority=priority)
 
+    @noted("ctx", _calls)
+    async def enqueue_many(self, commands: Iterable[Command]) -> list[Receipt]:
+        """Order many things in few round trips, as with enqueue()."""
+        return await self._engine.enqueue_many(commands)
+
+    @noted("ctx", _calls)
     async def publish(self, event: Event) -> list[Receipt]:
-        """Tell a fact to its listeners; inside `transaction()` it joins it."""
+        """Tell a fact to its listeners, as with enqueue()."""
         return await self._engine.publish(event)
 
+    @noted("ctx", _calls)
+    async def start(self, flow: Flow, *, key: str | None = None) -> Started:
+        """Start a flow, as with enqueue(); one with the same name and key that is unfinished is
+        joined, and a repeated run gets that one again."""
+        return await self._engine.start(flow, key=key)
+
+    @noted("ctx", _calls)
     async def once(
         self,
         name: str,
@@ -216,6 +244,7 @@ class Context:
                 yield session
             finally:
                 self._tx = None
+            check_awaited(self.pending)
             ending = self._ending()
             if not await self._engine.settle_within(session, ending):
                 raise LeaseLost(
@@ -260,6 +289,15 @@ class Context:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # for the engine
+
+    @property
+    def follow_ups(self) -> FollowUps:
+        """What this run has asked for so far."""
+        if self._follow_ups is None:
+            engine = self._engine
+            remember = milliseconds(engine.keep_dead)
+            self._follow_ups = of_run(self._lease, self.origin, engine.seal, remember)
+        return self._follow_ups
 
     @property
     def tx(self) -> AsyncSession | None:

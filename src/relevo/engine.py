@@ -20,12 +20,13 @@ from relevo.backoff import Backoff
 from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
-from relevo.clock import Clock, Duration, SystemClock, duration
+from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, current
 from relevo.desk import Desk
 from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
 from relevo.flow import Flow, Node, node_id
-from relevo.ids import new_id
+from relevo.follow_ups import digest, with_origin
+from relevo.ids import derived_id, moment_of, new_id
 from relevo.intake import Intake, Receiver
 from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Verdict
 from relevo.message import (
@@ -34,6 +35,7 @@ from relevo.message import (
     Message,
     Priority,
     Spec,
+    codec,
 )
 from relevo.once import Ledger, once
 from relevo.orders import (
@@ -46,6 +48,7 @@ from relevo.orders import (
     taken,
 )
 from relevo.outbox import Database, driver
+from relevo.pending import Calls, noted
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
 from relevo.runner import unknown
@@ -69,6 +72,22 @@ FLOW_RESULT_KEEP = 86_400_000  # a parent reads its children's results, and may 
 # For so long a flow without jobs may be one that is being stored, and is stored again by its ids;
 # so for as long one that has ended is known, or what ended it would run twice.
 FLOW_HALF_KNOWN = 3_600_000
+
+
+STARTED = "flow-started"
+"""The kind of the notes that tell which flow stands for what a run started under a key."""
+
+
+def _cause() -> Context | Intake | None:
+    """The run or the delivery that this task is about."""
+    cause = current.get()
+    # What a webhook's function leaves running outlives the delivery, which is stored without it.
+    return None if isinstance(cause, Intake) and cause.is_over else cause
+
+
+def _calls(_: object) -> Calls | None:
+    cause = _cause()
+    return None if cause is None else cause.pending
 
 
 class Relevo:
@@ -100,6 +119,8 @@ class Relevo:
             self.store = self._relay.as_store()
         self.apps = tuple(apps)
         self.keep_dead = duration(keep_dead)
+        # Whether a delivery and its jobs are stored in one step.
+        self.is_atomic = self._relay is not None or self.store.name in SQL
         self.desk = Desk(self.store)
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)
@@ -237,6 +258,7 @@ class Relevo:
 
     # in
 
+    @noted("relevo", _calls)
     async def enqueue(
         self,
         command: Command,
@@ -254,12 +276,13 @@ class Relevo:
 
         Inside `ctx.transaction()` the order joins that transaction by itself.
         """
-        running = current.get()
+        cause = _cause()
         if delay is at is key is priority is attempts is backoff is timeout is None:
-            job = job_of(command, spec_of(command), None, running, self.telemetry.tracing)
+            job = self._job(command, spec_of(command), cause)
         else:
             job = self.order(
                 command,
+                cause=cause,
                 delay=delay,
                 at=at,
                 key=key,
@@ -268,7 +291,7 @@ class Relevo:
                 backoff=backoff,
                 timeout=timeout,
             )
-        if tx is running is None:
+        if tx is cause is None:
             stored: asyncio.Future[Sequence[Receipt]] = self._inserts.here().create_future()
             self._inserts.put([job], stored)
             return taken(job, (await stored)[0])
@@ -276,36 +299,43 @@ class Relevo:
         return receipt
 
     def order(
-        self, command: Command, *, cause: Intake | None = None, **wishes: Unpack[Wishes]
+        self, command: Command, *, cause: Context | Intake | None, **wishes: Unpack[Wishes]
     ) -> NewJob:
-        """The job that enqueue() would store; for who stores it with something else."""
-        return altered(self._job(command, spec_of(command), cause=cause), command, wishes)
+        """Build the job that enqueue() would store, without storing it."""
+        return self._job(command, spec_of(command), cause, wishes)
 
     async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
         """Order something under an id of the caller's: the same id again is the same job."""
-        job = self._job(command, spec_of(command))
-        job = msgspec.structs.replace(job, id=id, keep=max(job.keep, keep_at_least))
+        job = self._job(command, spec_of(command), _cause(), id=id)
+        job = msgspec.structs.replace(job, keep=max(job.keep, keep_at_least))
         [receipt] = await self._insert([job], None)
         return receipt
 
+    @noted("relevo", _calls)
     async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:
         """Order many things, in batches; each is as safe as with enqueue()."""
-        jobs = [self._job(command, spec_of(command)) for command in commands]
+        cause = _cause()
+        jobs = [self._job(command, spec_of(command), cause) for command in commands]
         receipts: list[Receipt] = []
         for start in range(0, len(jobs), BATCH):
             receipts += await self._insert(jobs[start : start + BATCH], tx)
         return receipts
 
+    @noted("relevo", _calls)
     async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
         """Tell a fact: one job for each listener, all or none. No listener, no job."""
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
             raise MisuseError(f"publish() takes an Event; {mistaken(event)}")
+        cause = _cause()
         listeners = self._listeners.get(event.__relevo__.kind, [])
-        is_alone = len(listeners) < 2 or isinstance(current.get(), Intake)
-        bundle = None if is_alone else new_id()  # a delivery is a bundle itself
-        jobs = [self._job(event, listener.spec, bundle) for listener in listeners]
+        jobs = [self._job(event, listener.spec, cause) for listener in listeners]
+        if len(jobs) > 1 and not isinstance(cause, Intake):  # a delivery is a bundle itself
+            first = jobs[0].id
+            bundle = derived_id(moment_of(first), f"{first}\nbundle")
+            jobs = [msgspec.structs.replace(job, bundle=bundle) for job in jobs]
         return await self._insert(jobs, tx) if jobs else []
 
+    @noted("relevo", _calls)
     async def start(self, flow: Flow, *, key: str | None = None, tx: Any = None) -> Started:
         """Start a flow: all of its nodes are stored, or none.
 
@@ -315,17 +345,33 @@ class Relevo:
         if not isinstance(flow, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
             raise MisuseError(f"start() takes a Flow; {mistaken(flow)}")
         nodes = flow.ordered()
+        cause = _cause()
+        fresh, origin = self._flow_ids(flow, nodes, key, cause)
         if key is None:
-            return await self._start(flow, nodes, new_id(), tx)
+            return await self._start(flow, nodes, fresh, origin, cause, tx)
         name = f"{flow.name}/{key}"
-        running = current.get()
-        session = running.tx if tx is None and running is not None else tx
+        session = cause.tx if tx is None and cause is not None else tx
         recall, remember = self.store.recall, self.store.remember
         if session is not None:
             # Beside it, where there is one writer, both would wait for each other.
             connection = await driver(session, lambda: None)
             recall = partial(self.store.recall_within, connection)
             remember = partial(self.store.remember_within, connection)
+        if cause is not None:
+            [note] = await recall(STARTED, [fresh])
+            if note is not None:  # an earlier run has asked for just this
+                known = note.value.decode()
+                if known == fresh:
+                    return await self._start(flow, nodes, fresh, origin, cause, tx)
+                return Started(known, _node_ids(known, nodes), Verdict.IN_PROGRESS)
+
+        async def joined(started: str) -> None:
+            # Before anything of it is stored: a repeated run may find that it has ended, and the
+            # key with another.
+            if cause is not None:
+                keep = milliseconds(self.keep_dead)
+                await remember([Note(kind=STARTED, name=fresh, value=started.encode(), ttl=keep)])
+
         for _ in range(10):
             [note] = await recall("flow", [name])
             if note is not None:
@@ -335,8 +381,9 @@ class Relevo:
                 if not is_live and None in ends:
                     is_live = await self.store.now() - note.updated_at < FLOW_HALF_KNOWN
                 if is_live:
-                    return await self._start(flow, nodes, started, tx)
-            fresh = new_id()
+                    await joined(started)
+                    origin = origin if started == fresh else started
+                    return await self._start(flow, nodes, started, origin, cause, tx)
             mine = Note(
                 kind="flow",
                 name=name,
@@ -345,17 +392,45 @@ class Relevo:
                 ttl=FLOW_KEY_TTL,
             )
             if (await remember([mine]))[0]:
-                return await self._start(flow, nodes, fresh, tx)
+                await joined(fresh)
+                return await self._start(flow, nodes, fresh, origin, cause, tx)
         raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
 
-    async def _start(self, flow: Flow, nodes: Sequence[Node], id: str, tx: Any) -> Started:
-        ids = {node.name: node_id(id, node.name) for node in nodes}
+    def _flow_ids(
+        self, flow: Flow, nodes: Sequence[Node], key: str | None, cause: Context | Intake | None
+    ) -> tuple[str, str]:
+        """The id and the origin of a flow that is to be started."""
+        if cause is None:
+            return (fresh := new_id()), fresh
+        told = [
+            (
+                node.name,
+                node.command.__relevo__.kind,
+                msgspec.Raw(codec(type(node.command)).encode(node.command)),
+                [(child.name, child.on_failure) for child in node.after],
+            )
+            for node in nodes
+        ]
+        print = cause.follow_ups.digest(msgspec.json.encode([flow.name, told]))
+        return cause.follow_ups.ids("flow", "flow", print, key)
+
+    async def _start(
+        self,
+        flow: Flow,
+        nodes: Sequence[Node],
+        id: str,
+        origin: str,
+        cause: Context | Intake | None,
+        tx: Any,
+    ) -> Started:
+        ids = _node_ids(id, nodes)
         awaited = {child.name for node in nodes for child in node.after}
         jobs = [
             msgspec.structs.replace(
-                job := self._job(node.command, node.command.__relevo__, bundle=id),
-                id=ids[node.name],
+                job := self._node(node.command, ids[node.name], cause),
                 keep=max(job.keep, FLOW_RESULT_KEEP if node.name in awaited else FLOW_HALF_KNOWN),
+                meta=with_origin(job.meta, job.id, node_id(origin, node.name)),
+                bundle=id,
                 flow=id,
                 node=node.name,
                 after=tuple(After(ids[child.name], child.on_failure) for child in node.after),
@@ -366,22 +441,37 @@ class Relevo:
         is_new = any(receipt.is_new for receipt in receipts)
         return Started(id, ids, Verdict.NEW if is_new else Verdict.IN_PROGRESS)
 
+    def _node(self, command: Command, id: str, cause: Context | Intake | None) -> NewJob:
+        job = self._job(command, command.__relevo__, cause, id=id)
+        return job if cause is None else cause.follow_ups.known(job)
+
     def _job(
         self,
         message: Message,
         spec: Spec,
-        bundle: str | None = None,
-        cause: Context | Intake | None = None,
+        cause: Context | Intake | None,
+        wishes: Wishes | None = None,
+        *,
+        id: str | None = None,
     ) -> NewJob:
-        return job_of(message, spec, bundle, cause or current.get(), self.telemetry.tracing)
+        """The job of a message: under the id given, of its cause's making, or a fresh one."""
+        job = job_of(message, spec, cause, self.telemetry.tracing)
+        if wishes is not None:
+            job = altered(job, type(message), wishes)
+        if cause is not None and id is None:
+            return cause.follow_ups.adopt(job)
+        if job.key is None:
+            return job if id is None else msgspec.structs.replace(job, id=id)
+        print = digest(job.payload, self.seal)
+        return msgspec.structs.replace(job, id=id or job.id, digest=print)
 
     async def _insert(self, jobs: Sequence[NewJob], tx: Any) -> list[Receipt]:
-        running = current.get()
-        if tx is None and running is not None:
-            if isinstance(running, Intake):
-                running.jobs += jobs
+        cause = _cause()
+        if tx is None and cause is not None:
+            if isinstance(cause, Intake):
+                cause.take(jobs)
                 return [Receipt(job.id, Verdict.NEW) for job in jobs]
-            tx = running.tx
+            tx = cause.tx
         if tx is None:
             inserted = await self._inserts.add(jobs)
         else:
@@ -526,6 +616,10 @@ class Relevo:
         if any(tally.counts.get(State.PARKED) for tally in await self.store.tally()):
             for kind in sorted({binding.spec.kind for binding in self.bindings.values()}):
                 await self.store.unpark(unknown(kind))
+
+
+def _node_ids(flow: str, nodes: Sequence[Node]) -> dict[str, str]:
+    return {node.name: node_id(flow, node.name) for node in nodes}
 
 
 _open: WeakSet[Relevo] = WeakSet()

@@ -55,6 +55,19 @@ def derived_id(ms: int, text: str) -> str:
     return f"{ms << 80 | (tail >> 62) << 64 | _VERSION_AND_VARIANT | tail & _LOW:032x}"
 
 
+def replay_id(first: int) -> str:
+    """A fresh id for a delivery that is let in again; it also holds the moment of the first one."""
+    now = time.time_ns() // 1_000_000
+    chance = int.from_bytes(os.urandom(4))
+    low = (first & (1 << 48) - 1) << 14 | chance & 0x3FFF
+    return f"{now << 80 | (chance >> 14 & 0xFFF) << 64 | _VERSION_AND_VARIANT | low:032x}"
+
+
+def first_moment_of(replay: str) -> int:
+    """The moment that a replay_id() holds."""
+    return (int(replay[16:], 16) & _LOW) >> 14
+
+
 def moment_of(id: str) -> int:
     """The millisecond in which an id was made."""
     return int(id[:12], 16)

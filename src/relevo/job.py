@@ -170,6 +170,7 @@ class Lease(Struct, eq=False, gc=False):
     claimed_at: int = 0
     turn: int = 0  # how often an earlier run of this job has ended by plan
     expires: float = 0.0  # when it lapses unless extended, on the clock of its worker's event loop
+    sealed_by: str | None = None  # the name of the key that its payload was sealed with
 
 
 class Failure(Struct, frozen=True, kw_only=True):

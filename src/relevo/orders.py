@@ -56,15 +56,12 @@ class Wishes(TypedDict, total=False):
 def job_of(
     message: Message,
     spec: Spec,
-    bundle: str | None,
     cause: Context | Intake | None,
     tracing: Tracing | None,
 ) -> NewJob:
     """The job of a message, which something caused, or nothing but its caller."""
-    # A delivery's jobs have ids of their own making, and are stored with it or not at all.
-    intake = cause if isinstance(cause, Intake) else None
     return NewJob(
-        id=new_id() if intake is None else intake.next_id(),
+        id=new_id() if cause is None else "",  # one of its cause's making: see FollowUps.adopt()
         queue=spec.queue,
         kind=spec.kind,
         payload=codec(type(message)).encode(message),
@@ -76,13 +73,13 @@ def job_of(
         thread=None if cause is None else cause.thread,
         cause=None if cause is None else cause.id,
         keep=spec.keep,
-        bundle=bundle if intake is None or bundle is not None else intake.id,
+        bundle=cause.id if isinstance(cause, Intake) else None,  # stored with the delivery, or not
         meta=None if tracing is None else _traced(tracing),
     )
 
 
-def altered(job: NewJob, command: Command, wishes: Wishes) -> NewJob:
-    """The same as this one order wishes it."""
+def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
+    """The job as this one order wishes it."""
     if list(wishes.values()).count(None) == len(wishes):  # most wish nothing
         return job
     delay, at, key = wishes.get("delay"), wishes.get("at"), wishes.get("key")
@@ -104,7 +101,7 @@ def altered(job: NewJob, command: Command, wishes: Wishes) -> NewJob:
             raise DefinitionError(f"priority is 'high', 'normal' or 'low', not {priority!r:.40}")
         changes["priority"] = PRIORITIES[priority]
     if attempts is not None:
-        changes["attempts"] = attempts_of(attempts, type(command).__name__)
+        changes["attempts"] = attempts_of(attempts, command.__name__)
     if backoff is not None or timeout is not None:
         changes["meta"] = msgspec.json.encode(_meta(backoff, timeout, job.meta))
     return msgspec.structs.replace(job, **changes) if changes else job

@@ -17,6 +17,7 @@ from relevo.errors import CircuitOpen, LeaseLost, StoreUnavailable
 from relevo.ids import derived_id, moment_of
 from relevo.message import Command
 from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, reason, scrub
+from relevo.pending import check_awaited
 from relevo.poller import (
     PAUSED,
     REASON_MAX,
@@ -146,6 +147,7 @@ class Recurring:
                     if is_off:
                         return Again(REST_WHEN_OFF, msgspec.json.encode(progress), is_over=False)
                     await poller.function(turn, ctx)
+                    check_awaited(ctx.pending)
                 return Again(*again())
             except (CircuitOpen, LeaseLost):
                 raise

@@ -45,6 +45,7 @@ from relevo.outcome import (
     reason,
 )
 from relevo.payload import plain
+from relevo.pending import check_awaited
 from relevo.sealing import closed, is_sealed
 from relevo.telemetry import log
 
@@ -115,6 +116,8 @@ class Runner:
                 value = await self._call(binding, message, ctx, meta)
             else:
                 value = await self._call_guarded(binding, message, ctx, meta)
+            if ctx.pending:
+                check_awaited(ctx.pending)
             outcome: Outcome = DONE if value is None else _outcome(value)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

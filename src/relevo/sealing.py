@@ -38,6 +38,18 @@ class Seal(Protocol):
         """What was sealed; SealError if that was not by us, or has been changed since."""
         ...
 
+    def key_of(self, data: bytes) -> str:
+        """The name of the key that sealed it."""
+        ...
+
+    def digest(self, data: bytes, by: str | None = None) -> bytes:
+        """Eight bytes that are equal for equal data, and tell nothing to who has no key.
+
+        Under the key called `by`, or the one that seals today. The first byte names the key, and
+        is never 0: digests of several keys cannot be compared.
+        """
+        ...
+
 
 class SealKeys:
     """AES keys, by Fernet of `cryptography`: the first one seals, every one opens."""
@@ -58,6 +70,7 @@ class SealKeys:
                 )
         fernet = _fernet()
         self._fernets: dict[bytes, Any] = {_name(key): fernet(key) for key in given}
+        self._digests = {_name(key): _digest_key(key) for key in given}
         self._first = next(iter(self._fernets))
 
     def __repr__(self) -> str:
@@ -85,6 +98,19 @@ class SealKeys:
             raise _closed(data) from None
         return opened
 
+    def key_of(self, data: bytes) -> str:
+        named = _NAMED.match(data)
+        if named is None:
+            raise _closed(data)
+        return named[1].decode()
+
+    def digest(self, data: bytes, by: str | None = None) -> bytes:
+        name = self._first if by is None else by.encode()
+        key = self._digests.get(name)
+        if key is None:
+            raise _closed(b"key-%b:" % name)
+        return bytes([int(name[:2], 16) or 1]) + blake2b(data, key=key, digest_size=7).digest()
+
 
 def new_key() -> str:
     """A fresh key."""
@@ -97,6 +123,10 @@ def _is_key(text: str) -> bool:
 
 def _name(key: str) -> bytes:
     return blake2b(key.encode(), digest_size=4, person=b"relevo-seal").hexdigest().encode()
+
+
+def _digest_key(key: str) -> bytes:
+    return blake2b(key.encode(), digest_size=32, person=b"relevo-digest").digest()
 
 
 def _fernet() -> Any:
@@ -138,6 +168,16 @@ def opened(seal: Seal, data: bytes) -> bytes:
         return seal.open(_inner(data))
     except Exception:  # noqa: BLE001 - a seal may raise anything; what it cannot open must not be lost
         return data
+
+
+def sealed_by(seal: Seal, data: bytes) -> str | None:
+    """The name of the key that sealed it; None for what is not sealed, or not by this seal."""
+    if not is_sealed(data):
+        return None
+    try:
+        return seal.key_of(_inner(data))
+    except Exception:  # noqa: BLE001 - a seal may raise anything; opened() tells what cannot be read
+        return None
 
 
 def unsealed(data: bytes | msgspec.Raw) -> bytes:

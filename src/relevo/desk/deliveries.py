@@ -13,7 +13,7 @@ from relevo.clock import moment
 from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
 from relevo.errors import DefinitionError, MisuseError, NotFoundError, RelevoError
-from relevo.ids import new_id
+from relevo.ids import first_moment_of, moment_of, new_id, replay_id
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
@@ -100,9 +100,12 @@ class Deliveries(Looking):
         note: str = "",
         *,
         dry_run: bool = False,
+        repeat_effects: bool = False,
     ) -> Replay:
         """Run today's code on a delivery's raw bytes, as the next generation of its key.
 
+        All of its jobs run again, and so do theirs; effects that were confirmed are not made again,
+        at any depth, unless it shall `repeat_effects`.
         Also on one that was signed well and refused, or whose function failed. A dry run tells what
         would be enqueued and keeps nothing.
         """
@@ -119,15 +122,18 @@ class Deliveries(Looking):
         from relevo.intake import delivery_of
 
         unsealed(kept.body)
-        again = replace(delivery_of(kept, moment(kept.received_at)), id=new_id())
+        again = delivery_of(kept, moment(kept.received_at))
         [newest] = await self.store.delivered(kept.source, [kept.key or door.key(again)])
         last = newest or (kept if kept.state is Keeping.ACCEPTED else None)
         generation = 0 if last is None else last.generation + 1
+        again = replace(again, id=new_id() if last is None else replay_id(_first_moment(last)))
         try:
             if dry_run:
                 taken = await receiver.rehearse(door, again, generation)
                 return _replay(kept, taken, generation, is_dry=True)
-            taken = await receiver.take(door, again, generation=generation)
+            taken = await receiver.take(
+                door, again, generation=generation, repeats_effects=repeat_effects
+            )
         except RelevoError:
             raise
         except Exception as mistake:
@@ -143,6 +149,11 @@ class Deliveries(Looking):
         )
         await self.store.audit([done])
         return _replay(kept, taken, generation)
+
+
+def _first_moment(kept: Kept) -> int:
+    """The moment of the id that generation 0 of a delivery has."""
+    return first_moment_of(kept.id) if kept.generation else moment_of(kept.id)
 
 
 def is_replayable(kept: Kept) -> bool:

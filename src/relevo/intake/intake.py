@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from relevo.clock import Duration, stamp
-from relevo.ids import derived_id
+from relevo.clock import Duration, milliseconds
+from relevo.errors import MisuseError
+from relevo.flow import Flow
+from relevo.follow_ups import of_delivery
+from relevo.ids import first_moment_of, moment_of, parse_id
 from relevo.intake.door import Door, Reject
 from relevo.job import NewJob
 from relevo.message import Command, Event, Priority
+from relevo.pending import Calls, check_awaited, noted
 from relevo.webhook import Delivery
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from relevo.engine import Relevo
+    from relevo.orders import Started
 
 T = TypeVar("T")
 
@@ -22,19 +28,23 @@ ORDERS = 1_000
 """Jobs that one delivery may ask for."""
 
 
+def _calls(intake: Intake) -> Calls:
+    return intake.pending
+
+
 class Intake:
     """One delivery, as the function behind its door sees it. What it orders is kept with it."""
 
     __slots__ = (
-        "_began",
         "_engine",
-        "_made",
-        "_origin",
         "delivery",
+        "follow_ups",
         "generation",
         "id",
+        "is_over",
         "jobs",
         "key",
+        "pending",
         "received_at",
         "tx",
     )
@@ -46,6 +56,8 @@ class Intake:
         delivery: Delivery,
         generation: int = 0,
         received_at: int = 0,
+        *,
+        repeats_effects: bool = False,
     ) -> None:
         key = door.key(delivery)
         self._engine = engine
@@ -56,12 +68,19 @@ class Intake:
         self.received_at = received_at
         self.jobs: list[NewJob] = []
         self.tx: AsyncSession | None = None
-        self._made = 0
-        self._origin = f"{door.source}\n{key if key.isascii() else ascii(key)}\n{generation}\n"
+        self.is_over = False  # its function has returned: nothing more is stored with it
+        self.pending: Calls = {}
         # Without transactions a half-done receive is finished by the next one, which comes later
         # and must give its jobs the same ids; elsewhere ids that rise with time are kinder.
-        is_atomic = engine.store.name in ("sqlite", "postgres")
-        self._began = stamp(delivery.received_at) if is_atomic else 0
+        self.follow_ups = of_delivery(
+            door.source,
+            key,
+            generation,
+            _moments(delivery.id, generation) if engine.is_atomic else (0, 0),
+            engine.seal,
+            0 if engine.is_atomic else milliseconds(engine.keep_dead),
+            repeats_effects=repeats_effects,
+        )
 
     @property
     def thread(self) -> str:
@@ -72,6 +91,7 @@ class Intake:
         """An opened resource of the app, by its type."""
         return self._engine.use(kind)
 
+    @noted("intake", _calls)
     async def enqueue(
         self,
         command: Command,
@@ -82,16 +102,45 @@ class Intake:
     ) -> str:
         """Order something; it is stored with the delivery, or not at all. Gives the job's id."""
         job = self._engine.order(command, delay=delay, key=key, priority=priority, cause=self)
-        self.jobs.append(job)
+        self.take([job])
         return job.id
 
+    @noted("intake", _calls)
+    async def enqueue_many(self, commands: Iterable[Command]) -> list[str]:
+        """Order many things, as with enqueue()."""
+        jobs = [self._engine.order(command, cause=self) for command in commands]
+        self.take(jobs)
+        return [job.id for job in jobs]
+
+    @noted("intake", _calls)
     async def publish(self, event: Event) -> list[str]:
         """Tell a fact to its listeners; their jobs are stored with the delivery."""
         return [receipt.id for receipt in await self._engine.publish(event)]
 
-    def next_id(self) -> str:
-        """The id of the next job: the same whenever the same delivery is taken again."""
-        if self._made >= ORDERS:
+    @noted("intake", _calls)
+    async def start(self, flow: Flow, *, key: str | None = None) -> Started:
+        """Start a flow; its nodes are stored with the delivery."""
+        return await self._engine.start(flow, key=key)
+
+    def take(self, jobs: Sequence[NewJob]) -> None:
+        """Have jobs stored with the delivery."""
+        if self.is_over:
+            raise MisuseError(
+                "the webhook's function has returned, and its delivery is stored without this: "
+                "await what the function starts before it returns"
+            )
+        if len(self.jobs) + len(jobs) > ORDERS:
             raise Reject(413, "too_many_orders", f"more than {ORDERS:,} jobs of one delivery")
-        self._made += 1
-        return derived_id(self._began, f"{self._origin}{self._made}")
+        self.jobs += jobs
+
+    def close(self) -> None:
+        """Its function has returned; MisuseError if it has called what it did not await."""
+        self.is_over = True
+        check_awaited(self.pending)
+
+
+def _moments(id: str, generation: int) -> tuple[int, int]:
+    """The moment of a delivery, and that of its generation 0."""
+    if parse_id(id) is None:  # made by somebody else
+        return 0, 0
+    return moment_of(id), first_moment_of(id) if generation else moment_of(id)

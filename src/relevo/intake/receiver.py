@@ -82,14 +82,27 @@ class Receiver:
         self._doors = None
 
     async def take(
-        self, door: Door, delivery: Delivery, *, generation: int = 0, received_at: int = 0
+        self,
+        door: Door,
+        delivery: Delivery,
+        *,
+        generation: int = 0,
+        received_at: int = 0,
+        repeats_effects: bool = False,
     ) -> Taken:
         """Run the function, and keep the delivery with what it ordered, all or nothing.
 
         Reject: it is not acceptable. StoreUnavailable: nothing is promised. Anything else that is
         raised is a mistake in the function. A delivery that was here before answers as then.
         """
-        intake = Intake(self._engine, door, delivery, generation, received_at)
+        intake = Intake(
+            self._engine,
+            door,
+            delivery,
+            generation,
+            received_at,
+            repeats_effects=repeats_effects,
+        )
         if door.is_transactional:
             return await self._take_within(door, intake)
         answer = await self._order(door, intake)
@@ -148,6 +161,7 @@ class Receiver:
         token = current.set(intake)
         try:
             answer = await route.function(*given)
+            intake.close()
         except BodyError as error:
             raise Reject(400, error.code, str(error)) from error
         except PayloadError as error:
@@ -155,6 +169,7 @@ class Receiver:
         except msgspec.ValidationError as error:
             raise Reject(422, "invalid_body", str(error)) from error
         finally:
+            intake.is_over = True
             current.reset(token)
         if answer is None:
             return route.answer

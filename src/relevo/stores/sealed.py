@@ -15,7 +15,15 @@ import msgspec
 from msgspec.structs import replace
 
 from relevo.job import Ending, Job, NewJob, Receipt, Verdict
-from relevo.sealing import Seal, is_sealed, opened, sealed_json, sealed_pairs, sealed_text
+from relevo.sealing import (
+    Seal,
+    is_sealed,
+    opened,
+    sealed_by,
+    sealed_json,
+    sealed_pairs,
+    sealed_text,
+)
 from relevo.store import (
     BATCH,
     Arrival,
@@ -118,7 +126,9 @@ class Sealed:
     async def claim(self, wants: Sequence[Want], count: int, worker: str, lease: int) -> Claim:
         claim = await self._store.claim(wants, count, worker, lease)
         for one in claim.leases:
-            one.payload = opened(self._seal, bytes(one.payload))
+            payload = bytes(one.payload)
+            one.payload = opened(self._seal, payload)
+            one.sealed_by = sealed_by(self._seal, payload)
         return claim
 
     async def settle(self, endings: Sequence[Ending]) -> list[bool]:
