@@ -188,7 +188,7 @@ def test_wiring_in_lists_gives_functions_their_roles(tmp_path: Path) -> None:
         "          listeners=[listener(listeners.hear, attempts=5)])\n",
         "shop/workers.py": "async def book(order):\n    await gateway.book(order)\n",
         "shop/listeners.py": "import time\n\nasync def hear(fact):\n    time.sleep(1)\n",
-        "shop/webhooks.py": "import requests\n\ndef hook(delivery):\n    return requests.get('x')\n",
+        "shop/webhooks.py": "import requests\n\ndef hook(call):\n    return requests.get('x')\n",
     }
     reports = check([write(tmp_path, files)])
     assert [(Path(report.file).name, report.code) for report in reports] == [
