@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from relevo.backoff import Backoff
+from relevo.client_errors import Rows, error_rows
 from relevo.clock import Duration, milliseconds
 from relevo.errors import DefinitionError
 from relevo.job import queue_name, slug
@@ -107,6 +108,7 @@ class App:
         webhooks: Iterable[Webhook] = (),
         sites: Iterable[Site] = (),
         resources: Iterable[Resource] = (),
+        errors: Rows = (),
         migrations: str | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
@@ -121,6 +123,7 @@ class App:
         self.webhooks = list(webhooks)
         self.sites = list(sites)
         self.resources = list(resources)
+        self.errors = error_rows(errors)  # asked before the table of client_errors
         self.migrations = migrations  # the package of its tables' revisions; see apps/tables.py
         names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - annotations may name classes of the caller's function
         for function in workers:

@@ -20,6 +20,7 @@ from relevo.backoff import Backoff
 from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
+from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, current
 from relevo.desk import Desk
@@ -126,6 +127,7 @@ class Relevo:
         self.breakers = Breakers(self.store, self.time)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self._listeners: dict[str, list[Binding]] = {}
+        self._error_rows: dict[str, tuple[Row, ...]] = {}
         self._paths: dict[str, str] = {}
         if database is None or self._relay is not None:
             database = self.store.dsn
@@ -170,6 +172,9 @@ class Relevo:
                 f"{place[0]}: a command has one worker, and each listener a queue of its own"
             )
         self.bindings[place] = binding
+        rows = next((app.errors for app in self.apps if app.name == binding.app), ())
+        known = self._error_rows.get(place[0], ())
+        self._error_rows[place[0]] = (*known, *(row for row in rows if row not in known))
 
     # life
 
@@ -507,6 +512,17 @@ class Relevo:
             lambda: None,
             is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
         )
+
+    def error_rows(self, queue: str) -> tuple[Row, ...]:
+        """What the app of a queue says about the errors of its clients.
+
+        A queue that is not ours belongs to the app that its name begins with.
+        """
+        rows = self._error_rows.get(queue)
+        if rows is None:
+            name = queue.partition(":")[0]
+            rows = next((app.errors for app in self.apps if app.name == name), ())
+        return rows
 
     def ledger(self, queue: str) -> Ledger:
         """Where the effects of a queue's jobs are written, many at a time.

@@ -18,6 +18,7 @@ RelevoError
 │   └── SchemaMismatch       … until `relevo migrate`, or a newer relevo
 └── ProviderError            the world outside did not do it, and the job is …
     ├── ProviderUnavailable  … tried again; CircuitOpen and TooEarly spend no attempt
+    ├── ProviderCredentials  … parked until a person has mended the key we call with
     ├── ProviderUncertain    … looked up before it is tried again: the call may have worked
     └── ProviderRefused      … dead: the same answer would come back
 """
@@ -131,6 +132,10 @@ class TooEarly(ProviderUnavailable):
 
     def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
         super().__init__(message, retry_after=retry_after, spends=False)
+
+
+class ProviderCredentials(ProviderError):
+    """It did not happen: the provider does not accept our key. The job is parked for a person."""
 
 
 class ProviderUncertain(ProviderError):

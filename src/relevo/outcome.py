@@ -18,6 +18,7 @@ from relevo.errors import (
     CircuitOpen,
     DefinitionError,
     PayloadError,
+    ProviderCredentials,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
@@ -131,8 +132,13 @@ _STORE_AWAY = constant("2s", jitter=1)
 _RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
 
 
-def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -> Outcome:
-    """What becomes of a job whose worker raised `error` on the given attempt."""
+def judge(
+    error: BaseException, attempt: int, attempts: int, backoff: Backoff, account: str
+) -> Outcome:
+    """What becomes of a job whose worker raised `error` on the given attempt.
+
+    `account` names what the job's calls are made with: its breaker, or else its queue.
+    """
     failure = describe(error)
     match error:
         case CircuitOpen():
@@ -141,6 +147,8 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
             # Not the job's fault; and the same, whichever way the store was away.
             away = msgspec.structs.replace(failure, type=StoreUnavailable.__name__)
             return Postponed(_STORE_AWAY.after(1), away)
+        case ProviderCredentials():
+            return Parked(credentials(account), failure)
         case ProviderUncertain():
             return Held(failure)
         case ProviderRefused() | PayloadError():
@@ -159,6 +167,11 @@ def judge(error: BaseException, attempt: int, attempts: int, backoff: Backoff) -
 def behind(breaker: str) -> str:
     """What the jobs of a breaker are parked behind."""
     return f"breaker:{breaker}"
+
+
+def credentials(account: str) -> str:
+    """What the jobs are parked behind whose provider does not accept our key."""
+    return f"credentials:{account}"
 
 
 _MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000

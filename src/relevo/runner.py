@@ -90,7 +90,7 @@ class Runner:
         except (PayloadError, msgspec.DecodeError) as error:
             if is_sealed(lease.payload):
                 # Not dead at once: another process may have the key by now.
-                return self._judge(closed(lease.payload), binding, lease, None)
+                return self._judge(closed(lease.payload), binding, lease, None, None)
             return Dead(f"its payload cannot be read: {error}", failure=describe(error))
         origin = None if meta is None else meta.origin
         ctx = Context(self._engine, lease, self._loop, origin)
@@ -123,11 +123,11 @@ class Runner:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # the worker's own doing; it knows why
-            outcome = self._judge(error, binding, lease, meta)
+            outcome = self._judge(error, binding, lease, meta, message)
         except LeaseLost:
             return None
         except BaseException as error:  # noqa: BLE001 - a worker may raise anything; judge() decides
-            outcome = self._judge(error, binding, lease, meta)
+            outcome = self._judge(error, binding, lease, meta, message)
         finally:
             current.reset(token)
         if outcome is DONE and not ctx.is_settled:
@@ -205,9 +205,12 @@ class Runner:
         return value
 
     def _judge(
-        self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None
+        self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None, message: Any
     ) -> Outcome:
-        return judge(error, lease.attempt, lease.attempts, _backoff(binding, meta))
+        account = lease.queue
+        if message is not None and binding.spec.dependency is not None:
+            account = binding.spec.dependency.fill(message)
+        return judge(error, lease.attempt, lease.attempts, _backoff(binding, meta), account)
 
 
 def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> TimeoutError:

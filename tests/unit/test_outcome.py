@@ -9,6 +9,7 @@ import pytest
 from relevo import (
     CircuitOpen,
     PayloadError,
+    ProviderCredentials,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
@@ -21,7 +22,7 @@ BACKOFF = constant("10s", jitter=0)
 
 
 def verdict(error: BaseException, attempt: int = 1, attempts: int = 3) -> object:
-    return judge(error, attempt, attempts, BACKOFF)
+    return judge(error, attempt, attempts, BACKOFF, account="shop:ship")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ def verdict(error: BaseException, attempt: int = 1, attempts: int = 3) -> object
         (ValueError("x"), Retry),
         (ProviderUnavailable("503"), Retry),
         (ProviderRefused("no"), Dead),
+        (ProviderCredentials("expired"), Parked),
         (PayloadError("bad"), Dead),
         (ProviderUncertain("?"), Held),
         (CircuitOpen("supplier:28"), Parked),
@@ -68,6 +70,14 @@ def test_a_provider_s_wait_is_honoured_within_reason(asked: timedelta, kept: tim
 
     assert isinstance(outcome, Postponed)
     assert outcome.delay == kept
+
+
+def test_a_wrong_key_parks_the_job_behind_the_account_and_spends_nothing() -> None:
+    outcome = verdict(ProviderCredentials("the key has expired"), attempt=3)
+
+    assert isinstance(outcome, Parked)
+    assert outcome.behind == "credentials:shop:ship"
+    assert outcome.failure is not None and outcome.failure.message == "the key has expired"
 
 
 def test_a_breaker_s_jobs_are_parked_behind_its_name() -> None:
