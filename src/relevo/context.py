@@ -17,7 +17,7 @@ from relevo.flow import Flow
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
-from relevo.message import Command, Event, Priority
+from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import once
 from relevo.payload import plain
 from relevo.pending import Calls, check_awaited, noted
@@ -139,7 +139,7 @@ class Context:
         *,
         delay: Duration | None = None,
         at: datetime | None = None,
-        key: str | None = None,
+        key: KeyPart | None = None,
         priority: Priority | None = None,
     ) -> Receipt:
         """Order something, once however often this run is repeated.
@@ -159,7 +159,7 @@ class Context:
         return await self._engine.publish(event)
 
     @noted("ctx", _calls)
-    async def start(self, flow: Flow, *, key: str | None = None) -> Started:
+    async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow, as with enqueue(); one with the same name and key that is unfinished is
         joined, and a repeated run gets that one again."""
         return await self._engine.start(flow, key=key)

@@ -33,6 +33,7 @@ from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Verdi
 from relevo.message import (
     Command,
     Event,
+    KeyPart,
     Message,
     Priority,
     Spec,
@@ -44,6 +45,7 @@ from relevo.orders import (
     Wishes,
     altered,
     job_of,
+    key_of,
     mistaken,
     spec_of,
     taken,
@@ -271,7 +273,7 @@ class Relevo:
         tx: Any = None,
         delay: Duration | None = None,
         at: datetime | None = None,
-        key: str | None = None,
+        key: KeyPart | None = None,
         priority: Priority | None = None,
         attempts: int | None = None,
         backoff: Backoff | None = None,
@@ -341,7 +343,7 @@ class Relevo:
         return await self._insert(jobs, tx) if jobs else []
 
     @noted("relevo", _calls)
-    async def start(self, flow: Flow, *, key: str | None = None, tx: Any = None) -> Started:
+    async def start(self, flow: Flow, *, key: KeyPart | None = None, tx: Any = None) -> Started:
         """Start a flow: all of its nodes are stored, or none.
 
         While a flow with the same name and key is unfinished, starting it again answers with that
@@ -349,6 +351,7 @@ class Relevo:
         """
         if not isinstance(flow, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
             raise MisuseError(f"start() takes a Flow; {mistaken(flow)}")
+        key = None if key is None else key_of(key)
         nodes = flow.ordered()
         cause = _cause()
         fresh, origin = self._flow_ids(flow, nodes, key, cause)

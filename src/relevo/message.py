@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+from uuid import UUID
 
 from relevo.backoff import Backoff, exponential
 from relevo.clock import Duration, duration, milliseconds
@@ -29,10 +30,28 @@ DEFAULT_BACKOFF = exponential("1s", cap="10m")
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 ATTEMPTS_MAX = 1_000
 KEY_MAX = 512
+KEY_PARTS = "text, a whole number or a UUID"
 
 _EVENT = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+", re.ASCII)
 _RATE = re.compile(r"([1-9]\d{0,8})/(s|m|h|d)", re.ASCII)
 _PERIODS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+KeyPart: TypeAlias = str | int | UUID
+"""What a key may be made of: text, a whole number or a UUID, each of which reads as one text only."""
+
+
+def is_key_part(value: object) -> bool:
+    """Whether a key may be made of it; `True` is a number to Python, and no key."""
+    return isinstance(value, KeyPart) and not isinstance(value, bool)
+
+
+def key_text(value: object) -> str | None:
+    """The key that a text, a whole number or a UUID stands for; None if it is none of them."""
+    if not is_key_part(value):
+        return None
+    text = str(value)
+    return text if 0 < len(text) <= KEY_MAX else None
 
 
 class Template:
@@ -62,10 +81,17 @@ class Template:
         """The text for one message; PayloadError when it comes out empty or too long."""
         values = vars(message)
         for name in self.names:
-            if values[name] is None or values[name] == "":
+            value = values[name]
+            if value is None or value == "":
                 # Two messages without it are not the same message.
                 raise PayloadError(
                     f"{type(message).__name__}: '{self.text}' needs a value in '{name}'", path=name
+                )
+            if not is_key_part(value):
+                raise PayloadError(
+                    f"{type(message).__name__}: '{self.text}' needs {KEY_PARTS} in '{name}', "
+                    f"not {type(value).__name__}",
+                    path=name,
                 )
         filled = self.text.format_map(values)
         if not 0 < len(filled) <= KEY_MAX:

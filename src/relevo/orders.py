@@ -16,15 +16,18 @@ from relevo.job import NewJob, Receipt, Verdict
 from relevo.job_meta import Meta
 from relevo.message import (
     KEY_MAX,
+    KEY_PARTS,
     PRIORITIES,
     Command,
     Event,
+    KeyPart,
     Message,
     Priority,
     Spec,
     attempts_of,
     backoff_of,
     codec,
+    key_text,
     time_limit,
 )
 from relevo.telemetry import Tracing
@@ -46,7 +49,7 @@ class Wishes(TypedDict, total=False):
 
     delay: Duration | None
     at: datetime | None
-    key: str | None
+    key: KeyPart | None
     priority: Priority | None
     attempts: int | None
     backoff: Backoff | None
@@ -85,8 +88,6 @@ def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
     delay, at, key = wishes.get("delay"), wishes.get("at"), wishes.get("key")
     priority, attempts = wishes.get("priority"), wishes.get("attempts")
     backoff, timeout = wishes.get("backoff"), wishes.get("timeout")
-    if key is not None and not (isinstance(key, str) and 0 < len(key) <= KEY_MAX):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
-        raise DefinitionError(f"a key is text of 1 to {KEY_MAX} characters, not {key!r:.40}")
     if delay is not None and at is not None:
         raise DefinitionError("give `delay` or `at`, not both: they may say different things")
     changes: dict[str, Any] = {}
@@ -95,7 +96,7 @@ def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
     if at is not None:
         changes["run_at"] = stamp(at)
     if key is not None:
-        changes["key"] = key
+        changes["key"] = key_of(key)
     if priority is not None:
         if priority not in PRIORITIES:
             raise DefinitionError(f"priority is 'high', 'normal' or 'low', not {priority!r:.40}")
@@ -105,6 +106,15 @@ def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
     if backoff is not None or timeout is not None:
         changes["meta"] = msgspec.json.encode(_meta(backoff, timeout, job.meta))
     return msgspec.structs.replace(job, **changes) if changes else job
+
+
+def key_of(given: KeyPart) -> str:
+    """The key that a caller gives, as text; DefinitionError for what is none."""
+    if (key := key_text(given)) is None:
+        raise DefinitionError(
+            f"a key is {KEY_PARTS}, of 1 to {KEY_MAX} characters, not {given!r:.40}"
+        )
+    return key
 
 
 def taken(job: NewJob, receipt: Receipt) -> Receipt:

@@ -46,10 +46,18 @@ _NEVER = re.compile(r"auth|cookie|credential|hmac|password|secret|signature|toke
 _STRAY = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
+class MissingName(KeyError):
+    """A name that did not come; the sentence says where it was looked for."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Pairs(Mapping[str, str]):
     """Names with values, in the order they came; any name may come twice and in any case."""
 
     __slots__ = ("_pairs",)
+    _missing = 'nothing called "{}"'
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._pairs = tuple([(name.lower(), value) for name, value in pairs])
@@ -65,7 +73,7 @@ class Pairs(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         if not (values := self.all(name)):
-            raise KeyError(name)
+            raise MissingName(self._missing.format(name[:64]))
         return self._one(name, values)
 
     def __contains__(self, name: object) -> bool:
@@ -93,6 +101,7 @@ class Headers(Pairs):
     """
 
     __slots__ = ()
+    _missing = 'no header "{}"'
 
     def __init__(self, pairs: Iterable[tuple[str | bytes, str | bytes]] = ()) -> None:
         # Once for every delivery, so without a call for each header.
@@ -149,6 +158,7 @@ class Fields(Pairs):
     """
 
     __slots__ = ()
+    _missing = 'no field "{}" in the form or the query'
 
     @classmethod
     def parse(cls, data: bytes) -> Fields:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from relevo.errors import DefinitionError
+from relevo.message import KeyPart
 from relevo.signatures import Scheme
 from relevo.webhook import Answer, Delivery
 
@@ -30,7 +31,7 @@ class Use(Protocol):
 
 
 Verify: TypeAlias = Scheme | Callable[[Use], Scheme]
-Key: TypeAlias = Callable[[Delivery], str]
+Key: TypeAlias = Callable[[Delivery], KeyPart]
 Challenge: TypeAlias = Callable[[Delivery, Use], Answer]
 
 

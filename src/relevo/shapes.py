@@ -20,6 +20,7 @@ from relevo.values import (
     Check,
     Refused,
     Walk,
+    check_amount,
     check_any,
     check_float,
     check_model,
@@ -158,7 +159,6 @@ _CANNOT: dict[type[inspect.Type], str] = {
     inspect.MemoryViewType: _NO_BYTES,
     inspect.SetType: "a set has no order in JSON: declare a list",
     inspect.FrozenSetType: "a set has no order in JSON: declare a tuple",
-    inspect.DecimalType: "a Decimal is not JSON: declare whole cents as int, or the amount as str",
     inspect.RawType: "raw JSON hides what it holds: declare its type, or dict[str, Any]",
     inspect.ExtType: "an extension type is not JSON: declare its plain fields",
 }
@@ -172,6 +172,7 @@ _PLANS: dict[type[inspect.Type], Plan] = {
     inspect.TimeDeltaType: _exactly("timedelta", timedelta),
     inspect.UUIDType: _exactly("UUID", UUID),
     inspect.FloatType: Plan("float", check_float),
+    inspect.DecimalType: Plan("Decimal", check_amount),
     inspect.AnyType: Plan("anything", check_any),
 }
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")

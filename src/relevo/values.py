@@ -96,7 +96,6 @@ _INSTEAD: dict[type, str] = {
     memoryview: _BYTES,
     set: _SET,
     frozenset: _SET,
-    Decimal: "a Decimal; send whole cents as int, or str(amount)",
     str: "a subclass of str; send str(value)",
     int: "a subclass of int; send int(value)",
     float: "a subclass of float; send float(value)",
@@ -204,6 +203,15 @@ def check_moment(value: Any, walk: Walk, depth: int) -> None:
         raise Refused("a time zone with odd seconds, which JSON's moments lack; send UTC")
 
 
+def check_amount(value: Any, walk: Walk, depth: int) -> None:
+    """A Decimal, which travels as text and comes back as the same number."""
+    if type(value) is not Decimal:
+        raise wrong("Decimal", value)
+    if not value.is_finite():
+        raise Refused("a Decimal that is NaN or infinity; send None, or leave it out")
+    walk.spend(len(value.as_tuple().digits))
+
+
 def _text(value: str, walk: Walk, depth: int) -> None:
     walk.spend(len(value))
 
@@ -228,6 +236,7 @@ _SCALARS: dict[type, Check | None] = {
     str: _text,
     float: check_float,
     datetime: check_moment,
+    Decimal: check_amount,
     date: None,
     time: None,
     timedelta: None,

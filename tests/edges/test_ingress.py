@@ -574,7 +574,7 @@ async def test_b25_odd_text_is_kept_byte_for_byte(relevo: Relevo) -> None:
 
 
 @pytest.mark.parametrize(
-    "id", [{"$ne": None}, ["x"], 7, None, "", "x" * 513], ids=lambda id: f"{id!r:.20}"
+    "id", [{"$ne": None}, ["x"], True, 7.5, None, "", "x" * 513], ids=lambda id: f"{id!r:.20}"
 )
 async def test_b26_b27_a_key_that_is_no_short_text_is_422(relevo: Relevo, id: Any) -> None:
     assert code(await deliver(relevo, SIGNED, json={"id": id})) == (422, "invalid_key")

@@ -521,7 +521,7 @@ from relevo import Command, Event
 class A(Command, queue="a:b:c"):
     picture: bytes  # <-
     pictures: list[bytearray] | None  # <-
-    amount: Decimal  # <-
+    amount: Decimal
     file: "BinaryIO"  # <-
     upload: Optional[UploadFile]  # <-
     tags: set[str]  # <-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -59,11 +60,40 @@ def test_a_refusal_tells_its_code_and_not_its_reason() -> None:
     assert "Ana" in str(rejected)
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"id":7}', b'{"id":""}', b'{"id":null}'])
-def test_a_key_is_a_text(body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"{}", 'no field "id" in the body'),
+        (b'{"id":""}', "the key function of /hooks/shop returned 0 characters: return text"),
+        (b'{"id":null}', "the key function of /hooks/shop returned NoneType: return text"),
+        (b'{"id":true}', "the key function of /hooks/shop returned bool: return text"),
+        (b'{"id":1.5}', "the key function of /hooks/shop returned float: return text"),
+        (b'{"id":["x"]}', "the key function of /hooks/shop returned list: return text"),
+    ],
+)
+def test_a_key_that_is_none_says_what_is_missing(body: bytes, why: str) -> None:
     with pytest.raises(Reject) as caught:
         door().key(came(body))
     assert caught.value.answer.status == 422
+    assert str(caught.value).startswith(why)
+
+
+def test_a_key_that_is_looked_for_elsewhere_says_where() -> None:
+    for key, why in (
+        (lambda d: d.headers["X-Delivery"], 'no header "X-Delivery"'),
+        (lambda d: d.form["Sid"], 'no field "Sid" in the form or the query'),
+        (lambda d: d.json["id"]["of"], "no key in it: TypeError"),
+    ):
+        with pytest.raises(Reject) as caught:
+            door(key=key).key(came())
+        assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ("given", "key"), [(7, "7"), (-1, "-1"), (UUID(int=7), str(UUID(int=7))), ("e1", "e1")]
+)
+def test_a_number_and_a_uuid_are_keys_as_text(given: Any, key: str) -> None:
+    assert door(key=lambda _: given).key(came()) == key
 
 
 def test_a_mistake_in_the_key_s_function_that_no_input_explains_is_one() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -65,6 +66,25 @@ def test_a_key_made_of_nothing_is_refused() -> None:
         assert raised.value.path == "order"
     with pytest.raises(PayloadError, match="characters long"):
         template.fill(Mail("x" * 600))
+
+
+def test_a_number_and_a_uuid_in_a_key_are_text() -> None:
+    class Ship(Command, queue="shop:orders:ship", key="ship:{id}:{line}", unique="forever"):
+        id: Any
+        line: Any
+
+    template = Ship.__relevo__.key
+    assert template is not None
+    assert template.fill(Ship(UUID(int=7), 12)) == f"ship:{UUID(int=7)}:12"
+    for wrong, kind in (
+        (True, "bool"),
+        (1.5, "float"),
+        (["x"], "list"),
+        (date(2026, 1, 2), "date"),
+    ):
+        with pytest.raises(PayloadError, match=rf"UUID in 'line', not {kind}") as raised:
+            template.fill(Ship(1, wrong))
+        assert raised.value.path == "line"
 
 
 def make(**options: Any) -> Callable[[], object]:

@@ -125,6 +125,8 @@ class Everything:
     several: Sequence[Money]
     named: Mapping[str, Guest]
     short: Annotated[str, msgspec.Meta(max_length=3)]
+    amount: Decimal
+    shares: dict[str, Decimal | None]
     free: Any = None
 
 
@@ -169,6 +171,8 @@ EVERYTHING = Everything(
     several=[Money(1), Money(2)],
     named={"ana": Guest("Ana")},
     short="abc",
+    amount=Decimal("19.90"),
+    shares={"ana": Decimal("0.1"), "eva": None},
     free={"list": [1, 2.5, None, True, {"deep": "er"}]},
 )
 
@@ -261,6 +265,9 @@ def test_b25_any_json_round_trips_and_passes_the_guard(value: Any) -> None:
         ("ratio", "1.5", "expects float, got str"),
         ("ratio", True, "expects float, got bool"),
         ("colour", "red", "expects Colour, got str"),
+        ("amount", 19.9, "expects Decimal, got float"),
+        ("amount", "19.90", "expects Decimal, got str"),
+        ("amount", Decimal("sNaN"), "a Decimal that is NaN or infinity"),
         ("at", "2026-01-01T00:00:00Z", "expects datetime, got str"),
         ("at", date(2026, 1, 1), "expects datetime, got date"),
         ("day", datetime(2026, 1, 1, tzinfo=UTC), "expects date, got datetime"),
@@ -343,7 +350,8 @@ class Table(OrderedDict[str, int]):
         (io.BytesIO(b"x"), "signed storage URL"),
         ({1}, "list"),
         (frozenset({1}), "list"),
-        (Decimal("1.10"), "cents"),
+        (Decimal("NaN"), "None"),
+        (Decimal("-Infinity"), "None"),
         (datetime(2026, 1, 1), "time zone"),
         (datetime(1900, 1, 1, tzinfo=timezone(timedelta(seconds=30))), "send UTC"),
         (math.nan, "None"),
@@ -382,6 +390,16 @@ def test_b31_what_json_bends_is_refused(
     assert error.path.startswith(path)
     assert advice in str(error)
     assert advice in str(refusal(lambda: plain(wrap(value))))
+
+
+def test_a_decimal_travels_as_text_and_comes_back_to_the_digit() -> None:
+    for amount in ("0", "-0.10", "1E+5", "12345678901234567890.12345678901234567890"):
+        message = replace(EVERYTHING, amount=Decimal(amount), free={"paid": Decimal(amount)})
+        data = everything.encode(message)
+        assert json.loads(data)["amount"] == amount
+        assert str(everything.decode(data).amount) == amount
+        assert json.loads(data)["free"] == {"paid": amount}
+        assert json.loads(plain([Decimal(amount)])) == [amount]
 
 
 def test_kinds_of_dict_and_list_travel_as_what_they_are() -> None:
@@ -552,7 +570,6 @@ def test_an_allowed_field_may_hold_what_looks_like_a_secret() -> None:
         (memoryview, "signed storage URL"),
         (set[str], "list"),
         (frozenset[str], "tuple"),
-        (Decimal, "cents"),
         (Annotated[datetime, msgspec.Meta(tz=False)], "time zone"),
         (Callable[[], int], "id"),
         (IO[bytes], "file"),

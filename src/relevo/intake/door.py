@@ -8,8 +8,8 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from relevo.errors import BodyError, MisuseError, RelevoError
-from relevo.message import KEY_MAX
-from relevo.pairs import KEPT, Headers
+from relevo.message import KEY_MAX, KEY_PARTS, key_text
+from relevo.pairs import KEPT, Headers, MissingName
 from relevo.route import Use, Webhook
 from relevo.sealing import is_sealed
 from relevo.sensitive import HIDDEN
@@ -70,13 +70,18 @@ class Door:
     def key(self, delivery: Delivery) -> str:
         """What makes two deliveries the same one; Reject if it has none."""
         try:
-            key: Any = self.route.key(delivery)
+            given: Any = self.route.key(delivery)
         except BodyError as error:
             raise Reject(400, error.code, str(error)) from None
         except _BAD_KEY as error:
-            raise Reject(422, "invalid_key", f"no key in it: {type(error).__name__}") from None
-        if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX:
-            raise Reject(422, "invalid_key", f"the key is not a text of 1 to {KEY_MAX} characters")
+            raise Reject(422, "invalid_key", _no_key(error)) from None
+        if (key := key_text(given)) is None:
+            raise Reject(
+                422,
+                "invalid_key",
+                f"the key function of {self.route.path} returned {_told_kind(given)}: return "
+                f"{KEY_PARTS}, of 1 to {KEY_MAX} characters",
+            )
         return key
 
     def keep(
@@ -120,6 +125,21 @@ class Door:
 
     def encoded(self, answer: Answer) -> bytes:
         return self._encoded if answer is self.route.answer else msgspec.msgpack.encode(answer)
+
+
+def _no_key(error: Exception) -> str:
+    """Why a key function found no key, without a value of the body."""
+    match error:
+        case MissingName():
+            return str(error)
+        case KeyError(args=(str() as name,)):
+            return f'no field "{name:.64}" in the body'
+        case _:
+            return f"no key in it: {type(error).__name__}"
+
+
+def _told_kind(given: object) -> str:
+    return f"{len(given)} characters" if isinstance(given, str) else type(given).__name__
 
 
 def _told(scheme: Scheme) -> list[bytes]:

@@ -12,7 +12,7 @@ from relevo.follow_ups import of_delivery
 from relevo.ids import first_moment_of, moment_of, parse_id
 from relevo.intake.door import Door, Reject
 from relevo.job import NewJob
-from relevo.message import Command, Event, Priority
+from relevo.message import Command, Event, KeyPart, Priority
 from relevo.pending import Calls, check_awaited, noted
 from relevo.webhook import Delivery
 
@@ -97,7 +97,7 @@ class Intake:
         command: Command,
         *,
         delay: Duration | None = None,
-        key: str | None = None,
+        key: KeyPart | None = None,
         priority: Priority | None = None,
     ) -> str:
         """Order something; it is stored with the delivery, or not at all. Gives the job's id."""
@@ -118,7 +118,7 @@ class Intake:
         return [receipt.id for receipt in await self._engine.publish(event)]
 
     @noted("intake", _calls)
-    async def start(self, flow: Flow, *, key: str | None = None) -> Started:
+    async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow; its nodes are stored with the delivery."""
         return await self._engine.start(flow, key=key)
 

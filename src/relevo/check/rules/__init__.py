@@ -53,8 +53,8 @@ _TABLE = [
     Rule(
         "RV006",
         "a field that cannot travel",
-        "A message is JSON: bytes, files, sets and Decimals do not come back as they were sent.",
-        "Send an id, a signed storage URL, a list, whole cents or text.",
+        "A message is JSON: bytes, files and sets do not come back as they were sent.",
+        "Send an id, a signed storage URL or a list.",
         messages.field_types,
     ),
     Rule(

@@ -170,7 +170,6 @@ def _plain(node: ast.expr) -> str:
 _BYTES = "bytes cannot travel: store them and send a signed storage URL"
 _FILE = "a file cannot travel: store it and send a signed storage URL"
 _SET = "a set has no order in JSON: declare a list"
-_AMOUNT = "a Decimal is not JSON: declare whole cents as int, or the amount as str"
 _PATH = "a path is not JSON, and its file may not be there: declare a signed storage URL as str"
 _ID = "it is not JSON: send an id and look it up when the job runs"
 _CANNOT = {
@@ -179,7 +178,6 @@ _CANNOT = {
         (_BYTES, "bytes bytearray memoryview ByteString Buffer"),
         (_FILE, "BinaryIO IO TextIO BytesIO StringIO BufferedReader IOBase UploadFile FileStorage"),
         (_SET, "set frozenset Set FrozenSet MutableSet AbstractSet"),
-        (_AMOUNT, "Decimal"),
         (_PATH, "Path PurePath PosixPath"),
         (_ID, "AsyncSession AsyncConnection Request DataFrame ndarray Callable complex"),
     )
