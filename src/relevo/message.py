@@ -38,7 +38,7 @@ _PERIODS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 KeyPart: TypeAlias = str | int | UUID
-"""What a key may be made of: text, a whole number or a UUID, each of which reads as one text only."""
+"""What a key may be made of: text, a whole number or a UUID, each of which reads as one text."""
 
 
 def is_key_part(value: object) -> bool:

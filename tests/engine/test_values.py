@@ -1,4 +1,4 @@
-"""Values that are no JSON of their own: keys made of numbers and UUIDs, amounts made of Decimals."""
+"""Values that are no JSON of their own: keys of numbers and UUIDs, amounts that are Decimals."""
 
 from __future__ import annotations
 
