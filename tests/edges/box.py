@@ -28,7 +28,7 @@ from relevo import App, Command, Context, Event
 
 app = App("shop")
 
-class SendMail(Command, queue="shop:mail:send", attempts=1, key="mail:{order}"):
+class SendMail(Command, queue="shop:mail:send", attempts=1, key="mail:{order}", unique="unfinished"):
     order: str
     fail: bool = False
     seconds: float = 0

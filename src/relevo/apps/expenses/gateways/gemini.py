@@ -69,13 +69,25 @@ class Sdk:
     def __init__(self, key: str, base: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own files have some
+            import httpx
             from google import genai
             from google.genai import errors, types
         self.types: Any = types
         self.errors: Any = errors
         made: Any = self.types.HttpOptions
-        options = made(base_url=base or None, api_version="v1", timeout=SECONDS * 1_000)
+        # Said, since the SDK would otherwise take aiohttp wherever that is installed.
+        self._http = httpx.AsyncClient(timeout=SECONDS)
+        options = made(
+            base_url=base or None,
+            api_version="v1",
+            timeout=SECONDS * 1_000,
+            httpx_async_client=self._http,
+        )
         self.client: Any = genai.Client(api_key=key, http_options=options)
+
+    async def close(self) -> None:
+        await self.client.aio.aclose()
+        await self._http.aclose()
 
 
 class Gemini:
@@ -89,7 +101,7 @@ class Gemini:
 
     async def close(self) -> None:
         if self._sdk is not None:
-            await self._sdk.client.aio.aclose()
+            await self._sdk.close()
 
     async def _ready(self) -> Sdk:
         async with self._opening:
