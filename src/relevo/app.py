@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from relevo.backoff import Backoff
@@ -58,6 +58,13 @@ class Binding:
     spec: Spec
     is_async: bool
     takes_context: bool
+    is_guarded: bool = field(init=False)
+    """Whether a breaker or a rate may make its jobs wait for each other's provider."""
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        is_guarded = any(each is not None for each in (spec.dependency, spec.rate, spec.lane_rate))
+        object.__setattr__(self, "is_guarded", is_guarded)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
-"""Stops calling a provider that keeps failing.
+"""Stops calling a provider that keeps failing, or that asks us to wait.
 
 A breaker's state is a note in the store, shared by every process. While it is closed nothing is
-read or written but once a second; while it is open its jobs are parked, unspent.
+read or written but once a second; while it is open its jobs are parked, unspent. A queue with a
+rate and without a breaker has one of its own, which only opens when the provider asks to wait.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ PROBE = 60_000  # how long a probe may take before another is let through
 NUDGE = 3_000
 SPREAD_MIN = 15_000  # so that no second gets more than a tenth of what is released
 HISTORY = 20
+RELEASE = 50  # jobs a second, where nothing else is said
+UNACCEPTED = 3  # so many jobs whose key was not accepted open the breaker of an account
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):
@@ -43,10 +46,12 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     first_failure_at: int = 0
     until: int = 0  # open: when a probe may try; half open: when the probe is given up
+    held: bool = False  # open, and no other job probes: the probe's call may have happened
     cooldown: int = 0
     probe: str = ""  # the job that tries
     nudged_at: int = 0
-    release: int = 50
+    release: int = RELEASE
+    unaccepted: tuple[str, ...] = ()  # jobs whose key was not accepted since the last success
     history: tuple[Turn, ...] = ()
 
     def turned(self, at: int, state: Literal["closed", "open", "half_open"], why: str) -> Circuit:
@@ -78,25 +83,33 @@ class Breakers:
             if circuit.state == "closed":
                 return
             now = await self._time.now()
-            is_mine = circuit.state == "half_open" and circuit.probe == job
-            if not is_mine and now < circuit.until:
+            # A held probe runs again when a person has decided what came of its call.
+            is_mine = circuit.probe == job
+            if not is_mine and (circuit.held or now < circuit.until):
                 continue
-            probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE)
+            probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE, held=False)
             if circuit.state == "open":
                 probing = probing.turned(now, "half_open", f"job {job} probes")
             if await self._write(name, probing, version):
                 return
         raise CircuitOpen(name)
 
-    async def failed(self, name: str, rule: Breaker, job: str, why: str) -> bool:
-        """Count a failure; True when the breaker is open now."""
+    async def failed(
+        self, name: str, rule: Breaker, job: str, why: str, *, is_uncertain: bool = False
+    ) -> bool:
+        """Count a failure; True when the breaker is open now.
+
+        After a probe that is uncertain no other one is sent: each might leave an effect that
+        a person has to look for.
+        """
 
         def change(circuit: Circuit, now: int) -> Circuit | None:
             if circuit.state == "open" or (circuit.state == "half_open" and circuit.probe != job):
                 return None
             if circuit.state == "half_open":
-                cooldown = min(circuit.cooldown * 2, milliseconds(rule.cap))
-                return _opened(circuit, now, cooldown, f"the probe failed: {why}")
+                if is_uncertain:
+                    return _stuck(circuit, now, job, f"the probe {job} may have happened: {why}")
+                return _opened(circuit, now, _doubled(circuit, rule), f"the probe failed: {why}")
             is_new = now - circuit.first_failure_at > milliseconds(rule.window)
             count = 1 if is_new else circuit.failures + 1
             if count >= rule.failures:
@@ -109,16 +122,49 @@ class Breakers:
         circuit = await self._change(name, change)
         return circuit.state == "open"
 
-    async def succeeded(self, name: str, job: str) -> None:
+    async def rest(self, name: str, release: int, wait: int, why: str) -> None:
+        """Let nothing through for so many milliseconds: the provider has asked for it."""
+
+        def change(circuit: Circuit, now: int) -> Circuit | None:
+            until = now + wait
+            if circuit.held or (circuit.state == "open" and circuit.until >= until - FRESH):
+                return None
+            if circuit.state == "open":
+                return msgspec.structs.replace(circuit, until=until)
+            start = msgspec.structs.replace(circuit, release=release)
+            return _opened(start, now, wait, f"the provider asked to wait: {why}", cooldown=0)
+
+        await self._change(name, change)
+
+    async def unaccepted(self, name: str, rule: Breaker, job: str, why: str) -> None:
+        """The provider does not accept the key of this account; several jobs say it is the key."""
+
+        def change(circuit: Circuit, now: int) -> Circuit | None:
+            jobs = tuple(dict.fromkeys((*circuit.unaccepted, job)))[-UNACCEPTED:]
+            known = msgspec.structs.replace(circuit, unaccepted=jobs)
+            if circuit.state == "half_open" and circuit.probe == job:
+                return _opened(known, now, _doubled(circuit, rule), f"the probe failed: {why}")
+            if circuit.state == "closed" and len(jobs) == UNACCEPTED:
+                start = msgspec.structs.replace(known, release=rule.release)
+                why_open = f"the key of {len(jobs)} jobs was not accepted: {why}"
+                return _opened(start, now, milliseconds(rule.cooldown), why_open)
+            return None if known == circuit else known
+
+        await self._change(name, change)
+
+    async def succeeded(self, name: str, job: str, *, is_accepted: bool = True) -> None:
         """Forget failures; close, and let the parked jobs go, if this was the probe."""
         circuit, _, _ = await self._read(name)
-        if circuit.state == "open" or (circuit.state == "closed" and not circuit.failures):
+        is_quiet = not circuit.failures and not (is_accepted and circuit.unaccepted)
+        if circuit.state == "open" or (circuit.state == "closed" and is_quiet):
             return
 
         def change(circuit: Circuit, now: int) -> Circuit | None:
+            if is_accepted:
+                circuit = msgspec.structs.replace(circuit, unaccepted=())
             if circuit.state == "half_open" and circuit.probe == job:
                 return _closed(circuit, now, f"the probe {job} worked")
-            if circuit.state == "closed" and circuit.failures:
+            if circuit.state == "closed":
                 return msgspec.structs.replace(circuit, failures=0, first_failure_at=0)
             return None
 
@@ -139,6 +185,8 @@ class Breakers:
                 await self._store.unpark(behind(name), spread=SPREAD_MIN)
                 if self._time.local() - self._troubled[name] > 5 * FRESH:
                     del self._troubled[name]
+            elif circuit.held:
+                continue  # until a person has decided
             elif now >= circuit.until and now - circuit.nudged_at > NUDGE:
                 nudged = msgspec.structs.replace(circuit, nudged_at=now)
                 if await self._write(name, nudged, version):
@@ -180,7 +228,9 @@ class Breakers:
                     if circuit.state == "closed":
                         return None
                     turned = circuit.turned(now, "open", why)
-                    return msgspec.structs.replace(turned, until=now, nudged_at=0)
+                    return msgspec.structs.replace(
+                        turned, until=now, nudged_at=0, probe="", held=False
+                    )
 
         before = "closed" if note is None else _decode(note.value).state
         circuit = await self._change(name, change)
@@ -250,13 +300,35 @@ class Breakers:
         await self._store.unpark(park, spread=max(SPREAD_MIN, parked * 1_000 // circuit.release))
 
 
-def _opened(circuit: Circuit, now: int, cooldown: int, why: str) -> Circuit:
-    turned = circuit.turned(now, "open", why)
+def _opened(
+    circuit: Circuit, now: int, wait: int, why: str, *, cooldown: int | None = None
+) -> Circuit:
     return msgspec.structs.replace(
-        turned, until=now + cooldown, cooldown=cooldown, probe="", nudged_at=0, failures=0
+        circuit.turned(now, "open", why),
+        until=now + wait,
+        cooldown=wait if cooldown is None else cooldown,
+        probe="",
+        held=False,
+        nudged_at=0,
+        failures=0,
     )
+
+
+def _stuck(circuit: Circuit, now: int, probe: str, why: str) -> Circuit:
+    """Open until a person has decided what came of the probe, which is then let through."""
+    opened = _opened(circuit, now, 0, why, cooldown=circuit.cooldown)
+    return msgspec.structs.replace(opened, until=0, probe=probe, held=True)
 
 
 def _closed(circuit: Circuit, now: int, why: str) -> Circuit:
     turned = circuit.turned(now, "closed", why)
-    return msgspec.structs.replace(turned, until=0, probe="", failures=0, first_failure_at=0)
+    return msgspec.structs.replace(
+        turned, until=0, probe="", held=False, failures=0, first_failure_at=0
+    )
+
+
+def _doubled(circuit: Circuit, rule: Breaker) -> int:
+    """The cool-down after a probe that failed; the rule's own after a rest, which had none."""
+    if not circuit.cooldown:
+        return milliseconds(rule.cooldown)
+    return min(circuit.cooldown * 2, milliseconds(rule.cap))

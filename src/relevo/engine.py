@@ -61,6 +61,7 @@ from relevo.stores import open_store
 from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry
+from relevo.waiting import Waiting
 from relevo.worker import Worker
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Relevo:
         self.desk = Desk(self.store)
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)
+        self.waiting = Waiting(self.store, self.time)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self._listeners: dict[str, list[Binding]] = {}
         self._error_rows: dict[str, tuple[Row, ...]] = {}

@@ -163,6 +163,11 @@ class Spec:
     keep: int = 604_800_000
 
     @property
+    def names_account(self) -> bool:
+        """Whether its breaker is told apart by the message, and so stands for one account."""
+        return self.dependency is not None and bool(self.dependency.names)
+
+    @property
     def limits(self) -> tuple[object, ...]:
         """What the jobs of one queue must agree on."""
         return self.limit, self.lane_limit, self.rate, self.lane_rate, self.ordered

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from relevo.backoff import Backoff, constant
+from relevo.client_errors import retry_after_of
 from relevo.clock import Duration, duration, is_duration
 from relevo.errors import (
     CircuitOpen,
@@ -153,15 +154,21 @@ def judge(
             return Held(failure)
         case ProviderRefused() | PayloadError():
             return Dead(failure.message, failure=failure)
-        case ProviderUnavailable(retry_after=wait, spends=False) if wait is not None:
-            return Postponed(min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX), failure)
+        case ProviderUnavailable(spends=False):
+            return Postponed(wait_for(error, attempt, backoff), failure)
         case _ if attempt >= attempts:
             return Dead(f"failed {attempt} of {attempts} attempts", failure=failure)
-        case ProviderUnavailable(retry_after=wait) if wait is not None:
-            wait = min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX)
-            return Retry(failure.message, max(wait, backoff.after(attempt)), failure=failure)
         case _:
-            return Retry(failure.message, backoff.after(attempt), failure=failure)
+            # Of a client's error that was raised outside once() this is all that counts.
+            asked = retry_after_of(error) or timedelta()
+            wait = max(asked, backoff.after(attempt))
+            return Retry(failure.message, wait, failure=failure)
+
+
+def wait_for(error: ProviderUnavailable, attempt: int, backoff: Backoff) -> timedelta:
+    """How long to wait when the provider asked for it: 1 s to 1 h."""
+    wait = backoff.after(attempt) if error.retry_after is None else error.retry_after
+    return min(max(wait, _RETRY_AFTER_MIN), _RETRY_AFTER_MAX)
 
 
 def behind(breaker: str) -> str:
@@ -169,9 +176,12 @@ def behind(breaker: str) -> str:
     return f"breaker:{breaker}"
 
 
+CREDENTIALS = "credentials:"
+
+
 def credentials(account: str) -> str:
     """What the jobs are parked behind whose provider does not accept our key."""
-    return f"credentials:{account}"
+    return f"{CREDENTIALS}{account}"
 
 
 _MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000

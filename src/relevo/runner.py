@@ -15,6 +15,7 @@ import msgspec
 
 from relevo.app import Binding
 from relevo.backoff import Backoff
+from relevo.breaker import RELEASE
 from relevo.clock import milliseconds
 from relevo.context import Context, current
 from relevo.errors import (
@@ -22,13 +23,15 @@ from relevo.errors import (
     DefinitionError,
     LeaseLost,
     PayloadError,
+    ProviderCredentials,
     ProviderUnavailable,
     ProviderUncertain,
+    StoreError,
     TooEarly,
 )
 from relevo.job import Ending, Lease, State
 from relevo.job_meta import Meta, decode_meta
-from relevo.message import codec
+from relevo.message import Spec, codec
 from relevo.outcome import (
     Again,
     Cancelled,
@@ -43,10 +46,12 @@ from relevo.outcome import (
     describe,
     judge,
     reason,
+    wait_for,
 )
 from relevo.payload import plain
 from relevo.pending import check_awaited
 from relevo.sealing import closed, is_sealed
+from relevo.store import UNDECIDED
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
@@ -96,7 +101,7 @@ class Runner:
         ctx = Context(self._engine, lease, self._loop, origin)
         token = current.set(ctx)
         try:
-            if binding.is_async and binding.spec.dependency is None:
+            if binding.is_async and not binding.is_guarded:
                 # As _call() does, in place: this is what most jobs are, and every await costs.
                 function = binding.function
                 work = function(message, ctx) if binding.takes_context else function(message)
@@ -112,10 +117,10 @@ class Runner:
                             value = await _rest(work, waits_for)
                     except TimeoutError as error:
                         raise too_long(error, timer, limit) from None
-            elif binding.spec.dependency is None:
-                value = await self._call(binding, message, ctx, meta)
+            elif binding.is_guarded:
+                value = await self._call_guarded(binding, message, ctx, lease, meta)
             else:
-                value = await self._call_guarded(binding, message, ctx, meta)
+                value = await self._call(binding, message, ctx, meta)
             if ctx.pending:
                 check_awaited(ctx.pending)
             outcome: Outcome = DONE if value is None else _outcome(value)
@@ -145,7 +150,16 @@ class Runner:
             if outcome.delay is None:
                 wait = _backoff(binding, meta).after(lease.attempt)
                 return Retry(outcome.reason, wait, failure=outcome.failure)
+        if isinstance(outcome, Parked | Postponed):
+            await self._note(lease, outcome)
         return outcome
+
+    async def _note(self, lease: Lease, outcome: Parked | Postponed) -> None:
+        """Tell people of a job that waits; the job waits also if that cannot be written down."""
+        try:
+            await self._engine.waiting.ended(lease, outcome)
+        except (StoreError, OSError) as error:
+            self._engine.telemetry.trouble("cannot note that a job waits", error)
 
     async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
         arguments = (message, ctx) if binding.takes_context else (message,)
@@ -181,35 +195,58 @@ class Runner:
         return value
 
     async def _call_guarded(
-        self, binding: Binding, message: Any, ctx: Context, meta: Meta | None
+        self, binding: Binding, message: Any, ctx: Context, lease: Lease, meta: Meta | None
     ) -> Any:
-        """The same behind a breaker: transport faults and time-outs count, refusals do not."""
-        rule, template = binding.spec.breaker, binding.spec.dependency
-        assert rule is not None and template is not None  # noqa: S101 - the caller looked
-        name = template.fill(message)
+        """Call the worker behind the breaker of its account."""
+        name = _account(binding, lease, message)
         breakers = self._engine.breakers
         await breakers.admit(name, ctx.id)
         try:
             value = await self._call(binding, message, ctx, meta)
         except (CircuitOpen, TooEarly):
             raise
-        except (ProviderUnavailable, ProviderUncertain, TimeoutError) as error:
-            is_open = await breakers.failed(name, rule, ctx.id, describe(error).message)
-            if is_open and not isinstance(error, ProviderUncertain):
+        except Exception as error:
+            if await self._broke(name, error, binding, ctx, _backoff(binding, meta)):
                 raise CircuitOpen(name) from error  # the breaker's fault now, not the job's
-            raise
-        except Exception:
-            await breakers.succeeded(name, ctx.id)
             raise
         await breakers.succeeded(name, ctx.id)
         return value
 
+    async def _broke(
+        self, name: str, error: Exception, binding: Binding, ctx: Context, backoff: Backoff
+    ) -> bool:
+        """Tell a breaker of an error; True when the job is to wait behind it.
+
+        Transport faults and time-outs count, refusals do not. A request to wait opens it at once.
+        """
+        breakers, spec = self._engine.breakers, binding.spec
+        rule, said = spec.breaker, describe(error).message
+        match error:
+            case ProviderUnavailable(spends=False):
+                wait = wait_for(error, ctx.attempt, backoff)
+                await breakers.rest(name, _release(spec), milliseconds(wait), said)
+            case ProviderUnavailable() | ProviderUncertain() | TimeoutError() if rule is not None:
+                is_uncertain = isinstance(error, ProviderUncertain) or (
+                    isinstance(error, TimeoutError) and await self._may_have_happened(ctx)
+                )
+                is_open = await breakers.failed(name, rule, ctx.id, said, is_uncertain=is_uncertain)
+                return is_open and not is_uncertain
+            case ProviderCredentials() if rule is not None and spec.names_account:
+                await breakers.unaccepted(name, rule, ctx.id, said)
+            case _:
+                is_accepted = not isinstance(error, ProviderCredentials)
+                await breakers.succeeded(name, ctx.id, is_accepted=is_accepted)
+        return False
+
+    async def _may_have_happened(self, ctx: Context) -> bool:
+        """Whether a run that was broken off has left an effect of which nothing is known."""
+        effects, _ = await self._engine.store.effects(job=ctx.origin, states=UNDECIDED, limit=1)
+        return bool(effects)
+
     def _judge(
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None, message: Any
     ) -> Outcome:
-        account = lease.queue
-        if message is not None and binding.spec.dependency is not None:
-            account = binding.spec.dependency.fill(message)
+        account = _account(binding, lease, message)
         return judge(error, lease.attempt, lease.attempts, _backoff(binding, meta), account)
 
 
@@ -227,6 +264,23 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     except StopIteration as error:
         # No future takes it: the job would seem to run until its time is over.
         raise RuntimeError("the worker raised StopIteration") from error
+
+
+def _account(binding: Binding, lease: Lease, message: Any) -> str:
+    """What the calls of a job share with those of others: its breaker, its rate or its queue."""
+    spec = binding.spec
+    if spec.dependency is not None and message is not None:
+        return spec.dependency.fill(message)
+    has_lane = spec.lane_rate is not None and lease.lane is not None
+    return f"{lease.queue}/{lease.lane}" if has_lane else lease.queue
+
+
+def _release(spec: Spec) -> int:
+    """How many jobs a second are let go when its breaker closes."""
+    if spec.breaker is not None:
+        return spec.breaker.release
+    count, period = spec.rate or spec.lane_rate or (RELEASE, 1_000)
+    return max(1, count * 1_000 // period)
 
 
 def _backoff(binding: Binding, meta: Meta | None) -> Backoff:

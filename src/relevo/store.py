@@ -89,6 +89,10 @@ class EffectState(StrEnum):
     UNKNOWN = "unknown"  # may have happened
 
 
+UNDECIDED = frozenset({EffectState.INTENDED, EffectState.UNKNOWN})
+"""An effect in such a state may have happened."""
+
+
 class Effect(Struct, frozen=True, kw_only=True):
     """One line of the effect ledger. Its identity is (job, name)."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from relevo.breaker import KIND as BREAKER
 from relevo.clock import Duration, duration, stamp
 from relevo.desk.deliveries import Deliveries
 from relevo.desk.forgetting import Forgetting
@@ -20,16 +21,17 @@ from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.job import LIVE, Job, State, queue_name
 from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
+from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
-from relevo.store import BATCH, By, Edit, Effect, EffectState, Filter, QueueMode
+from relevo.store import BATCH, UNDECIDED, By, Edit, Effect, EffectState, Filter, QueueMode
 
 COUNT_MAX = 1_000_000
 
 EDITABLE: Final = ("payload", "priority", "run_at", "attempts")
 """The only fields of a job that a person may write."""
 
+_PARKED = frozenset({State.PARKED})
 _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
-_UNDECIDED = frozenset({EffectState.INTENDED, EffectState.UNKNOWN})
 
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
@@ -133,6 +135,19 @@ class Desk(Forgetting, Standing, Deliveries):
             canary=canary,
             patience=patience,
         )
+
+    async def let_go(self, park: str, by: Person, note: str = "") -> Sweep:
+        """Retry what is parked behind something, such as `credentials:stripe` when its key works.
+
+        Where a breaker has opened for it, one of them tries first, and the rest follows.
+        """
+        sweep = await self.retry_where(Filter(park=park, states=_PARKED), by, note)
+        name = park.removeprefix(CREDENTIALS)
+        if name != park:
+            [known] = await self.store.recall(BREAKER, [name])
+            if known is not None and sweep.changed:
+                await self.turn_breaker(name, "probe", by, note)
+        return sweep
 
     async def discard_where(
         self, where: Filter, by: Person, note: str, *, progress: Progress | None = None
@@ -261,7 +276,7 @@ class Desk(Forgetting, Standing, Deliveries):
         """
         signed = by.acts("deny_effect", note)
         effect = await self._decidable(job, name)
-        if effect.state not in _UNDECIDED | {EffectState.FAILED}:
+        if effect.state not in UNDECIDED | {EffectState.FAILED}:
             raise MisuseError(f"'{name}' is {effect.state}; only an uncertain effect can be denied")
         decided = replace(effect, state=EffectState.FAILED, decided_by=signed.who)
         return await self._decide(decided, signed)

@@ -20,6 +20,9 @@ from relevo.payload import mask, plain
 from relevo.poller import PAUSED, RUN, Progress
 from relevo.store import Audit, By, Filter, Letter, Note, Outbox
 from relevo.storetime import StoreTime
+from relevo.waiting import KIND as WAITING
+from relevo.waiting import decode as decode_wait
+from relevo.waiting import is_waiting
 
 RECURRING_MAX = 2_000
 
@@ -27,6 +30,8 @@ What: TypeAlias = Literal["poller", "schedule"]
 _MODULES: dict[What, str] = {"poller": "pollers", "schedule": "schedules"}
 _KINDS: dict[What, str] = {"poller": "poll:", "schedule": "tick:"}
 _BAD = "bad:"  # the kind of the items that pollers put aside
+
+_PARKED = frozenset({State.PARKED})
 
 _progress = msgspec.json.Decoder(Progress).decode
 
@@ -37,6 +42,17 @@ class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     circuit: Circuit
     parked: int
+
+
+class WaitView(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that wait without spending an attempt, for a person or for a provider."""
+
+    name: str  # what they are parked behind; the queue of postponed ones
+    queue: str
+    job: str  # the one that has waited for longest, as far as is known
+    since: int
+    why: str
+    parked: int  # 0: they are postponed, and go on by themselves
 
 
 class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +127,37 @@ class Standing(Looking):
     async def _sees_breaker(self, name: str) -> bool:
         # A breaker belongs to no app; a desk of some apps knows it by the jobs it holds back.
         return self.apps is None or await self.count(Filter(park=behind(name)), most=1) > 0
+
+    # jobs that wait
+
+    async def waiting(self) -> list[WaitView]:
+        """Jobs that wait for a key to be mended, or that were postponed for long."""
+        notes: list[Note] = []
+        while more := await self.store.notes(WAITING, after=notes[-1].name if notes else ""):
+            notes += more
+        waits = [decode_wait(note.value) for note in notes]
+        found: list[WaitView] = []
+        for note, wait in zip(notes, waits, strict=True):
+            if not self.sees(wait.queue):
+                continue
+            if wait.park:
+                parked = await self.count(Filter(park=wait.park, states=_PARKED))
+                is_over = not parked
+            else:
+                [job] = await self.store.find([wait.job])
+                parked, is_over = 0, not is_waiting(job)
+            if not is_over:
+                found.append(
+                    WaitView(
+                        name=note.name,
+                        queue=wait.queue,
+                        job=wait.job,
+                        since=wait.since,
+                        why=wait.why,
+                        parked=parked,
+                    )
+                )
+        return sorted(found, key=lambda view: (not view.parked, view.since))
 
     # pollers and schedules
 
