@@ -493,7 +493,11 @@ async def test_whatever_is_counted_begins_at_nought(web: Site) -> None:
     source = "".join(text for text in texts if ".counts[" in text)
     outcomes = set(re.findall(r'"delivery_(\w+)"', source))
     events = set(re.findall(r'\.counts\["(?!delivery_)(\w+)"\]', source)) - {"settled"}
-    events |= {each.__name__.lower() for each in get_args(Outcome)} - {"done", "again", "postponed"}  # postponed is counted as snooze
+    events |= {each.__name__.lower() for each in get_args(Outcome)} - {
+        "done",
+        "again",
+        "postponed",
+    }  # postponed is counted as snooze
     assert "taken" in outcomes and {"rescued", "dead"} <= events
     for name, label, values in (
         ("deliveries", "outcome", outcomes),

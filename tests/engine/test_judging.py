@@ -29,7 +29,7 @@ from relevo.breaker import Circuit
 from relevo.desk import Desk, Person, Role
 from relevo.job import Job
 from relevo.store import EffectState, Filter
-from relevo.testing import ManualClock, drain
+from relevo.testing import ManualClock, drain, until, working
 
 Start = Callable[..., Relevo]
 ANA = Person("ana", Role.OPERATOR)
@@ -115,6 +115,11 @@ async def circuit(relevo: Relevo, name: str) -> Circuit:
 
 async def parked(relevo: Relevo, park: str) -> int:
     return await relevo.store.count(Filter(park=park, states=frozenset({State.PARKED})))
+
+
+async def _nothing_to_do(relevo: Relevo) -> bool:
+    busy = frozenset({State.READY, State.RUNNING})
+    return await relevo.store.count(Filter(states=busy)) == 0
 
 
 # -- the rows of an app
@@ -384,10 +389,12 @@ async def test_after_an_uncertain_probe_no_other_is_sent_until_a_person_decides(
     await drain(relevo, concurrency=1)
     assert sum(calls.values()) == RULE.failures  # those that opened it
 
-    for _ in range(10):
-        clock.advance("15m")
-        await relevo.breakers.tend()
-        await drain(relevo, concurrency=1)
+    async with working(relevo, concurrency=1) as worker:
+        for _ in range(4):
+            clock.advance("15m")
+            await relevo.breakers.tend()
+            worker.nudge()
+            await until(lambda: _nothing_to_do(relevo))
     assert sum(calls.values()) == RULE.failures + 1
     stuck = await circuit(relevo, "acme:28")
     assert (stuck.state, stuck.held) == ("open", True)
