@@ -28,7 +28,9 @@ from relevo import App, Command, Context, Event
 
 app = App("shop")
 
-class SendMail(Command, queue="shop:mail:send", attempts=1, key="mail:{order}", unique="unfinished"):
+class SendMail(
+    Command, queue="shop:mail:send", attempts=1, key="mail:{order}", unique="unfinished"
+):
     order: str
     fail: bool = False
     seconds: float = 0
