@@ -309,7 +309,7 @@ async def test_what_is_no_order_is_not_enqueued(relevo: Relevo) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"key": 5},
+        {"key": 5.0},
         {"at": "2030-01-01T00:00:00Z"},
         {"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": "5s"},
         {"backoff": "5s"},

@@ -121,8 +121,10 @@ REASONS: Final[dict[str, str]] = {
     "the body is JSON, but no object": "el cuerpo es JSON, pero no un objeto",
     "more than {n} jobs of one delivery": "más de {n} trabajos de una entrega",
     "no key in it: {error}": "sin clave: {error}",
-    "the key is not a text of 1 to {n} characters": (
-        "la clave no es un texto de 1 a {n} caracteres"
+    'no field "{name}" in the body': 'no hay ningún campo "{name}" en el cuerpo',
+    "the key function of {path} returned {given}: return {parts}, of 1 to {n} characters": (
+        "la función de clave de {path} devolvió {given}: tiene que devolver {parts}, "
+        "de 1 a {n} caracteres"
     ),
     # jobs
     "it killed its worker {times}": "mató a su worker {times}",
