@@ -16,7 +16,7 @@ from relevo.errors import LeaseLost, MisuseError
 from relevo.flow import Flow
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
-from relevo.job import Ending, Lease, State
+from relevo.job import Ending, Lease, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import once
 from relevo.payload import plain
@@ -140,13 +140,18 @@ class Context:
         delay: Duration | None = None,
         at: datetime | None = None,
         key: KeyPart | None = None,
+        unique: Unique | None = None,
         priority: Priority | None = None,
     ) -> Receipt:
         """Order something, once however often this run is repeated.
 
-        Inside `transaction()` the order joins it. Another payload is another order.
+        Inside `transaction()` the order joins it. Another payload is another order. A `key` says
+        what it is for with `unique`, here or in the command's class; `differs` in the receipt says
+        that the order joined a job whose payload is another, and its own is not used.
         """
-        return await self._engine.enqueue(command, delay=delay, at=at, key=key, priority=priority)
+        return await self._engine.enqueue(
+            command, delay=delay, at=at, key=key, unique=unique, priority=priority
+        )
 
     @noted("ctx", _calls)
     async def enqueue_many(self, commands: Iterable[Command]) -> list[Receipt]:

@@ -29,7 +29,7 @@ from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import digest, with_origin
 from relevo.ids import derived_id, moment_of, new_id
 from relevo.intake import Intake, Receiver
-from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Verdict
+from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Unique, Verdict
 from relevo.message import (
     Command,
     Event,
@@ -276,6 +276,7 @@ class Relevo:
         delay: Duration | None = None,
         at: datetime | None = None,
         key: KeyPart | None = None,
+        unique: Unique | None = None,
         priority: Priority | None = None,
         attempts: int | None = None,
         backoff: Backoff | None = None,
@@ -283,10 +284,12 @@ class Relevo:
     ) -> Receipt:
         """Order something. When this returns, or `tx` commits, the job is safe.
 
-        Inside `ctx.transaction()` the order joins that transaction by itself.
+        Inside `ctx.transaction()` the order joins that transaction by itself. A `key` says what it
+        is for with `unique`, here or in the command's class; `differs` in the receipt says that the
+        order joined a job whose payload is another, and its own is not used.
         """
         cause = _cause()
-        if delay is at is key is priority is attempts is backoff is timeout is None:
+        if delay is at is key is unique is priority is attempts is backoff is timeout is None:
             job = self._job(command, spec_of(command), cause)
         else:
             job = self.order(
@@ -295,6 +298,7 @@ class Relevo:
                 delay=delay,
                 at=at,
                 key=key,
+                unique=unique,
                 priority=priority,
                 attempts=attempts,
                 backoff=backoff,
@@ -467,7 +471,7 @@ class Relevo:
         """The job of a message: under the id given, of its cause's making, or a fresh one."""
         job = job_of(message, spec, cause, self.telemetry.tracing)
         if wishes is not None:
-            job = altered(job, type(message), wishes)
+            job = altered(job, type(message), spec, wishes)
         if cause is not None and id is None:
             return cause.follow_ups.adopt(job)
         if job.key is None:
@@ -591,6 +595,7 @@ class Relevo:
                 lane_limit=spec.lane_limit,
                 rate=spec.rate,
                 lane_rate=spec.lane_rate,
+                burst=spec.burst,
                 ordered=spec.ordered,
             )
             for queue, spec in sorted(specs.items())

@@ -159,6 +159,7 @@ class Spec:
     lane_limit: int | None = None
     rate: tuple[int, int] | None = None
     lane_rate: tuple[int, int] | None = None
+    burst: int | None = None
     ordered: bool = False
     keep: int = 604_800_000
 
@@ -170,7 +171,7 @@ class Spec:
     @property
     def limits(self) -> tuple[object, ...]:
         """What the jobs of one queue must agree on."""
-        return self.limit, self.lane_limit, self.rate, self.lane_rate, self.ordered
+        return self.limit, self.lane_limit, self.rate, self.lane_rate, self.burst, self.ordered
 
 
 def rate(text: str) -> tuple[int, int]:
@@ -196,6 +197,15 @@ def unique_of(value: Unique | None, has_key: bool, owner: str) -> Unique:
             "and its own payload is not used" + ("" if value is None else f" (not {value!r:.40})")
         )
     return value
+
+
+def check_order(unique: Unique, is_ordered: bool, owner: str) -> None:
+    """DefinitionError where the older jobs of a key are dropped and every one is to run in turn."""
+    if unique == "latest" and is_ordered:
+        raise DefinitionError(
+            f"{owner}: ordered= runs every job of a lane in turn and unique='latest' drops the "
+            "older ones: choose one of the two"
+        )
 
 
 def attempts_of(value: int, owner: str) -> int:
@@ -250,6 +260,7 @@ class Command(Message):
         breaker: str | Breaker | None = None,
         limit: int | PerKey | None = None,
         rate: str | PerKey | None = None,
+        burst: int | None = None,
         ordered: str | None = None,
         fair: str | None = None,
         keep: Duration = timedelta(days=7),
@@ -261,11 +272,7 @@ class Command(Message):
         if priority not in PRIORITIES:
             raise DefinitionError(f"{owner}: priority is 'high', 'normal' or 'low'")
         unique = unique_of(unique, key is not None, owner)
-        if unique == "latest" and ordered is not None:
-            raise DefinitionError(
-                f"{owner}: ordered= runs every job of a lane in turn and unique='latest' drops the "
-                "older ones: choose one of the two"
-            )
+        check_order(unique, ordered is not None, owner)
         lanes = {
             text
             for text in (
@@ -280,6 +287,10 @@ class Command(Message):
             raise DefinitionError(
                 f"{owner}: limit, rate, ordered and fair must share one key, not "
                 + " and ".join(sorted(lanes))
+            )
+        if burst is not None and rate is None:
+            raise DefinitionError(
+                f"{owner}: burst= needs a rate=: it says how many of them may begin at once"
             )
         guard = Breaker(breaker) if isinstance(breaker, str) else breaker
         if not isinstance(guard, Breaker | None):  # pyright: ignore[reportUnnecessaryIsInstance] - as in backoff_of()
@@ -303,6 +314,7 @@ class Command(Message):
             lane_limit=_count(limit.amount, owner) if isinstance(limit, PerKey) else None,
             rate=None if isinstance(rate, PerKey | None) else _rate(rate),
             lane_rate=_rate(str(rate.amount)) if isinstance(rate, PerKey) else None,
+            burst=None if burst is None else _count(burst, owner, "burst"),
             ordered=ordered is not None,
             keep=milliseconds(keep),
         )
@@ -353,7 +365,7 @@ def _template(text: str | None, cls: type) -> Template | None:
 _rate: Callable[[str], tuple[int, int]] = rate
 
 
-def _count(value: int | str, owner: str) -> int:
+def _count(value: int | str, owner: str, what: str = "a limit") -> int:
     if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise DefinitionError(f"{owner}: a limit is a whole number above 0, not {value!r:.40}")
+        raise DefinitionError(f"{owner}: {what} is a whole number above 0, not {value!r:.40}")
     return value

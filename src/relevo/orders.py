@@ -12,7 +12,7 @@ from relevo.clock import Duration, milliseconds, stamp
 from relevo.errors import DefinitionError, MisuseError, QueueClosed
 from relevo.ids import new_id
 from relevo.intake import Intake
-from relevo.job import NewJob, Receipt, Verdict
+from relevo.job import NewJob, Receipt, Unique, Verdict
 from relevo.job_meta import Meta
 from relevo.message import (
     KEY_MAX,
@@ -26,9 +26,11 @@ from relevo.message import (
     Spec,
     attempts_of,
     backoff_of,
+    check_order,
     codec,
     key_text,
     time_limit,
+    unique_of,
 )
 from relevo.telemetry import Tracing
 
@@ -50,6 +52,7 @@ class Wishes(TypedDict, total=False):
     delay: Duration | None
     at: datetime | None
     key: KeyPart | None
+    unique: Unique | None
     priority: Priority | None
     attempts: int | None
     backoff: Backoff | None
@@ -81,11 +84,12 @@ def job_of(
     )
 
 
-def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
+def altered(job: NewJob, command: type[Message], spec: Spec, wishes: Wishes) -> NewJob:
     """The job as this one order wishes it."""
     if list(wishes.values()).count(None) == len(wishes):  # most wish nothing
         return job
     delay, at, key = wishes.get("delay"), wishes.get("at"), wishes.get("key")
+    unique = wishes.get("unique")
     priority, attempts = wishes.get("priority"), wishes.get("attempts")
     backoff, timeout = wishes.get("backoff"), wishes.get("timeout")
     if delay is not None and at is not None:
@@ -97,6 +101,8 @@ def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
         changes["run_at"] = stamp(at)
     if key is not None:
         changes["key"] = key_of(key)
+    if key is not None or unique is not None:
+        changes["unique"] = _unique(unique, key is not None, command, spec)
     if priority is not None:
         if priority not in PRIORITIES:
             raise DefinitionError(f"priority is 'high', 'normal' or 'low', not {priority!r:.40}")
@@ -106,6 +112,16 @@ def altered(job: NewJob, command: type[Message], wishes: Wishes) -> NewJob:
     if backoff is not None or timeout is not None:
         changes["meta"] = msgspec.json.encode(_meta(backoff, timeout, job.meta))
     return msgspec.structs.replace(job, **changes) if changes else job
+
+
+def _unique(given: Unique | None, has_key: bool, command: type[Message], spec: Spec) -> Unique:
+    """What the key of this one order is for: as the order says, or as its class does."""
+    if given is None and spec.key is not None:
+        return spec.unique
+    owner = f"enqueue({command.__name__}(…))"
+    unique = unique_of(given, has_key or spec.key is not None, owner)
+    check_order(unique, spec.ordered, owner)
+    return unique
 
 
 def key_of(given: KeyPart) -> str:

@@ -128,6 +128,9 @@ def make(**options: Any) -> Callable[[], object]:
         make(rate="60"),
         make(rate=60),
         make(rate="0/m"),
+        make(burst=5),
+        make(rate="60/m", burst=0),
+        make(rate="60/m", burst=True),
         make(limit=per_key("{code}", 4), ordered="other:{code}"),
         make(keep="-1d"),
         make(breaker="{nobody}"),
@@ -146,6 +149,15 @@ def test_bad_options_are_refused_where_they_are_written(define: Callable[[], obj
 def test_a_keyword_that_is_none_is_named() -> None:
     with pytest.raises(TypeError, match="'retries'"):
         make(retries=3)()
+
+
+def test_a_burst_goes_with_a_rate() -> None:
+    class Call(Command, queue="a:b:d", rate="5/s", burst=10):
+        code: str
+
+    assert (Call.__relevo__.rate, Call.__relevo__.burst) == ((5, 1_000), 10)
+    with pytest.raises(DefinitionError, match="burst= needs a rate="):
+        make(burst=5)()
 
 
 def test_lanes_may_be_shared_by_several_limits() -> None:

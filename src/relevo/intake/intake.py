@@ -11,7 +11,7 @@ from relevo.flow import Flow
 from relevo.follow_ups import of_delivery
 from relevo.ids import first_moment_of, moment_of, parse_id
 from relevo.intake.door import Door, Reject
-from relevo.job import NewJob
+from relevo.job import NewJob, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.pending import Calls, check_awaited, noted
 from relevo.webhook import Delivery
@@ -98,10 +98,13 @@ class Intake:
         *,
         delay: Duration | None = None,
         key: KeyPart | None = None,
+        unique: Unique | None = None,
         priority: Priority | None = None,
     ) -> str:
         """Order something; it is stored with the delivery, or not at all. Gives the job's id."""
-        job = self._engine.order(command, delay=delay, key=key, priority=priority, cause=self)
+        job = self._engine.order(
+            command, delay=delay, key=key, unique=unique, priority=priority, cause=self
+        )
         self.take([job])
         return job.id
 
