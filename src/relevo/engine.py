@@ -26,7 +26,7 @@ from relevo.context import Context, current
 from relevo.desk import Desk
 from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
 from relevo.flow import Flow, Node, node_id
-from relevo.follow_ups import digest, with_origin
+from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.ids import derived_id, moment_of, new_id
 from relevo.intake import Intake, Receiver
 from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Unique, Verdict
@@ -317,11 +317,18 @@ class Relevo:
         """Build the job that enqueue() would store, without storing it."""
         return self._job(command, spec_of(command), cause, wishes)
 
-    async def enqueue_as(self, id: str, command: Command, *, keep_at_least: int = 0) -> Receipt:
+    async def enqueue_as(self, id: str, command: Command) -> Receipt:
         """Order something under an id of the caller's: the same id again is the same job."""
-        job = self._job(command, spec_of(command), _cause(), id=id)
-        job = msgspec.structs.replace(job, keep=max(job.keep, keep_at_least))
+        cause = _cause()
+        job = self._job(command, spec_of(command), cause, id=id)
+        job = job if cause is None else cause.follow_ups.known(job)
         [receipt] = await self._insert([job], None)
+        return receipt
+
+    async def enqueue_for(self, follow_ups: FollowUps, command: Command) -> Receipt:
+        """Order something as one of the follow-ups of whatever these are of."""
+        job = job_of(command, spec_of(command), _cause(), self.telemetry.tracing)
+        [receipt] = await self._insert([follow_ups.adopt(job)], None)
         return receipt
 
     @noted("relevo", _calls)
@@ -330,8 +337,12 @@ class Relevo:
         cause = _cause()
         jobs = [self._job(command, spec_of(command), cause) for command in commands]
         receipts: list[Receipt] = []
-        for start in range(0, len(jobs), BATCH):
-            receipts += await self._insert(jobs[start : start + BATCH], tx)
+        try:
+            for start in range(0, len(jobs), BATCH):
+                receipts += await self._insert(jobs[start : start + BATCH], tx)
+        except BaseException:
+            _give_back(cause, [job.id for job in jobs])
+            raise
         return receipts
 
     @noted("relevo", _calls)
@@ -361,8 +372,25 @@ class Relevo:
         nodes = flow.ordered()
         cause = _cause()
         fresh, origin = self._flow_ids(flow, nodes, key, cause)
-        if key is None:
-            return await self._start(flow, nodes, fresh, origin, cause, tx)
+        try:
+            if key is None:
+                return await self._start(flow, nodes, fresh, origin, cause, tx)
+            return await self._start_keyed(flow, nodes, key, fresh, origin, cause, tx)
+        except BaseException:
+            _give_back(cause, [fresh])
+            raise
+
+    async def _start_keyed(
+        self,
+        flow: Flow,
+        nodes: Sequence[Node],
+        key: str,
+        fresh: str,
+        origin: str,
+        cause: Context | Intake | None,
+        tx: Any,
+    ) -> Started:
+        """Start a flow, or join the unfinished one of its name and key."""
         name = f"{flow.name}/{key}"
         session = cause.tx if tx is None and cause is not None else tx
         recall, remember = self.store.recall, self.store.remember
@@ -425,8 +453,8 @@ class Relevo:
             )
             for node in nodes
         ]
-        print = cause.follow_ups.digest(msgspec.json.encode([flow.name, told]))
-        return cause.follow_ups.ids("flow", "flow", print, key)
+        asked = cause.follow_ups.ask("flow", "flow", msgspec.json.encode([flow.name, told]), key)
+        return asked.id, asked.origin
 
     async def _start(
         self,
@@ -486,13 +514,20 @@ class Relevo:
                 cause.take(jobs)
                 return [Receipt(job.id, Verdict.NEW) for job in jobs]
             tx = cause.tx
-        if tx is None:
-            inserted = await self._inserts.add(jobs)
-        else:
-            queues = sorted({job.queue for job in jobs})
-            connection = await driver(tx, lambda: self.store.committed(queues))
-            inserted = await self.store.insert_within(connection, jobs)
-        return [taken(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
+        ids = [job.id if job.flow is None else job.flow for job in jobs]
+        give_back = partial(_give_back, cause, ids)
+        try:
+            if tx is None:
+                inserted = await self._inserts.add(jobs)
+            else:
+                queues = sorted({job.queue for job in jobs})
+                connection = await driver(tx, lambda: self.store.committed(queues), give_back)
+                inserted = await self.store.insert_within(connection, jobs)
+            return [taken(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
+        except BaseException:
+            # Perhaps it is stored all the same: asked for again by this run, it has the same id.
+            give_back()
+            raise
 
     async def once(
         self,
@@ -642,6 +677,11 @@ class Relevo:
         if any(tally.counts.get(State.PARKED) for tally in await self.store.tally()):
             for kind in sorted({binding.spec.kind for binding in self.bindings.values()}):
                 await self.store.unpark(unknown(kind))
+
+
+def _give_back(cause: Context | Intake | None, ids: Iterable[str]) -> None:
+    if cause is not None:
+        cause.follow_ups.give_back(ids)
 
 
 def _node_ids(flow: str, nodes: Sequence[Node]) -> dict[str, str]:

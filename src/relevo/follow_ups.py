@@ -1,6 +1,6 @@
 """FollowUps: what a run or a delivery starts, it starts once.
 
-What is asked for gets an id made of who asks (a job and its turn, or a delivery), the queue, the
+What is asked for gets an id made of its asker (a job and its turn, or a delivery), the queue, the
 command, its key, a digest of its payload, and how many times just that has been asked for. A run
 that is repeated asks under the same ids, and the store answers with what it did for the first.
 
@@ -10,9 +10,9 @@ ids of their own generation, so all their jobs run; their effects are found unde
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 from hashlib import blake2b
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import msgspec
@@ -32,18 +32,26 @@ def digest(payload: bytes, seal: Seal | None, by: str | None = None) -> bytes:
 
     Under the key called `by`, or the one that seals today.
     """
-    if payload.find(b"{", 1) >= 0:
-        # The order of a dict's keys may change from run to run, and says nothing.
-        payload = _sorted(msgspec.json.decode(payload))
+    return _digest(_ordered(payload), seal, by)
+
+
+def _ordered(payload: bytes) -> bytes:
+    if payload.find(b"{", 1) < 0:
+        return payload
+    # The order of a dict's keys may change from run to run, and says nothing.
+    return _sorted(msgspec.json.decode(payload))
+
+
+def _digest(ordered: bytes, seal: Seal | None, by: str | None) -> bytes:
     if seal is not None:
-        return seal.digest(payload, by)
-    return _PLAIN + blake2b(payload, digest_size=7).digest()
+        return seal.digest(ordered, by)
+    return _PLAIN + blake2b(ordered, digest_size=7).digest()
 
 
 class Asker(NamedTuple):
     """A run or a delivery that asks: the moment and the text that its follow-ups' ids are made of.
 
-    `origin` is the same of its generation 0.
+    `origin` holds those of its generation 0.
     """
 
     moment: int
@@ -51,26 +59,38 @@ class Asker(NamedTuple):
     origin: tuple[int, str]
 
 
+class Asked(NamedTuple):
+    """What was asked for: its id, its origin, and the digest of its payload."""
+
+    id: str
+    origin: str
+    digest: bytes
+
+
 class FollowUps:
     """The follow-ups of one run, or of one delivery."""
 
-    __slots__ = ("_asked", "_asker", "_remember", "digest")
+    __slots__ = ("_asked", "_asker", "_by", "_given", "_remember", "_seal", "_unused")
 
-    def __init__(self, asker: Asker, digest: Callable[[bytes], bytes], remember: int) -> None:
+    def __init__(self, asker: Asker, seal: Seal | None, by: str | None, remember: int) -> None:
         self._asker = asker
-        self.digest = digest
+        self._seal = seal
+        self._by = by  # the key that digests are made under
         self._remember = remember  # how long their ids answer once their rows are gone
         self._asked: dict[str, int] = {}
+        self._given: dict[str, tuple[str, int]] = {}  # what each id was made of, and its number
+        self._unused: dict[str, list[int]] = {}  # numbers that were handed back
 
     def adopt(self, job: NewJob) -> NewJob:
         """The job under the id of this follow-up."""
-        print = self.digest(job.payload)
-        id, origin = self.ids(job.queue, job.kind, print, job.key)
+        # A key that the order says itself is part of what was asked: two orders of one payload
+        # that come in another sequence next time would find each other.
+        asked = self.ask(job.queue, job.kind, job.payload, job.key)
         return msgspec.structs.replace(
             self.known(job),
-            id=id,
-            digest=None if job.key is None else print,
-            meta=with_origin(job.meta, id, origin),
+            id=asked.id,
+            digest=None if job.key is None else asked.digest,
+            meta=with_origin(job.meta, asked.id, asked.origin),
         )
 
     def known(self, job: NewJob) -> NewJob:
@@ -79,19 +99,38 @@ class FollowUps:
             return job
         return msgspec.structs.replace(job, remember=self._remember, keep=max(job.keep, KNOWN))
 
-    def ids(self, queue: str, kind: str, print: bytes, key: str | None = None) -> tuple[str, str]:
-        """The id and the origin of what is asked for next."""
-        # A key that the order says itself is part of what was asked: two orders of one payload
-        # that come in another sequence next time would find each other.
+    def ask(self, queue: str, kind: str, payload: bytes, key: str | None = None) -> Asked:
+        """The id, the origin and the digest of what is asked for next."""
+        said = _ordered(payload)
+        print = _digest(said, self._seal, self._by)
         key = "" if key is None else key if key.isascii() else ascii(key)
         what = f"{queue}\n{kind}\n{print.hex()}\n{key}"
-        number = self._asked[what] = self._asked.get(what, 0) + 1
-        what, asker = f"{number}\n{what}", self._asker
-        id = derived_id(asker.moment, f"{asker.text}\n{what}")
+        if self._unused.get(what):
+            number = heappop(self._unused[what])
+        else:
+            number = self._asked[what] = self._asked.get(what, 0) + 1
+        asker = self._asker
+        id = derived_id(asker.moment, f"{asker.text}\n{number}\n{what}")
+        self._given[id] = what, number
         moment, text = asker.origin
-        if text == asker.text:
-            return id, id
-        return id, derived_id(moment, f"{text}\n{what}")
+        oldest = None if self._seal is None else self._seal.oldest()
+        if oldest != self._by:
+            # Under the oldest key, so that a replay after the keys were changed finds it again.
+            print_then = _digest(said, self._seal, oldest)
+            what = f"{queue}\n{kind}\n{print_then.hex()}\n{key}"
+        elif text == asker.text:
+            return Asked(id, id, print)
+        return Asked(id, derived_id(moment, f"{text}\n{number}\n{what}"), print)
+
+    def give_back(self, ids: Iterable[str]) -> None:
+        """Take what was asked for as not asked: its insert failed, or was rolled back.
+
+        Asked for once more it has the same id, whether or not it was stored the first time.
+        """
+        for id in ids:
+            if (given := self._given.pop(id, None)) is not None:
+                what, number = given
+                heappush(self._unused.setdefault(what, []), number)
 
 
 def of_run(lease: Lease, origin: str, seal: Seal | None, remember: int) -> FollowUps:
@@ -106,7 +145,7 @@ def of_run(lease: Lease, origin: str, seal: Seal | None, remember: int) -> Follo
         (moment_of(origin), f"{origin}/{lease.turn}"),
     )
     by = lease.sealed_by
-    return FollowUps(asker, partial(digest, seal=seal if by else None, by=by), remember)
+    return FollowUps(asker, seal if by else None, by, remember)
 
 
 def of_delivery(
@@ -126,7 +165,15 @@ def of_delivery(
     same = f"{source}\n{key if key.isascii() else ascii(key)}"
     text = f"{same}\n{generation}"
     origin = (moments[0], text) if repeats_effects else (moments[1], f"{same}\n0")
-    return FollowUps(Asker(moments[0], text, origin), partial(digest, seal=seal), remember)
+    by = None if seal is None else seal.oldest()
+    return FollowUps(Asker(moments[0], text, origin), seal, by, remember)
+
+
+def of_tick(schedule: str, tick: int, seal: Seal | None, remember: int) -> FollowUps:
+    """What a schedule orders at one of its moments, however often that is tried."""
+    text = f"{schedule}/{tick}"
+    by = None if seal is None else seal.oldest()
+    return FollowUps(Asker(tick, text, (tick, text)), seal, by, remember)
 
 
 def with_origin(meta: bytes | None, id: str, origin: str) -> bytes | None:

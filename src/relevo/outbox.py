@@ -19,6 +19,7 @@ from relevo.store import Store
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+    from sqlalchemy.orm import Session
 
 _AWAY = ("database is locked", "disk I/O error", "database or disk is full", "unable to open")
 _READS = "relevo_reads"
@@ -183,8 +184,18 @@ def _write_from_the_start(engine: AsyncEngine) -> None:
         connection.exec_driver_sql("begin" if is_reader else "begin immediate")
 
 
-async def driver(tx: Any, on_commit: Callable[[], None]) -> Any:
-    """The driver's connection behind `tx`; `on_commit` is called when its transaction commits."""
+def _nothing() -> None:
+    pass
+
+
+async def driver(
+    tx: Any, on_commit: Callable[[], None], on_rollback: Callable[[], None] = _nothing
+) -> Any:
+    """The driver's connection behind `tx`; `on_commit` is called when its transaction commits.
+
+    `on_rollback` is called when that, or the savepoint it stands in, is rolled back. Of a raw
+    connection neither is heard.
+    """
     if isinstance(tx, sqlite3.Connection):
         if not tx.in_transaction:
             raise MisuseError("tx has no open transaction: execute BEGIN IMMEDIATE first")
@@ -196,14 +207,16 @@ async def driver(tx: Any, on_commit: Callable[[], None]) -> Any:
             )
         return tx
     if type(tx).__module__.partition(".")[0] == "sqlalchemy":
-        return await _behind_sqlalchemy(tx, on_commit)
+        return await _behind_sqlalchemy(tx, on_commit, on_rollback)
     raise MisuseError(
         f"tx is a {type(tx).__name__}; pass a SQLAlchemy AsyncSession or AsyncConnection, or an "
         "asyncpg or sqlite3 connection with an open transaction"
     )
 
 
-async def _behind_sqlalchemy(tx: Any, on_commit: Callable[[], None]) -> Any:
+async def _behind_sqlalchemy(
+    tx: Any, on_commit: Callable[[], None], on_rollback: Callable[[], None]
+) -> Any:
     from sqlalchemy import event
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -211,17 +224,21 @@ async def _behind_sqlalchemy(tx: Any, on_commit: Callable[[], None]) -> Any:
     def committed(_: object) -> None:
         on_commit()
 
+    def rolled_back(_: object) -> None:
+        on_rollback()
+
     try:
         match tx:
             case AsyncSession():
                 connection = await tx.connection()
-                event.listen(tx.sync_session, "after_commit", committed, once=True)
+                _follow(tx.sync_session, on_commit, on_rollback)
             case AsyncConnection():
                 connection = tx
                 if not tx.in_transaction():
                     # It begins with the first statement of its own, and ours is not that.
                     await tx.exec_driver_sql("select 1")
                 event.listen(tx.sync_connection, "commit", committed, once=True)
+                event.listen(tx.sync_connection, "rollback", rolled_back, once=True)
             case _:
                 raise MisuseError(
                     f"tx is a synchronous {type(tx).__name__}; pass an AsyncSession or "
@@ -235,3 +252,37 @@ async def _behind_sqlalchemy(tx: Any, on_commit: Callable[[], None]) -> Any:
     except DBAPIError as error:
         raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
     return raw.driver_connection
+
+
+def _follow(
+    session: Session, on_commit: Callable[[], None], on_rollback: Callable[[], None]
+) -> None:
+    """Tell what becomes of the transaction, or savepoint, that a session stands in."""
+    from sqlalchemy import event
+
+    inside: list[object] = []
+    within = session.get_nested_transaction() or session.get_transaction()
+    while within is not None:
+        inside.append(within)
+        within = within.parent
+    open_ = True
+
+    def committed(session: Session) -> None:
+        nonlocal open_
+        if open_ and not session.in_nested_transaction():  # a savepoint's release is no commit
+            open_ = False
+            on_commit()
+
+    def rolled_back(session: Session, over: object) -> None:
+        nonlocal open_
+        if open_ and over in inside:
+            open_ = False
+            on_rollback()
+
+    def ended(session: Session, over: object) -> None:
+        if over is inside[-1]:  # without a commit: a session that is closed says no more than this
+            rolled_back(session, over)
+
+    event.listen(session, "after_commit", committed)
+    event.listen(session, "after_soft_rollback", rolled_back)
+    event.listen(session, "after_transaction_end", ended)

@@ -14,6 +14,7 @@ from relevo.backoff import constant
 from relevo.clock import milliseconds, moment
 from relevo.context import Context
 from relevo.errors import CircuitOpen, LeaseLost, StoreUnavailable
+from relevo.follow_ups import of_tick
 from relevo.ids import derived_id, moment_of
 from relevo.message import Command
 from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, reason, scrub
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 REST_WHEN_OFF = timedelta(seconds=60)
 SOON = timedelta(milliseconds=1)
-KEEP_TICK = 3_600_000  # a tick's job is known at least so long after its end
 
 FAILED = constant("10s")  # how long a schedule waits before it tries a tick again
 
@@ -204,6 +204,7 @@ class Recurring:
             await self._engine.store.forget(RUN, [schedule.name])
 
     async def _order(self, schedule: Schedule, tick: int) -> None:
-        for number, order in enumerate(schedule.orders(tick)):
-            id = derived_id(tick, f"{schedule.name}/{tick}/{number}")
-            await self._engine.enqueue_as(id, order, keep_at_least=KEEP_TICK)
+        engine = self._engine
+        asked = of_tick(schedule.name, tick, engine.seal, milliseconds(engine.keep_dead))
+        for order in schedule.orders(tick):
+            await engine.enqueue_for(asked, order)

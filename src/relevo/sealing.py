@@ -42,6 +42,10 @@ class Seal(Protocol):
         """The name of the key that sealed it."""
         ...
 
+    def oldest(self) -> str:
+        """The name of the key that has been in use longest; only its removal changes this."""
+        ...
+
     def digest(self, data: bytes, by: str | None = None) -> bytes:
         """Eight bytes that are equal for equal data, and tell nothing to who has no key.
 
@@ -52,7 +56,10 @@ class Seal(Protocol):
 
 
 class SealKeys:
-    """AES keys, by Fernet of `cryptography`: the first one seals, every one opens."""
+    """AES keys, by Fernet of `cryptography`: the first one seals, every one opens.
+
+    A new key goes in front; the last one is the oldest.
+    """
 
     def __init__(self, *keys: str) -> None:
         """SettingsError, which never quotes them, if one of the keys is none.
@@ -103,6 +110,9 @@ class SealKeys:
         if named is None:
             raise _closed(data)
         return named[1].decode()
+
+    def oldest(self) -> str:
+        return next(reversed(self._fernets)).decode()
 
     def digest(self, data: bytes, by: str | None = None) -> bytes:
         name = self._first if by is None else by.encode()

@@ -136,6 +136,9 @@ class Shift:
     def key_of(self, data: bytes) -> str:
         return "shift"
 
+    def oldest(self) -> str:
+        return "shift"
+
     def digest(self, data: bytes, by: str | None = None) -> bytes:
         return b"\x01" + sha256(data).digest()[:7]
 
