@@ -8,9 +8,9 @@ until its job has ended, its first closing wins, and what Redis no longer knows 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from contextlib import AbstractAsyncContextManager
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -44,6 +44,8 @@ AWAY = 5.0  # seconds for which a store that did not answer is not asked again b
 DAY = 86_400_000
 MODES_FOR = 5.0  # seconds for which it is remembered which queues are draining
 MODES_WITHIN = 0.25  # seconds to ask for them while a transaction is open
+Insert: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[list[Receipt]]]
+
 TURN = 15_000  # milliseconds for which a recurring job is ours while its turn commits
 
 
@@ -105,7 +107,15 @@ class Relayed:
         """Into the fast store; into the outbox while that is away.
 
         Its answer may be lost, and the job in both: by its id it is carried to where it has run.
+        A job with unique="latest" always goes by the outbox, and its bundle with it: which of two
+        is the newer is the order in which the database took them.
         """
+        posted = _by_outbox(jobs)
+        if posted:
+            return await _in_parts(jobs, posted, self._insert, self._post)
+        return await self._insert(jobs)
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._away_until:
             try:
@@ -114,20 +124,28 @@ class Relayed:
                 # Whoever comes next need not wait for the same deadline.
                 self._away_until = loop.time() + AWAY
                 self._telemetry.trouble("the store is away; jobs go to the outbox", error)
-        await self.ledger.post([_letter(job) for job in jobs])
-        return [Receipt(job.id, Verdict.NEW) for job in jobs]
+        verdicts = await self.ledger.post([_letter(job) for job in jobs])
+        return _receipts(jobs, verdicts)
+
+    async def _post(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        closed = await self._closed_to(jobs)
+        open_ = [job for job in jobs if job.id not in closed]
+        verdicts = await self.ledger.post([_letter(job) for job in open_]) if open_ else []
+        self._posted.set()
+        return _receipts(jobs, verdicts, closed)
 
     async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
+        closed = await self._closed_to(jobs)
+        letters = [_letter(job) for job in jobs if job.id not in closed]
+        verdicts = await self.ledger.post_within(connection, letters) if letters else []
+        return _receipts(jobs, verdicts, closed)
+
+    async def _closed_to(self, jobs: Sequence[NewJob]) -> set[str]:
+        """The ids of the jobs whose queues take nothing in, with those of their bundles."""
         draining = await self._draining({job.queue for job in jobs})
         closed = {job.id for job in jobs if job.queue in draining}
         bundles = {job.bundle for job in jobs if job.id in closed and job.bundle is not None}
-        closed |= {job.id for job in jobs if job.bundle in bundles}
-        letters = [_letter(job) for job in jobs if job.id not in closed]
-        if letters:
-            await self.ledger.post_within(connection, letters)
-        return [
-            Receipt(job.id, Verdict.CLOSED if job.id in closed else Verdict.NEW) for job in jobs
-        ]
+        return closed | {job.id for job in jobs if job.bundle in bundles}
 
     async def recall_within(
         self, connection: Any, kind: str, names: Sequence[str]
@@ -304,12 +322,12 @@ class Relayed:
                 yield letter
 
     async def _batches(self, *, carried: bool) -> AsyncIterator[list[Letter]]:
-        after = ""
+        after = 0
         while letters := await self.ledger.letters(carried=carried, after=after):
             yield letters
             if len(letters) < BATCH:
                 return
-            after = letters[-1].job.id
+            after = letters[-1].seq
 
     # upkeep
 
@@ -361,10 +379,27 @@ class Relayed:
         if taken:
             await self.ledger.mark_carried([id for id, _ in taken])
         # Another job stands for it: its key is taken, or was done for good.
-        twins = [id for id, stands in taken if stands != id]
-        if twins:
-            await self.ledger.close_letters(twins)
+        over = [id for id, stands in taken if stands != id]
+        over += await self._over(
+            [
+                answer.id
+                for letter, answer in zip(letters, answers, strict=True)
+                if answer.verdict is Verdict.DONE and answer.id == letter.job.id
+            ]
+        )
+        if over:
+            await self.ledger.close_letters(over)
         return len(taken)
+
+    async def _over(self, ids: Sequence[str]) -> list[str]:
+        """Those of these jobs that can never run: done, or gone and remembered by their ids.
+
+        What is dead or cancelled may be retried by a person, and keeps its letter.
+        """
+        known = await self.fast.find(ids) if ids else []
+        return [
+            id for id, job in zip(ids, known, strict=True) if job is None or job.state is State.DONE
+        ]
 
     async def refill(self) -> int:
         """Carry again what was carried and the fast store no longer knows."""
@@ -411,6 +446,31 @@ def _letter(job: NewJob) -> NewJob:
     """Marked, so that whoever settles it knows of its letter."""
     meta: dict[str, Any] = {} if job.meta is None else msgspec.json.decode(job.meta)
     return msgspec.structs.replace(job, meta=msgspec.json.encode(meta | {"letter": True}))
+
+
+def _by_outbox(jobs: Sequence[NewJob]) -> set[str]:
+    """The ids of those whose order of acceptance counts, with those of their bundles."""
+    bundles = {job.bundle for job in jobs if job.unique == "latest" and job.bundle is not None}
+    return {job.id for job in jobs if job.unique == "latest" or job.bundle in bundles}
+
+
+async def _in_parts(
+    jobs: Sequence[NewJob], chosen: set[str], rest: Insert, of_chosen: Insert
+) -> list[Receipt]:
+    """Insert the chosen jobs in one way and the others in another."""
+    others = [job for job in jobs if job.id not in chosen]
+    mine = await of_chosen([job for job in jobs if job.id in chosen])
+    theirs = await rest(others) if others else []
+    some, more = iter(mine), iter(theirs)
+    return [next(some if job.id in chosen else more) for job in jobs]
+
+
+def _receipts(
+    jobs: Sequence[NewJob], verdicts: Sequence[Verdict], closed: Set[str] = frozenset()
+) -> list[Receipt]:
+    """The receipts of jobs that were posted, but for those whose queues are closed."""
+    told = iter(verdicts)
+    return [Receipt(job.id, Verdict.CLOSED if job.id in closed else next(told)) for job in jobs]
 
 
 def _known(job: NewJob) -> NewJob:

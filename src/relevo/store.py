@@ -221,6 +221,7 @@ class Letter(Struct, frozen=True):
     job: NewJob
     posted_at: int
     is_carried: bool = False
+    seq: int = 0  # letters are numbered in the order in which they were posted
 
 
 class Keeping(StrEnum):
@@ -605,12 +606,13 @@ class Store(Protocol):
 class Outbox(Protocol):
     """What a SQL store keeps for a store that lives elsewhere."""
 
-    async def post(self, jobs: Sequence[NewJob]) -> None:
-        """Keep letters, durably."""
+    async def post(self, jobs: Sequence[NewJob]) -> list[Verdict]:
+        """Keep letters, durably: NEW, IN_PROGRESS if there is one of that id, DONE if that id has
+        been marked as ended; these change nothing."""
         ...
 
-    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        """The same inside a driver connection's open transaction."""
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Verdict]:
+        """Keep letters inside a driver connection's open transaction."""
         ...
 
     async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
@@ -621,8 +623,9 @@ class Outbox(Protocol):
         """The same inside a driver connection's open transaction."""
         ...
 
-    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
-        """Open letters in the order of their ids: those to be carried, or those that were."""
+    async def letters(self, *, carried: bool, after: int = 0, limit: int = BATCH) -> list[Letter]:
+        """Open letters in the order in which they were posted, after the one of that `seq`: those
+        to be carried, or those that were."""
         ...
 
     async def mark_carried(self, ids: Sequence[str]) -> None: ...

@@ -201,11 +201,11 @@ class Sealed:
 
     # the outbox
 
-    async def post(self, jobs: Sequence[NewJob]) -> None:
-        await self._store.post(self._jobs(jobs))
+    async def post(self, jobs: Sequence[NewJob]) -> list[Verdict]:
+        return await self._store.post(self._jobs(jobs))
 
-    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        await self._store.post_within(connection, self._jobs(jobs))
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Verdict]:
+        return await self._store.post_within(connection, self._jobs(jobs))
 
     async def receive_posted(self, arrivals: Sequence[Arrival]) -> list[Reception]:
         answers = await self._store.receive_posted([self._arrival(one) for one in arrivals])
@@ -215,7 +215,7 @@ class Sealed:
         answer = await self._store.receive_posted_within(connection, self._arrival(arrival))
         return self._received([arrival], [answer])[0]
 
-    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
+    async def letters(self, *, carried: bool, after: int = 0, limit: int = BATCH) -> list[Letter]:
         found = await self._store.letters(carried=carried, after=after, limit=limit)
         return [
             replace(one, job=replace(one.job, payload=opened(self._seal, one.job.payload)))

@@ -7,20 +7,27 @@ from typing import Any
 
 import msgspec
 
-from relevo.job import NewJob
+from relevo.job import NewJob, Verdict
 from relevo.store import BATCH, Letter
 from relevo.stores.postgres.lines import lent
 from relevo.stores.postgres.session import Session
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(NewJob).decode
-_FIRST = "00000000000000000000000000000000"
 
 _POST = """
-insert into relevo.letters (id, job, posted_at)
-select id, job, relevo.moment($1)
-from unnest($2::uuid[], $3::bytea[]) as l (id, job)
-on conflict (id) do nothing
+with posted as (
+    insert into relevo.letters (id, job, posted_at)
+    select id, job, relevo.moment($1)
+    from unnest($2::uuid[], $3::bytea[]) with ordinality as l (id, job, place)
+    order by place
+    on conflict (id) do nothing
+    returning id
+)
+select id, exists (select from posted p where p.id = l.id) as is_new,
+    exists (select from relevo.letters k where k.id = l.id and k.closed_at is not null) as is_closed
+from unnest($2::uuid[]) with ordinality as l (id, place)
+order by place
 """
 _CLOSE = """
 insert into relevo.letters as l (id, posted_at, closed_at)
@@ -37,31 +44,34 @@ returning id
 class Letters(Session):
     """The verbs of the outbox."""
 
-    async def post(self, jobs: Sequence[NewJob]) -> None:
+    async def post(self, jobs: Sequence[NewJob]) -> list[Verdict]:
         packed = [_pack(job) for job in jobs]
         ids = [job.id for job in jobs]
-        await self._upkeep.fetch(self._sql(_POST), self._skew, ids, packed, repeat=True)
+        rows = await self._upkeep.fetch(self._sql(_POST), self._skew, ids, packed, repeat=True)
+        return _verdicts(rows)
 
-    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Verdict]:
         packed = [_pack(job) for job in jobs]
+        ids = [job.id for job in jobs]
         async with lent(connection) as driver:
-            await driver.fetch(self._sql(_POST), self._skew, [job.id for job in jobs], packed)
+            rows = await driver.fetch(self._sql(_POST), self._skew, ids, packed)
+        return _verdicts(rows)
 
-    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
+    async def letters(self, *, carried: bool, after: int = 0, limit: int = BATCH) -> list[Letter]:
         which = "is not null" if carried else "is null"
         rows = await self._upkeep.fetch(
             self._sql(f"""
-            select job, posted_at
+            select job, posted_at, seq
             from relevo.letters
-            where carried_at {which} and closed_at is null and id > $1
-            order by id
+            where carried_at {which} and closed_at is null and seq > $1
+            order by seq
             limit $2
             """),  # noqa: S608 - one of two constants
-            after or _FIRST,
+            after,
             limit,
             repeat=True,
         )
-        return [Letter(_unpack(row["job"]), row["posted_at"], carried) for row in rows]
+        return [Letter(_unpack(row["job"]), row["posted_at"], carried, row["seq"]) for row in rows]
 
     async def mark_carried(self, ids: Sequence[str]) -> None:
         await self._upkeep.fetch(
@@ -136,3 +146,15 @@ def _first(ids: Sequence[str], rows: Sequence[Any]) -> list[bool]:
         answers.append(id in won)
         won.discard(id)
     return answers
+
+
+def _verdicts(rows: Sequence[Any]) -> list[Verdict]:
+    new = {row["id"] for row in rows if row["is_new"]}
+    verdicts: list[Verdict] = []
+    for row in rows:
+        # Twice in one list, the second is not new.
+        is_new = row["id"] in new
+        new.discard(row["id"])
+        known = Verdict.DONE if row["is_closed"] else Verdict.IN_PROGRESS
+        verdicts.append(Verdict.NEW if is_new else known)
+    return verdicts

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from relevo.job import NewJob
+from relevo.job import NewJob, Verdict
 from relevo.store import Letter
 from relevo.stores.sqlite.transaction import Tx
 
@@ -16,16 +16,32 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(NewJob).decode
 
 
-def post(tx: Tx, jobs: Sequence[NewJob]) -> None:
+def post(tx: Tx, jobs: Sequence[NewJob]) -> list[Verdict]:
     """Keep letters; one that is there already stays as it is."""
+    known = {
+        id: Verdict.IN_PROGRESS if closed_at is None else Verdict.DONE
+        for id, closed_at in tx.connection.execute(
+            """
+            select id, closed_at
+            from relevo_letters
+            where id in (select value from json_each(?))
+            """,
+            (json.dumps([job.id for job in jobs]),),
+        )
+    }
     tx.connection.executemany(
         """
         insert into relevo_letters (id, job, posted_at)
         values (?, ?, ?)
         on conflict (id) do nothing
         """,
-        [(job.id, _pack(job), tx.now) for job in jobs],
+        [(job.id, _pack(job), tx.now) for job in jobs if job.id not in known],
     )
+    verdicts: list[Verdict] = []
+    for job in jobs:
+        verdicts.append(known.get(job.id, Verdict.NEW))
+        known.setdefault(job.id, Verdict.IN_PROGRESS)  # twice in one list
+    return verdicts
 
 
 def mark_carried(tx: Tx, ids: Sequence[str]) -> None:
@@ -84,22 +100,22 @@ def prune(tx: Tx, keep: int, limit: int) -> int:
     return cursor.rowcount
 
 
-def letters(connection: sqlite3.Connection, carried: bool, after: str, limit: int) -> list[Letter]:
-    """Open letters in the order of their ids."""
+def letters(connection: sqlite3.Connection, carried: bool, after: int, limit: int) -> list[Letter]:
+    """Open letters in the order in which they were posted."""
     which = "is not null" if carried else "is null"
     rows = connection.execute(
         f"""
-        select job, posted_at
+        select job, posted_at, seq
         from relevo_letters
         where carried_at {which}
           and closed_at is null
-          and id > ?
-        order by id
+          and seq > ?
+        order by seq
         limit ?
         """,  # noqa: S608 - one of two constants
         (after, limit),
     ).fetchall()
-    return [Letter(_unpack(job), posted_at, carried) for job, posted_at in rows]
+    return [Letter(_unpack(job), posted_at, carried, seq) for job, posted_at, seq in rows]
 
 
 def closed(connection: sqlite3.Connection, ids: Sequence[str]) -> list[bool]:

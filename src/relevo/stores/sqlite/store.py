@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from relevo.clock import Clock, SystemClock
 from relevo.errors import MisuseError, SchemaMismatch, StoreUnavailable
-from relevo.job import Ending, Job, Lease, NewJob, Receipt
+from relevo.job import Ending, Job, Lease, NewJob, Receipt, Verdict
 from relevo.store import (
     BATCH,
     Arrival,
@@ -460,13 +460,13 @@ class SqliteStore:
 
     # outbox
 
-    async def post(self, jobs: Sequence[NewJob]) -> None:
-        await self._write(letters.post, jobs)
+    async def post(self, jobs: Sequence[NewJob]) -> list[Verdict]:
+        return await self._write(letters.post, jobs)
 
-    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        await self._within(connection, lambda tx: letters.post(tx, jobs))
+    async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Verdict]:
+        return await self._within(connection, lambda tx: letters.post(tx, jobs))
 
-    async def letters(self, *, carried: bool, after: str = "", limit: int = BATCH) -> list[Letter]:
+    async def letters(self, *, carried: bool, after: int = 0, limit: int = BATCH) -> list[Letter]:
         return await self._read(letters.letters, carried, after, limit)
 
     async def mark_carried(self, ids: Sequence[str]) -> None:
