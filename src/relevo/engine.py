@@ -30,6 +30,7 @@ from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.ids import derived_id, moment_of, new_id
 from relevo.intake import Intake, Receiver
 from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Unique, Verdict
+from relevo.joining import Joining
 from relevo.message import (
     Command,
     Event,
@@ -126,6 +127,9 @@ class Relevo:
         # Whether a delivery and its jobs are stored in one step.
         self.is_atomic = self._relay is not None or self.store.name in SQL
         self.desk = Desk(self.store)
+        self.joining = Joining(self.store, self.telemetry)
+        if self._relay is not None:
+            self._relay.joined = self.joining.noticed
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)
         self.waiting = Waiting(self.store, self.time)
@@ -243,6 +247,7 @@ class Relevo:
         if self._front is not None:
             await self._front.stop()
         await self.receiver.close()
+        await self.joining.close()
         await self._opened.aclose()
         self._resources.clear()
         await self._inserts.close()
@@ -307,7 +312,7 @@ class Relevo:
         if tx is cause is None:
             stored: asyncio.Future[Sequence[Receipt]] = self._inserts.here().create_future()
             self._inserts.put([job], stored)
-            return taken(job, (await stored)[0])
+            return self._taken(job, (await stored)[0])
         [receipt] = await self._insert([job], tx)
         return receipt
 
@@ -523,11 +528,16 @@ class Relevo:
                 queues = sorted({job.queue for job in jobs})
                 connection = await driver(tx, lambda: self.store.committed(queues), give_back)
                 inserted = await self.store.insert_within(connection, jobs)
-            return [taken(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
+            return [self._taken(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
         except BaseException:
             # Perhaps it is stored all the same: asked for again by this run, it has the same id.
             give_back()
             raise
+
+    def _taken(self, job: NewJob, receipt: Receipt) -> Receipt:
+        if receipt.differs:
+            self.joining.noticed(job, receipt)
+        return taken(job, receipt)
 
     async def once(
         self,

@@ -60,6 +60,7 @@ class Relayed:
         self._away_until = 0.0  # jobs go straight to the outbox until then; loop time
         self._closed: frozenset[str] = frozenset()  # queues that were draining when last asked
         self._modes_until = 0.0  # when to ask again; loop time
+        self.joined: Callable[[NewJob, Receipt], None] = lambda job, receipt: None
         self._ended_within: list[Ending] = []  # committed by their transaction, not yet in fast
 
     def __getattr__(self, name: str) -> Any:
@@ -370,6 +371,9 @@ class Relayed:
     async def _carry(self, letters: list[Letter]) -> int:
         answers = await self.fast.insert([letter.job for letter in letters])
         self._away_until = 0.0
+        for letter, answer in zip(letters, answers, strict=True):
+            if answer.differs:
+                self.joined(letter.job, answer)
         # What a draining queue does not take was promised all the same: it waits for the queue.
         taken = [
             (letter.job.id, answer.id)

@@ -251,6 +251,8 @@ class Kept(Struct, frozen=True, kw_only=True, gc=False):
     answer: bytes = b""  # msgpack of an Answer; the same is given to whoever delivers it again
     status: int = 200
     jobs: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()  # of `jobs`, those that have another payload: this delivery's own
+    # is not used. Not stored: a desk tells, from `Job.joins`
     thread: str | None = None
     received_at: int = 0  # the store's time, unless it came by way of a spool
     repeats: int = 0  # how often it came again

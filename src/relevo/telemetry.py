@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from relevo.errors import SettingsError
-from relevo.job import Lease
+from relevo.job import Lease, NewJob
 from relevo.outcome import Outcome, scrub
 from relevo.store import Rescued
 
@@ -54,6 +54,7 @@ class Telemetry:
         self.counts: Counter[str] = Counter()
         self.tracing: Tracing | None = None  # off: one look at this is all it costs
         self._throttle = Throttle()
+        self._joined: set[str] = set()  # the queues that a warning tells of already
 
     def trace(self) -> None:
         """From now on a span for each run, and their context in each job; SettingsError without
@@ -102,6 +103,23 @@ class Telemetry:
             "job rescued",
             extra={"job": job.id, "queue": job.queue, "worker": job.worker, "state": job.state},
         )
+
+    def joined(self, job: NewJob, stands: str) -> None:
+        """A command joined a job whose payload is another; its own is not used."""
+        self.counts["joined"] += 1
+        if job.queue not in self._joined:
+            self._joined.add(job.queue)
+            log.warning(
+                "a command joined a job by its key, and its own, different payload is not used; "
+                "of this queue that is not told again: see `relevo doctor`",
+                extra={
+                    "job": stands,
+                    "queue": job.queue,
+                    "kind": job.kind,
+                    "unique": job.unique,
+                    "cause": job.cause,
+                },
+            )
 
     def trouble(self, what: str, error: BaseException) -> None:
         """Something inside went wrong and will be tried again."""

@@ -7,6 +7,7 @@ import http.client
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -145,8 +146,12 @@ def _told(kept: Kept) -> list[tuple[str, Any]]:
         ("came again", kept.repeats or None),
         ("last", at(kept.repeated_at)),
         ("differs", "it came again with another body" if kept.differs else None),
-        ("jobs", "\n".join(kept.jobs)),
+        ("jobs", "\n".join(map(partial(_job, kept), kept.jobs))),
     ]
+
+
+def _job(kept: Kept, id: str) -> str:
+    return f"joined job {id}; its payload was not used" if id in kept.joined else id
 
 
 @group.verb("replay")

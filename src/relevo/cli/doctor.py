@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
 from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
-from relevo.cli.tables import counted, span, table
+from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.desk import Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
@@ -102,7 +102,21 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                     f"{counted(held, 'job')} held for a person to decide: `relevo effects ls`",
                 )
             )
-    return findings
+    return [*findings, *await _joins(desk)]
+
+
+async def _joins(desk: Desk) -> list[Finding]:
+    """Commands whose payload was dropped because their key joined them to another job."""
+    return [
+        _warning(
+            each.queue,
+            f"since {at(each.since_at)}, {counted(each.count, 'command')} joined a job by "
+            f"key (unique='{each.unique}') and their different payload was not used; the last is "
+            f"{each.kind}, see `relevo jobs show {each.job}`. If the newest payload should win: "
+            "unique='latest'; if each should run: another key",
+        )
+        for each in await desk.joins()
+    ]
 
 
 async def _spend(desk: Desk, apps: list[App], settings: Settings) -> list[Finding]:

@@ -215,7 +215,8 @@ def job_text(job: Job, effects: list[Effect]) -> RenderableType:
                 ("due", at(job.run_at)),
                 ("ended", at(job.ended_at)),
                 ("worker", job.worker),
-                ("key", job.key),
+                ("key", job.key and f"{job.key} ({job.unique})"),
+                ("joined", joined_text(job)),
                 ("lane", job.lane),
                 ("parked behind", job.park),
                 ("thread", None if job.thread in ("", job.id) else job.thread),
@@ -231,6 +232,8 @@ def job_text(job: Job, effects: list[Effect]) -> RenderableType:
             )
         )
     ]
+    if job.joins:
+        parts += ["", joins_table(job)]
     if job.history:
         parts += ["", history_table(job)]
     if effects:
@@ -238,6 +241,19 @@ def job_text(job: Job, effects: list[Effect]) -> RenderableType:
     if failure is not None and failure.trace:
         parts += ["", cell(failure.trace.rstrip())]
     return Group(*parts)
+
+
+def joined_text(job: Job) -> str | None:
+    """How many commands joined a job, and what came of their payloads."""
+    if not job.joined:
+        return None
+    if job.joined == 1:
+        return "1 newer one joined; its payload was not used"
+    return f"{job.joined:,} newer ones joined; their payloads were not used"
+
+
+def joins_table(job: Job) -> RenderableType:
+    return table(("joined at", "asked for by"), ((at(line.at), line.cause) for line in job.joins))
 
 
 def history_table(job: Job) -> RenderableType:

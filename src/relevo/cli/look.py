@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from relevo.cli.jobs import joined_text
 from relevo.cli.tables import at, cell, data, short, span, table
 from relevo.cli.terminal import (
     OK,
@@ -89,12 +90,19 @@ def _came(kept: Kept) -> Iterator[str]:
         yield f"  came again {times}{differs}, {last}{at(kept.repeated_at)}"
     if kept.reason:
         yield f"  {short(kept.reason, 200)}"
+    for id in kept.joined:
+        yield f"  joined job {id}; its payload was not used"
     yield ""
 
 
 def _told(job: Job, effects: list[Effect]) -> Iterator[str]:
     yield f"{at(job.inserted_at)}  {job.queue}  {job.kind}  {job.state}"
     yield f"  {job.id}" + (f"  key {job.key}" if job.key else "")
+    if job.note:
+        yield f"  {short(job.note, 200)}"
+    if job.joined:
+        causes = " ".join(line.cause for line in job.joins[:3] if line.cause)
+        yield f"  {joined_text(job)}" + (f": {causes}" if causes else "")
     for run in job.history:
         failure = run.failure
         why = f", {short(f'{failure.type}: {failure.message}', 100)}" if failure else ""

@@ -71,6 +71,7 @@ async def job_page(
     audits, _ = await desk.audits(target=job.id, limit=20)
     near = [edge.child for edge in job.after] + list(job.before)
     around = await desk.store.find(near[:100])
+    came = await desk.store.delivery([line.cause for line in job.joins if line.cause])
     return board.page(
         request,
         "job",
@@ -80,6 +81,7 @@ async def job_page(
         undecided=[effect for effect in effects if effect.state in UNDECIDED],
         audits=audits,
         near={each.id: each for each in around if each is not None and desk.sees(each.queue)},
+        came={kept.id for kept in came if kept is not None and desk.sees(kept.source)},
         can=_can(job),
         form=form,
         payload=pretty(board.shown(request, job).payload),

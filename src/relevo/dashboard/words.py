@@ -295,6 +295,19 @@ SPANISH: Final[dict[str, str]] = {
     "It came again under the same key, but with another body. The first one counts.": (
         "Llegó otra vez con la misma clave, pero con otro cuerpo. Cuenta la primera."
     ),
+    "It joined a job that was there already, and its own, different payload was not used:": (
+        "Se unió a un trabajo que ya existía y su contenido, distinto, no se usó:"
+    ),
+    "One newer command joined this job; its payload was not used.": (
+        "Una orden posterior se unió a este trabajo; su contenido no se usó."
+    ),
+    "{n:,} newer commands joined this job; their payloads were not used.": (
+        "{n:,} órdenes posteriores se unieron a este trabajo; su contenido no se usó."
+    ),
+    "Joined by its key": "Unidas por su clave",
+    "payload not used": "contenido sin usar",
+    "joined job": "se unió al trabajo",
+    "replaced by {id}": "sustituido por {id}",
     "Nothing is stored yet. Taken again by today's code, it would be answered {status} and enqueue "
     "{jobs}:": (
         "Aún no se guarda nada. Tomada otra vez por el código de hoy, se respondería {status} y se "

@@ -10,7 +10,7 @@ from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.people import ACTIONS, Person, Role
-from relevo.desk.standing import BreakerView, OutboxView, RecurringView, WaitView, What
+from relevo.desk.standing import BreakerView, JoinsView, OutboxView, RecurringView, WaitView, What
 from relevo.desk.views import Progress, Story, Sweep, view
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "FlowRow",
     "FlowView",
     "Forgotten",
+    "JoinsView",
     "LeftAlone",
     "Order",
     "OutboxView",

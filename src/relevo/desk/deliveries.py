@@ -12,6 +12,7 @@ from relevo import sensitive
 from relevo.clock import moment
 from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
+from relevo.desk.views import joined_by
 from relevo.errors import DefinitionError, MisuseError, NotFoundError, RelevoError
 from relevo.ids import first_moment_of, moment_of, new_id, replay_id
 from relevo.outcome import describe
@@ -81,7 +82,8 @@ class Deliveries(Looking):
         [kept] = await self.store.delivery([plain])
         if kept is None or not self.sees(kept.source):
             raise NotFoundError(f"no delivery has the id {plain}: it may be past its keeping time")
-        return kept
+        jobs = [job for job in await self.store.find(kept.jobs[:PAGE_MAX]) if job is not None]
+        return replace(kept, joined=joined_by(kept, jobs))
 
     def masked_delivery(self, kept: Kept) -> Kept:
         """The delivery as a viewer sees it: what looks personal or secret is masked."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from relevo.desk.views import Story
+from relevo.desk.views import Story, joined_by
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import parse_id
 from relevo.job import Job, State, queue_name
@@ -310,6 +310,7 @@ class Looking:
         is_cut = is_cut or len(ids) > STORY_MAX
         known = [job for job in await self.store.find(ids[:STORY_MAX]) if job is not None]
         jobs = [job for job in known if self.sees(job.queue)]
+        begun = [replace(kept, joined=joined_by(kept, jobs)) for kept in begun]
         jobs.sort(key=lambda job: (job.inserted_at, job.id))
         effects: list[Effect] = []
         for job in jobs:

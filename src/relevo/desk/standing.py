@@ -14,7 +14,9 @@ from relevo.clock import SystemClock
 from relevo.desk.looking import PAGE_MAX, Looking
 from relevo.desk.people import Person
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
-from relevo.job import ENDED, LIVE, Job, State
+from relevo.job import ENDED, LIVE, Job, State, Unique
+from relevo.joining import KIND as JOINED
+from relevo.joining import decode as decode_joins
 from relevo.outcome import behind
 from relevo.payload import mask, plain
 from relevo.poller import PAUSED, RUN, Progress
@@ -53,6 +55,18 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
     since: int
     why: str
     parked: int  # 0: they are postponed, and go on by themselves
+
+
+class JoinsView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue in which commands joined a job by their key, and their own payload is not used."""
+
+    queue: str
+    kind: str  # of the last one
+    unique: Unique
+    count: int
+    job: str  # which the last one joined
+    since_at: int
+    last_at: int
 
 
 class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +172,28 @@ class Standing(Looking):
                     )
                 )
         return sorted(found, key=lambda view: (not view.parked, view.since))
+
+    async def joins(self) -> list[JoinsView]:
+        """The queues in which commands joined a job with another payload lately, most first."""
+        notes: list[Note] = []
+        while more := await self.store.notes(JOINED, after=notes[-1].name if notes else ""):
+            notes += more
+        found: list[JoinsView] = []
+        for note in notes:
+            if self.sees(note.name):
+                seen = decode_joins(note.value)
+                found.append(
+                    JoinsView(
+                        queue=note.name,
+                        kind=seen.kind,
+                        unique=seen.unique,
+                        count=seen.count,
+                        job=seen.job,
+                        since_at=seen.since,
+                        last_at=note.updated_at,
+                    )
+                )
+        return sorted(found, key=lambda each: -each.count)
 
     # pollers and schedules
 

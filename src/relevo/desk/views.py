@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, cast
@@ -50,6 +50,11 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
             depth, job = stack.pop()
             yield depth, job
             stack += [(depth + 1, child) for child in reversed(children.get(job.id, []))]
+
+
+def joined_by(kept: Kept, jobs: Iterable[Job]) -> tuple[str, ...]:
+    """Of the jobs that stand for a delivery's, those that it joined with another payload."""
+    return tuple(job.id for job in jobs if any(line.cause == kept.id for line in job.joins))
 
 
 def view(thing: Any) -> Any:

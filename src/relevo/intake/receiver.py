@@ -57,7 +57,7 @@ class Receiver:
     def __init__(self, engine: Relevo) -> None:
         self._engine = engine
         self._doors: dict[str, Door] | None = None
-        self._arrivals: Coalescer[Arrival, Reception] = Coalescer(engine.store.receive)
+        self._arrivals: Coalescer[Arrival, Reception] = Coalescer(self._receive)
 
     @property
     def doors(self) -> dict[str, Door]:
@@ -195,11 +195,22 @@ class Receiver:
             raise
         return taken_of(reception, answer, intake.jobs)
 
+    async def _receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
+        receptions = await self._engine.store.receive(arrivals)
+        for arrival, reception in zip(arrivals, receptions, strict=True):
+            if reception.kept.jobs != arrival.kept.jobs and reception.verdict is Verdict.NEW:
+                self._engine.joining.received(arrival, reception.kept)
+        return receptions
+
     async def _receive_within(self, door: Door, intake: Intake, answer: Answer) -> Reception:
         store = self._engine.store
         queues = sorted({job.queue for job in intake.jobs})
         connection = await driver(intake.tx, lambda: store.committed(queues))
-        return await store.receive_within(connection, _arrival(door, intake, answer))
+        arrival = _arrival(door, intake, answer)
+        reception = await store.receive_within(connection, arrival)
+        if reception.verdict is Verdict.NEW:
+            self._engine.joining.received(arrival, reception.kept)
+        return reception
 
     async def _known(self, door: Door, intake: Intake) -> Taken | None:
         """The delivery as it was taken before, its repetition counted; None: it is new."""

@@ -43,6 +43,7 @@ EVENTS: Final = (
     "cancelled",
     "dead",
     "held",
+    "joined",
     "lease_lost",
     "parked",
     "rescued",
