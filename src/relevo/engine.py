@@ -126,7 +126,7 @@ class Relevo:
         self.keep_dead = duration(keep_dead)
         # Whether a delivery and its jobs are stored in one step.
         self.is_atomic = self._relay is not None or self.store.name in SQL
-        self.desk = Desk(self.store)
+        self.desk = Desk(self.store, keep_dead=self.keep_dead)
         self.joining = Joining(self.store, self.telemetry)
         if self._relay is not None:
             self._relay.joined = self.joining.noticed

@@ -510,7 +510,13 @@ def test_dead_letters_are_retried_in_bulk(box: Box, which: tuple[str, ...]) -> N
     answer = box("dead", "retry", *which, "--yes", "--rate", "100/s", "--json")
 
     assert answer.code == 0
-    assert answer.json == {"total": 3, "changed": 3, "refused": 0, "stopped": ""}
+    assert answer.json == {
+        "total": 3,
+        "changed": 3,
+        "refused": 0,
+        "stopped": "",
+        "outlived": 0,
+    }
     assert box("jobs", "ls", "--state", "dead", "--json").json["jobs"] == []
 
 

@@ -18,6 +18,7 @@ from relevo.ids import new_id
 from relevo.intake import Receiver
 from relevo.job import Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
+from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES
 from tests.conformance.steps import (
     BOOM,
@@ -82,6 +83,24 @@ async def serve(store: Store, outcome: State, queue: str = WORK) -> None:
         for lease in await take(store, 10, queue):
             await end(store, lease, outcome)
         await asyncio.sleep(0.01)
+
+
+# what a retry may start once more
+
+
+async def test_a_person_hears_that_what_an_old_job_started_may_not_be_known_any_more(
+    desk: Desk, store: Store, clock: ManualClock
+) -> None:
+    old, never_ran = await dead(store), await add(store, delay=1)
+    assert await desk.outlived([old]) == []
+    clock.advance("91d")
+    fresh = await dead(store, OTHER)
+    ids = [old, never_ran, fresh, new_id()]
+
+    assert [job.id for job in await desk.outlived(ids)] == [old]
+    assert await Desk(store, keep_dead="100d").outlived(ids) == []
+    sweep = await desk.retry_where(Filter(), ANN)
+    assert (sweep.changed, sweep.outlived) == (2, 1)
 
 
 # looking

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relevo.cli import jobs
-from relevo.cli.jobs import QueueOption, job_text, jobs_table, report
+from relevo.cli.jobs import QueueOption, job_text, jobs_table, report, retry_some
 from relevo.cli.tables import ago, counted, short, table
 from relevo.cli.terminal import (
     OK,
@@ -109,8 +109,7 @@ async def retry(
             wanted = ids_from(ids or ())
             if dry_run:
                 return _told(terminal, len(wanted), "would be retried")
-            done = await desk.retry(wanted, terminal.person, note)
-            return await report(terminal, desk, wanted, done)
+            return await retry_some(terminal, desk, wanted, note)
         count = await desk.count(where, most=COUNT_MAX)
         if dry_run or not count:
             return _told(terminal, count, "would be retried")
@@ -177,6 +176,11 @@ def _told(terminal: Terminal, count: int, what: str) -> int:
 def _swept(terminal: Terminal, sweep: Sweep, what: str) -> int:
     if not terminal.json and sweep.refused:
         terminal.warn(f"{sweep.refused:,} were not in a state for it, or a younger job has the key")
+    if not terminal.json and sweep.outlived:
+        terminal.warn(
+            f"{sweep.outlived:,} of them ran so long ago that what they enqueued then may not be "
+            "known any more, and may be enqueued once again"
+        )
     if not terminal.json and sweep.stopped:
         terminal.warn(f"stopped: {sweep.stopped}")
     terminal.show(sweep, lambda: f"{sweep.changed:,} of {sweep.total:,} {what}")

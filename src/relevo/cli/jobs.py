@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.tables import ago, at, cell, data, fields, short, table
+from relevo.cli.tables import ago, at, cell, data, fields, short, span, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -23,7 +23,7 @@ from relevo.cli.terminal import (
 from relevo.clock import duration, moment
 from relevo.desk import Desk
 from relevo.errors import DefinitionError
-from relevo.job import Job, State
+from relevo.job import ENDED, Job, State
 from relevo.message import PRIORITIES, Priority
 from relevo.store import Effect, Filter
 
@@ -106,8 +106,7 @@ async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
 async def retry(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
     """Make jobs ready again, with fresh attempts."""
     async with terminal.desk() as desk:
-        wanted = ids_from(ids)
-        return await report(terminal, desk, wanted, await desk.retry(wanted, terminal.person, note))
+        return await retry_some(terminal, desk, ids_from(ids), note)
 
 
 @group.verb("cancel")
@@ -143,6 +142,7 @@ async def edit(
             note=note,
         )
         if again:
+            await warn_of_outlived(terminal, desk, [job.id])
             await desk.retry([job.id], terminal.person, note)
             job = await desk.job(job.id)
         shown = job if reveal else desk.masked(job)
@@ -163,6 +163,21 @@ async def _moment(desk: Desk, text: str) -> datetime:
         return moment(await desk.store.now()) + duration(text)
 
 
+async def retry_some(terminal: Terminal, desk: Desk, ids: list[str], note: str) -> int:
+    """Retry jobs, with a word about those whose follow-ups may not be known any more."""
+    await warn_of_outlived(terminal, desk, ids)
+    return await report(terminal, desk, ids, await desk.retry(ids, terminal.person, note))
+
+
+async def warn_of_outlived(terminal: Terminal, desk: Desk, ids: list[str]) -> None:
+    """Say which jobs may start once more what they have started before."""
+    for job in [] if terminal.json else await desk.outlived(ids):
+        terminal.warn(
+            f"{job.id} first ran more than {span(desk.keep_dead.total_seconds())} ago: what it "
+            "enqueued then may not be known any more, and may be enqueued once again"
+        )
+
+
 async def report(terminal: Terminal, desk: Desk, ids: list[str], changed: list[bool]) -> int:
     """Say which jobs were changed, and in what state those are that were not."""
     done = [id for id, is_changed in zip(ids, changed, strict=True) if is_changed]
@@ -172,8 +187,16 @@ async def report(terminal: Terminal, desk: Desk, ids: list[str], changed: list[b
         id: "not found" if job is None else str(job.state)
         for id, job in zip(left, jobs, strict=True)
     }
+    replaced = {
+        id
+        for id, job in zip(left, jobs, strict=True)
+        if job is not None and job.unique == "latest" and job.state in ENDED
+    }
     for id, state in () if terminal.json else why.items():
-        terminal.warn(f"{id} is {state}: not changed" if state != "not found" else f"no job {id}")
+        newer = ", a newer job of its key has taken its place" if id in replaced else ""
+        terminal.warn(
+            f"{id} is {state}: not changed{newer}" if state != "not found" else f"no job {id}"
+        )
     terminal.show({"changed": done, "refused": why}, lambda: f"{len(done)} changed")
     return PROBLEM if left or not ids else OK
 
@@ -253,7 +276,9 @@ def joined_text(job: Job) -> str | None:
 
 
 def joins_table(job: Job) -> RenderableType:
-    return table(("joined at", "asked for by"), ((at(line.at), line.cause) for line in job.joins))
+    return table(
+        ("joined at", "asked for by"), ((at(line.at), line.cause) for line in reversed(job.joins))
+    )
 
 
 def history_table(job: Job) -> RenderableType:

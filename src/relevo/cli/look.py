@@ -101,7 +101,7 @@ def _told(job: Job, effects: list[Effect]) -> Iterator[str]:
     if job.note:
         yield f"  {short(job.note, 200)}"
     if job.joined:
-        causes = " ".join(line.cause for line in job.joins[:3] if line.cause)
+        causes = " ".join(line.cause for line in job.joins[:-4:-1] if line.cause)
         yield f"  {joined_text(job)}" + (f": {causes}" if causes else "")
     for run in job.history:
         failure = run.failure

@@ -148,7 +148,7 @@ class Terminal:
         store = self.whole()
         try:
             await store.open()
-            yield Desk(store)
+            yield Desk(store, keep_dead=self.settings.keep_dead)
         finally:
             await store.close()
 

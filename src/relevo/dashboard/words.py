@@ -304,6 +304,16 @@ SPANISH: Final[dict[str, str]] = {
     "{n:,} newer commands joined this job; their payloads were not used.": (
         "{n:,} órdenes posteriores se unieron a este trabajo; su contenido no se usó."
     ),
+    "It ran so long ago that what it enqueued then may not be known any more: a retry may enqueue "
+    "it once again.": (
+        "Se ejecutó hace tanto que quizá ya no se recuerde lo que encoló entonces: un reintento "
+        "podría encolarlo otra vez."
+    ),
+    "{n:,} ran so long ago that what they enqueued then may not be known any more, and may be "
+    "enqueued once again": (
+        "{n:,} se ejecutaron hace tanto que quizá ya no se recuerde lo que encolaron entonces, y "
+        "podrían encolarlo otra vez"
+    ),
     "Joined by its key": "Unidas por su clave",
     "payload not used": "contenido sin usar",
     "joined job": "se unió al trabajo",

@@ -134,6 +134,7 @@ class Desk(Forgetting, Standing, Deliveries):
             pace=None if rate is None else rate_of(rate),
             canary=canary,
             patience=patience,
+            is_run=True,
         )
 
     async def let_go(self, park: str, by: Person, note: str = "") -> Sweep:
@@ -165,6 +166,7 @@ class Desk(Forgetting, Standing, Deliveries):
         pace: tuple[int, int] | None = None,
         canary: int | None = None,
         patience: Duration = "60s",
+        is_run: bool = False,
     ) -> Sweep:
         if not where.states:
             where = replace(where, states=frozenset({State.DEAD}))
@@ -183,8 +185,11 @@ class Desk(Forgetting, Standing, Deliveries):
             spread = 0 if pace is None or canary else len(ids) * pace[1] // pace[0]
             changed = await act(ids, spread) if ids else []
             taken = [id for id, is_changed in zip(ids, changed, strict=True) if is_changed]
+            again = set(taken) if is_run else set[str]()
+            old = [job for job in page.jobs if job.id in again and self.has_outlived(job, started)]
             sweep = replace(
                 sweep,
+                outlived=sweep.outlived + len(old),
                 changed=sweep.changed + len(taken),
                 refused=sweep.refused + len(ids) - len(taken),
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from relevo.clock import Duration, duration, milliseconds
 from relevo.desk.views import Story, joined_by
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import parse_id
@@ -42,11 +43,17 @@ class Looking:
     """
 
     def __init__(
-        self, store: Store, *, apps: Collection[str] | None = None, reveals: bool = True
+        self,
+        store: Store,
+        *,
+        apps: Collection[str] | None = None,
+        reveals: bool = True,
+        keep_dead: Duration = "90d",
     ) -> None:
         self.store = store
         self.apps = None if apps is None else frozenset(apps)
         self.reveals = reveals
+        self.keep_dead = duration(keep_dead)  # for so long it is remembered what a job started
 
     def sees(self, queue: str) -> bool:
         """Whether this desk may know of a queue."""
@@ -61,6 +68,21 @@ class Looking:
                 "another store"
             )
         return job
+
+    async def outlived(self, ids: Iterable[str]) -> list[Job]:
+        """Of these jobs those that ran so long ago that what they started may not be known any
+        more: retried, they may start it once again."""
+        found = await self.store.find([plain_id(id) for id in ids])
+        mine = [job for job in found if job is not None and self.sees(job.queue)]
+        now = await self.store.now() if mine else 0
+        return [job for job in mine if self.has_outlived(job, now)]
+
+    def has_outlived(self, job: Job, now: int) -> bool:
+        """Whether one did; without its history, as far as its age tells."""
+        if not job.history and not job.attempt:
+            return False
+        began = min((run.began_at for run in job.history), default=job.inserted_at)
+        return now - began > milliseconds(self.keep_dead)
 
     async def jobs(self, where: Filter, cursor: str | None = None, limit: int = 50) -> Page:
         """Some jobs, newest first; a limit beyond 1 to 200 is brought there."""

@@ -23,6 +23,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     changed: int = 0
     refused: int = 0  # not in such a state any more, or a younger job has the key
     stopped: str = ""  # why it went no further
+    outlived: int = 0  # retried, though what they started before may not be known any more
 
 
 Progress = Callable[[Sweep], None]

@@ -63,7 +63,7 @@ class Visit:
         desk, reveals = self.web.relevo.desk, self.may("reveal")
         if self.apps is None and reveals:
             return desk
-        return Desk(desk.store, apps=self.apps, reveals=reveals)
+        return Desk(desk.store, apps=self.apps, reveals=reveals, keep_dead=desk.keep_dead)
 
     def sees(self, app: str) -> bool:
         return self.apps is None or app in self.apps
