@@ -192,7 +192,8 @@ class Ending(Struct, frozen=True, gc=False):
     failure: Failure | None = None
     result: bytes | None = None  # JSON, for a flow's parent and for people
     park: str | None = None  # what it is parked behind
-    planned: bool = False  # SCHEDULED because that was the plan: the job's turn rises by one
+    planned: bool = False  # SCHEDULED because that was the plan: the job's turn rises by one;
+    # nothing else raises it, and nothing sets it back
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -246,6 +247,6 @@ class Job(Struct, kw_only=True):
     turn: int = 0  # how often a run of it has ended by plan
     remember: int = 0
     joined: int = 0  # how many commands with another payload joined it; find() alone tells
-    joins: tuple[Joined, ...] = ()  # the newest of these, at most JOINS; find() alone tells
+    joins: tuple[Joined, ...] = ()  # the newest JOINS of these, oldest first; find() alone tells
     after: tuple[After, ...] = ()
     before: tuple[str, ...] = ()  # the jobs that wait for this one

@@ -30,6 +30,10 @@ DELIVERY_KEEP = 30 * 86_400_000
 REJECTED_KEEP = 3 * 86_400_000
 """The same for one that was rejected; nothing of it stays."""
 
+RATE_MARGIN = 50
+"""Milliseconds added to the window of a rate: a claim's answer needs time to arrive, and two of
+them not always the same."""
+
 
 class Want(Struct, frozen=True, kw_only=True):
     """A queue a worker serves, and the limits its jobs live under across the whole fleet."""
@@ -37,7 +41,8 @@ class Want(Struct, frozen=True, kw_only=True):
     queue: str
     limit: int | None = None  # running at once
     lane_limit: int | None = None  # running at once per lane; 1 and `ordered` for strict order
-    rate: tuple[int, int] | None = None  # at most so many begin in any so many milliseconds
+    # At most so many begin in any window of so many milliseconds, RATE_MARGIN included.
+    rate: tuple[int, int] | None = None
     lane_rate: tuple[int, int] | None = None
     burst: int | None = None  # of `rate` or `lane_rate`: so many may begin at once after a rest,
     # and `rate` is the average; None: no window of that length ever has more
@@ -344,19 +349,25 @@ class Store(Protocol):
         before.
 
         The id of a job with `remember` is answered for so many milliseconds after its row is gone
-        (pruned or erased), or after the command joined or reopened another job by its key: asked
-        for again it stores and changes nothing, and the receipt names the job that stands for it,
-        IN_PROGRESS while that is live and DONE otherwise.
+        (pruned, erased, or not kept at all), or after the command joined or reopened another job by
+        its key: asked for again it stores and changes nothing, also where its queue is draining,
+        and the receipt names the job that stands for it, IN_PROGRESS while that is live and DONE
+        otherwise. prune() forgets the ids whose time is over.
 
         A command that joins a job by its key (unfinished or forever) whose `digest` is another
-        leaves a line on that job (`Job.joined`, `Job.joins`) and its receipt says `differs`.
-        Digests whose first byte differs were made under different keys and say nothing.
+        leaves a line on that job (`Job.joined`, `Job.joins`), and its receipt says `differs`, as
+        long as the job's row is there. Digests whose first byte differs were made under different
+        keys and say nothing. A job that is reopened has the digest of the command that reopened it,
+        and keeps its turn.
 
-        With unique="latest" each command is stored as a job of its own, NEW. Of the jobs of one key
-        that have never started only the one accepted last is given out, when it is due; the claim
-        that takes it (or meets an older one) ends the older ones CANCELLED, "replaced by ID" in
-        their note. While a job of the key is running, held, parked, or scheduled after a run, the
-        others wait behind it as SCHEDULED, and go on within a second of its end.
+        With unique="latest" each command is stored as a job of its own, NEW. Of the jobs of one
+        queue and key that have never started only the one accepted last is given out, when it is
+        due, whatever the priority: an older one does not run in its place, even if that is due
+        later. The claim that takes it, or meets an older one, ends the older ones CANCELLED,
+        "replaced by ID" in their note. While a job of the key has started and not ended (it runs,
+        is held, parked or awaits a retry), the others wait behind it; a claim that meets the newest
+        makes it SCHEDULED, and it goes on within a second of the other's end. retry() answers
+        False for a job if a newer one of its key is live or has ever started.
         """
         ...
 
