@@ -15,7 +15,7 @@ from asyncpg import exceptions as pg
 from relevo.clock import Clock
 from relevo.errors import StoreUnavailable
 from relevo.job import Ending, Lease, State
-from relevo.store import Claim, Want
+from relevo.store import RATE_MARGIN, Claim, Want
 from relevo.stores.postgres.lines import PATIENCE, Record, lent
 from relevo.stores.postgres.rows import lease_of, settled_columns_of
 from relevo.stores.postgres.session import Session
@@ -28,7 +28,7 @@ VACUUM_AFTER = 100_000
 
 _CLAIM = """
 select *
-from relevo.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+from relevo.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 """
 _FIRST = """
             select r.ctid
@@ -44,7 +44,7 @@ _FIRST = """
             ) as r
 """
 # The middle of a long queue, without what a claim looks at beside the jobs: where lanes are, or
-# less than was asked for, the function above has the last word. By its place in the table a row is
+# jobs that replace one another, or less than was asked for, the function above has the last word. By its place in the table a row is
 # found at once; one that was changed in this moment is left to the next claim.
 _SWIFT = f"""
 update relevo.jobs as j
@@ -52,6 +52,9 @@ set state = 1, attempt = attempt + 1, claimed_at = (select relevo.moment($1)),
     lease_until = (select relevo.moment($1)) + $7::bigint, token = $5::bigint, worker = $6::text,
     gated = false
 where not exists (select from relevo.lanes as l where l.queue = any ($2::text[]))
+    and not exists (
+        select from relevo.jobs as f where f.queue = any ($2::text[]) and f.state = -1
+    )
     and j.ctid = any (array(
         -- At first an even share for each queue, then what is left for whoever has more.
         with open as materialized (
@@ -77,7 +80,7 @@ where not exists (select from relevo.lanes as l where l.queue = any ($2::text[])
     ))
 returning
     id, queue, kind, payload, attempt, attempts, key, lane_name, thread, cause, meta, flow, node,
-    keep, inserted_at, claimed_at, priority, run_at, seq
+    keep, inserted_at, claimed_at, priority, run_at, seq, turn
 """  # noqa: S608 - a constant is put in, every value is bound
 _KNOWN = """
 insert into relevo.queues (queue)
@@ -88,7 +91,7 @@ on conflict do nothing
 """
 _SETTLE = """
 select unnest(relevo.settle_jobs(
-    $1, $2::text::uuid[], $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12
+    $1, $2::text::uuid[], $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
 )) as place
 """
 
@@ -140,6 +143,7 @@ class Leases(Session):
                     token,
                     clean(worker),
                     lease,
+                    [want.burst for want in wants] if any(map(_is_limited, wants)) else [],
                 )
         except StoreUnavailable:
             self._unheard.append(token)
@@ -184,7 +188,7 @@ class Leases(Session):
                 self._sql("""
                 select relevo.settle_jobs(
                     $1, array_agg(id), array_agg(token), '{}', array_agg(0::smallint), '{}',
-                    array_agg(false), '{}', '{}', '{}', '{}', '{}'
+                    array_agg(false), '{}', '{}', '{}', '{}', '{}', '{}'
                 )
                 from relevo.jobs
                 where state = 1 and token = any ($2)
@@ -279,11 +283,15 @@ def _limits(wants: Sequence[Want]) -> list[list[Any]]:
         [want.limit for want in wants],
         [want.lane_limit for want in wants],
         [want.rate and want.rate[0] for want in wants],
-        [want.rate and want.rate[1] for want in wants],
+        [want.rate and want.rate[1] + _margin(want) for want in wants],
         [want.lane_rate and want.lane_rate[0] for want in wants],
-        [want.lane_rate and want.lane_rate[1] for want in wants],
+        [want.lane_rate and want.lane_rate[1] + _margin(want) for want in wants],
         [want.ordered for want in wants],
     ]
+
+
+def _margin(want: Want) -> int:
+    return RATE_MARGIN if want.burst is None else 0
 
 
 def _order_of(leases: Sequence[Lease]) -> list[int]:

@@ -7,10 +7,19 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from relevo.ids import parse_id
-from relevo.job import Job, State
+from relevo.job import JOINS, Job, State
 from relevo.store import By, Edit, Filter, Group, Page, QueueMode, Tally
 from relevo.stores.postgres.lines import Record
-from relevo.stores.postgres.rows import CODES, hashed, job_of, known_ids, page_size, state_of
+from relevo.stores.postgres.rows import (
+    BEHIND,
+    CODES,
+    FRESH,
+    hashed,
+    job_of,
+    known_ids,
+    page_size,
+    state_of,
+)
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
@@ -25,7 +34,9 @@ _MEANT = """
     ($2::text is null or queue = $2)
     and ($3::smallint is null or state = $3)
     and ($4::smallint[] is null or state = any ($4))
-    and ($5::boolean is null or state <> 0 or (run_at <= (select relevo.moment($1))) = $5)
+    and ($5::boolean is null
+         or state > 0
+         or (state <> -2 and run_at <= (select relevo.moment($1))) = $5)
     and ($6::text is null or kind = $6)
     and ($7::uuid is null or keyhash = $7)
     and ($8::text is null or lane = $8)
@@ -45,7 +56,17 @@ _ERASE = """
 with gone as (
     delete from relevo.ended
     where id = any ($2::uuid[])
-    returning id, state, forever, keyhash, queue
+    returning id, state, forever, keyhash, queue, remember
+), known as (
+    insert into relevo.remembered as r (id, job, until)
+    select id, id, relevo.moment($1) + remember
+    from gone
+    where remember > 0
+    on conflict (id) do update
+    set job = excluded.job, until = excluded.until
+), parted as (
+    delete from relevo.joins
+    where job in (select id from gone)
 ), lost as (
     update relevo.keys as k
     set failed = true
@@ -104,12 +125,28 @@ class People(Session):
                 array(select fatal from relevo.edges where parent = j.id order by ord, child)
                     as fatals,
                 array(select parent from relevo.edges where child = j.id order by parent)
-                    as parents
+                    as parents,
+                (select count(*) from relevo.joins as c where c.job = j.id) as joined,
+                newest.*
             from relevo.everything as j
+            cross join lateral (
+                select
+                    array_agg(c.id order by c.seq) as join_ids,
+                    array_agg(c.cause order by c.seq) as join_causes,
+                    array_agg(c.at order by c.seq) as join_ats
+                from (
+                    select id, cause, at, seq
+                    from relevo.joins
+                    where job = j.id
+                    order by seq desc
+                    limit $3
+                ) as c
+            ) as newest
             where j.id = any ($2)
             """),
             self._skew,
             known_ids(ids),
+            JOINS,
             repeat=True,
         )
         found = {row["id"].hex: job_of(row, row["now"], history=True) for row in rows}
@@ -194,7 +231,7 @@ class People(Session):
             state = state_of(code, 0 if due else 1, 0)
             counts[queue][state] += n  # only of those that wait does it matter whether they are due
             if state is State.READY:
-                oldest[queue] = age
+                oldest[queue] = max(age, oldest.get(queue, age))
         for queue, n in (await self._count_done()).items():
             counts[queue][State.DONE] = n
         modes = await self._people.fetch(
@@ -378,6 +415,8 @@ class People(Session):
 
 def _meant(where: Filter) -> list[object]:
     codes = sorted({CODES[state] for state in where.states})
+    if 0 in codes:
+        codes = [BEHIND, FRESH, *codes]
     due = None
     if where.states and len(where.states & {State.READY, State.SCHEDULED}) == 1:
         due = State.READY in where.states

@@ -11,7 +11,7 @@ import msgspec
 
 from relevo.errors import MisuseError
 from relevo.ids import parse_id
-from relevo.job import After, Attempt, Ending, Failure, Job, Lease, NewJob, State
+from relevo.job import After, Attempt, Ending, Failure, Job, Joined, Lease, NewJob, State, Unique
 from relevo.store import Kept
 from relevo.stores.postgres.lines import Record
 from relevo.stores.postgres.text import clean, restore
@@ -28,6 +28,10 @@ CODES = {
     State.CANCELLED: 7,
 }
 _STATES = {code: state for state, code in CODES.items()}
+FRESH = -1
+"""Has never started, and gives way to a newer job of its key; found apart from the others."""
+BEHIND = -2
+"""Such a job that waits until one of its key which has started has ended."""
 
 
 def hashed(*texts: str) -> UUID:
@@ -45,12 +49,12 @@ def digest(data: str | bytes) -> str:
 
 def state_of(code: int, run_at: int, now: int) -> State:
     """A stored job's state; whether it is ready depends on the time."""
-    if code == 0 and run_at <= now:
-        return State.READY
-    return State.SCHEDULED if code == 0 else _STATES.get(code, State.HELD)
+    if code > 0:
+        return _STATES.get(code, State.HELD)
+    return State.READY if code != BEHIND and run_at <= now else State.SCHEDULED
 
 
-JOB_ARGUMENTS = 24
+JOB_ARGUMENTS = 27
 
 
 def job_arguments(first: int) -> str:
@@ -98,6 +102,11 @@ def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
         [parent for parent, _ in edges],
         [edge.child for _, edge in edges],
         [edge.policy == "fail" for _, edge in edges],
+        filled([True if job.key is not None and job.unique == "latest" else None for job in jobs])
+        if keys
+        else [],
+        filled([job.digest for job in jobs]) if keys else [],
+        filled([job.remember or None for job in jobs]),
     ]
 
 
@@ -143,8 +152,9 @@ def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
     ]
     states = [ending.state for ending in endings]
     if states.count(State.DONE) == len(states):
-        return [*columns, *([] for _ in range(8))]
+        return [*columns, *([] for _ in range(9))]
     failures = [ending.failure for ending in endings]
+    planned = [ending.planned for ending in endings]
     return [
         *columns,
         [CODES[state] for state in states],
@@ -155,6 +165,7 @@ def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
         [failure and clean(failure.trace) for failure in failures],
         [failure and clean(failure.fingerprint) for failure in failures],
         [clean(ending.park) for ending in endings],
+        planned if any(planned) else [],
     ]
 
 
@@ -162,7 +173,7 @@ def lease_of(row: Record, token: int) -> Lease:
     """A row that a claim answered; all by place, since names cost more than the rest."""
     (
         uuid, queue, kind, payload, attempt, attempts, key, lane, thread, cause, meta, flow, node,
-        keep, inserted_at, claimed_at, _, _, _,
+        keep, inserted_at, claimed_at, _, _, _, turn,
     ) = row  # fmt: skip
     identity = uuid.hex
     return Lease(
@@ -184,6 +195,7 @@ def lease_of(row: Record, token: int) -> Lease:
         keep,
         inserted_at,
         claimed_at,
+        turn or 0,
     )
 
 
@@ -213,7 +225,7 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
         lease_until=row["lease_until"],
         worker=restore(row["worker"]),
         key=restore(row["key"]),
-        unique="forever" if row["forever"] else "unfinished",
+        unique=_unique_of(row),
         lane=restore(row["lane"]),
         park=restore(row["park"]),
         thread=restore(row["thread"]) or identity,
@@ -224,8 +236,17 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
         result=row["result"],
         failure=failure,
         note=restore(row["note"] or ""),
+        turn=row["turn"],
+        remember=row["remember"],
     )
     if history:
+        job.joined = row["joined"]
+        job.joins = tuple(
+            Joined(id=id.hex, cause=restore(cause), at=at)
+            for id, cause, at in zip(
+                row["join_ids"] or (), row["join_causes"] or (), row["join_ats"] or (), strict=True
+            )
+        )
         job.history = _history_of(row, job)
         job.after = tuple(
             After(child.hex, "fail" if fatal else "continue")
@@ -233,6 +254,12 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
         )
         job.before = tuple(parent.hex for parent in row["parents"])
     return job
+
+
+def _unique_of(row: Record) -> Unique:
+    if row["latest"]:
+        return "latest"
+    return "forever" if row["forever"] else "unfinished"
 
 
 def _history_of(row: Record, job: Job) -> tuple[Attempt, ...]:

@@ -28,7 +28,7 @@ from relevo.stores.postgres.text import clean, restore
 
 log = logging.getLogger("relevo.postgres")
 
-_INSERT = f"select place, id, verdict from relevo.insert_jobs($1, {job_arguments(2)})"  # noqa: S608 - numbers of parameters
+_INSERT = f"select place, id, verdict, differs from relevo.insert_jobs($1, {job_arguments(2)})"  # noqa: S608 - numbers of parameters
 
 
 class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
@@ -103,7 +103,7 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
                 self._sql(_INSERT),
                 self._skew,
                 *columns_of(jobs),
-                repeat=all(job.keep >= KNOWN for job in jobs),
+                repeat=all(max(job.keep, job.remember) >= KNOWN for job in jobs),
             )
         finally:
             # In any case: they may have been stored although no answer came.
@@ -197,7 +197,7 @@ def _inserted(jobs: Sequence[NewJob], rows: Sequence[Record], *, unsure: bool) -
     answers = [Receipt(job.id, Verdict.NEW) for job in jobs]
     for row in rows:
         place: int = row["place"] - 1
-        answer = Receipt(row["id"].hex, Verdict(row["verdict"]))
+        answer = Receipt(row["id"].hex, Verdict(row["verdict"]), row["differs"])
         # If the first try was heard and its answer lost, the job that is there is this one.
         if not (unsure and answer.id == jobs[place].id and answer.verdict is not Verdict.CLOSED):
             answers[place] = answer
