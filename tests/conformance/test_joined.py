@@ -34,7 +34,8 @@ SEALED = b"\5" + b"1" * 7
 
 
 def keyed(digest: bytes | None = ONE, **fields: Any) -> NewJob:
-    return job(**{"key": "k", "digest": digest, **fields})
+    said: dict[str, Any] = {"key": "k", "digest": digest, **fields}
+    return job(**said)
 
 
 @pytest.mark.parametrize("unique", UNIQUES)

@@ -28,7 +28,9 @@ class Part:
     In most batches all rows have the same in all columns but their own: that is bound once.
     """
 
-    def __init__(self, prefix: str, table: str, columns: str, own: set[str]) -> None:
+    def __init__(
+        self, prefix: str, table: str, columns: str, own: set[str], check: str = ""
+    ) -> None:
         names = "".join(columns.split()).split(",")
         self.names = [f"{prefix}_{name}" for name in names]
         self.is_own = tuple([name in own for name in names])
@@ -36,6 +38,7 @@ class Part:
             create temp trigger relevo_arriving_{prefix} instead of insert on relevo_arriving
             when new.seen is null and new.{prefix}_seq is not null
             begin
+                {check}
                 insert into {table} ({columns})
                 values ({", ".join([f"new.{name}" for name in self.names])});
             end
@@ -57,7 +60,17 @@ KEPT = Part(
     deliveries.COLUMNS,
     {"seq", "id", "key", "hash", "jobs", "headers", "body"},
 )
-JOB = Part("job", "relevo_jobs", jobs.COLUMNS, {"seq", "id", "thread", "cause", "payload", "meta"})
+JOB = Part(
+    "job",
+    "relevo_jobs",
+    jobs.COLUMNS,
+    {"seq", "id", "thread", "cause", "payload", "meta"},
+    f"""
+    {FAIL}
+    where new.job_remember > 0
+      and exists (select 1 from relevo_remembered where id = new.job_id);
+    """,  # noqa: S608 - put together from constants
+)
 HEAD = ["seen", "version", "hashes", "enters"]
 FIRST = ["kept_seq", "job_seq"]  # in the head too: the first of each
 

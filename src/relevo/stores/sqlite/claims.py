@@ -11,10 +11,13 @@ from msgspec import Raw
 from relevo.job import Lease
 from relevo.store import Claim, QueueMode, Want
 from relevo.stores.sqlite.file import is_fatal
-from relevo.stores.sqlite.lanes import BLOCKED, Pace, choose, put_in_order
+from relevo.stores.sqlite.lanes import BLOCKED, choose, put_in_order
+from relevo.stores.sqlite.latest import sift
+from relevo.stores.sqlite.pace import Pace, pace
 from relevo.stores.sqlite.transaction import ESCAPE, Tx, as_list, new_token, plain
 from relevo.stores.sqlite.upkeep import bury
 
+ROUNDS = 20  # in which one claim looks for jobs that may start among those of unique="latest"
 LARGE = 262_144  # a batch of payloads this big is not kept in memory for the sake of one of them
 
 
@@ -33,7 +36,7 @@ decode_all = msgspec.json.Decoder(list[Claimed]).decode
 # because payloads are.
 _ROW = """
     printf(
-        '["%s","",%s,%s,%d,%d,0,%d,%s,%d,%d]',
+        '["%s","",%s,%s,%d,%d,0,%d,%s,%d,%d,0,%d]',
         id, json_quote(kind), payload, attempt + 1, attempts, seq,
         case
             when coalesce(key, lane, thread, cause, meta, flow, node) is null
@@ -43,7 +46,7 @@ _ROW = """
                 || json_quote(cast(meta as text)) || ','
                 || json_quote(flow) || ',' || json_quote(node)
         end,
-        keep, inserted_at
+        keep, inserted_at, turn
     )
 """
 BATCH = f"""
@@ -114,6 +117,7 @@ def is_plain(tx: Tx, want: Want) -> bool:
         or want.rate is not None
         or want.ordered
         or tx.queue(want.queue).laned
+        or tx.queue(want.queue).latest
     )
 
 
@@ -323,12 +327,16 @@ def _allowance(tx: Tx, turn: _Turn, want: Want) -> int:
         if allowed <= 0:
             turn.look_again.append(tx.now + BLOCKED)
     if want.rate is not None:
-        (tat,) = tx.one("select tat from relevo_queues where name = ?", (want.queue,))
-        pace = Pace(want.rate, tat, tx.now)
-        if pace.free <= 0:
-            turn.look_again.append(pace.next_at)
-        allowed = min(allowed, pace.free)
+        rate = _pace(tx, want, want.rate)
+        if rate.free <= 0:
+            turn.look_again.append(rate.next_at)
+        allowed = min(allowed, rate.free)
     return allowed
+
+
+def _pace(tx: Tx, want: Want, rate: tuple[int, int]) -> Pace:
+    tat, log = tx.one("select tat, log from relevo_queues where name = ?", (want.queue,))
+    return pace(rate, want.burst, tat, log, tx.now)
 
 
 def _take(tx: Tx, turn: _Turn, want: Want, count: int) -> int:
@@ -338,16 +346,36 @@ def _take(tx: Tx, turn: _Turn, want: Want, count: int) -> int:
     row = tx.queue(want.queue)
     if want.ordered and not row.ordered:
         put_in_order(tx, want.queue)
-    if row.laned:
-        taken = turn.take(want.queue, choose(tx, want, count, turn.look_again))
+    if row.latest:
+        taken = _take_sifted(tx, turn, want, count)
+    elif row.laned:
+        chosen, _ = choose(tx, want, count, turn.look_again)
+        taken = turn.take(want.queue, chosen)
     else:
         taken = turn.take_due(want.queue, count)
     if taken and want.rate is not None:
-        (tat,) = tx.one("select tat from relevo_queues where name = ?", (want.queue,))
         tx.run(
-            "update relevo_queues set tat = ? where name = ?",
-            (Pace(want.rate, tat, tx.now).after(taken), want.queue),
+            "update relevo_queues set tat = ?, log = ? where name = ?",
+            (*_pace(tx, want, want.rate).after(taken), want.queue),
         )
+    return taken
+
+
+def _take_sifted(tx: Tx, turn: _Turn, want: Want, count: int) -> int:
+    """Take jobs of a queue where some are of unique="latest"; those that may not start are left."""
+    taken = 0
+    for _ in range(ROUNDS):
+        left = count - taken
+        if tx.queue(want.queue).laned:
+            chosen, met = choose(tx, want, left, turn.look_again, sift)
+        else:
+            due = tx.all(_SEQS.replace("ROWS", DUE), (want.queue, tx.now, left))
+            chosen = [seq for seq in sift(tx, [seq for (seq,) in due]) if seq is not None]
+            met = len(due)
+        taken += turn.take(want.queue, chosen)
+        if taken >= count or len(chosen) == met:
+            return taken
+    turn.look_again.append(tx.now)
     return taken
 
 

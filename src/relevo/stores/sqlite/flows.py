@@ -157,6 +157,34 @@ def ended(tx: Tx, good: Sequence[str], bad: Sequence[str]) -> None:
     )
     _fail(tx, failed)
     _release(tx, [parent for (parent,) in parents])
+    if any(row.latest for row in tx.known.queues.values()):
+        _let_newest_go_on(tx, both)
+
+
+def _let_newest_go_on(tx: Tx, ended: str) -> None:
+    """Jobs of unique="latest" that waited for the end of these are due when they were before."""
+    rows = tx.all(
+        """
+        select newest.seq, newest.queue
+        from json_each(?) as asked
+        cross join relevo_jobs as job on job.id = asked.value
+        cross join relevo_jobs as newest
+            on newest.key = job.key and newest.queue = job.queue and newest.state = 10
+        where newest.forever = 2
+          and newest.due_at is not null
+        """,
+        (ended,),
+    )
+    if rows:
+        tx.run(
+            """
+            update relevo_jobs
+            set run_at = due_at, due_at = null
+            where seq in (select value from json_each(?))
+            """,
+            (as_list(seq for seq, _ in rows),),
+        )
+        tx.woken.update(queue for _, queue in rows)
 
 
 def _release(tx: Tx, parents: Sequence[int]) -> None:

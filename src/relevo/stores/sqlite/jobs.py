@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from relevo.job import Ending, Failure, Lease, NewJob, Receipt, State, Verdict
+from relevo.job import JOINS, Ending, Failure, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import QueueMode
 from relevo.stores.sqlite import flows
+from relevo.stores.sqlite.latest import LATEST
 from relevo.stores.sqlite.transaction import (
     CANCELLED,
     CODES,
@@ -48,8 +49,9 @@ def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
         tx.queue(name)
     closed = _closed(tx, jobs)
     # Only a queue that takes nothing in tears at a bundle.
-    if any(job.key is not None or job.after or (closed and job.bundle) for job in jobs):
-        return _insert_judged(tx, jobs)
+    memory = _remembered(tx, jobs)
+    if memory or any(job.key is not None or job.after or (closed and job.bundle) for job in jobs):
+        return _insert_judged(tx, jobs, memory)
     fresh = [job for job in jobs if job.queue not in closed] if closed else jobs
     first = tx.take_seqs(len(fresh))
     stored = _store(tx, fresh, first)
@@ -90,9 +92,28 @@ def _known_ids(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, tuple[int, int]]:
     return {id_: (seq, state) for id_, seq, state in rows}
 
 
-def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
+def _remembered(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, Receipt]:
+    """The answers to ids that have no row, or had one."""
+    asked = [job.id for job in jobs if job.remember]
+    if not asked:
+        return {}
+    rows = tx.all(
+        """
+        select known.id, known.stands, ifnull(job.state, 30)
+        from json_each(?) as asked
+        cross join relevo_remembered as known on known.id = asked.value
+        left join relevo_jobs as job on job.id = known.stands
+        where known.until_at > ?
+        """,
+        (as_list(asked), tx.now),
+    )
+    return {id_: Receipt(stands, _standing(state)) for id_, stands, state in rows}
+
+
+def _insert_judged(tx: Tx, jobs: Sequence[NewJob], memory: dict[str, Receipt]) -> list[Receipt]:
     """Insert where keys, bundles or flows are involved: decide about each job, then store."""
-    answers = _Judge(tx, jobs).judge_all(jobs)
+    judge = _Judge(tx, jobs, memory)
+    answers = judge.judge_all(jobs)
     pairs = [pair for pair in zip(jobs, answers, strict=True) if pair[1].verdict in STORED]
     fresh = [job for job, answer in pairs if answer.id == job.id]
     for job, answer in pairs:
@@ -100,6 +121,9 @@ def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
             _reopen(tx, answer.id, job)
     _store(tx, fresh, tx.take_seqs(len(fresh)))
     _keep_keys(tx, pairs)
+    for owner, job in judge.joins:
+        _write_join(tx, owner, job)
+    _remember(tx, judge.stands)
     parents = {answer.id: job.after for job, answer in pairs if job.after}
     if parents:
         stands = {job.id: answer.id for job, answer in zip(jobs, answers, strict=True)}
@@ -110,7 +134,10 @@ def _insert_judged(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
 class _Judge:
     """What is to become of each job of a batch; the second of two sees the first."""
 
-    def __init__(self, tx: Tx, jobs: Sequence[NewJob]) -> None:
+    def __init__(self, tx: Tx, jobs: Sequence[NewJob], memory: dict[str, Receipt]) -> None:
+        self.joins: list[tuple[str, NewJob]] = []  # those whose payload is another
+        self.stands: list[tuple[NewJob, str]] = []  # ids to remember, and what stands for each
+        self._memory = memory
         self._states = {id_: state for id_, (_, state) in _known_ids(tx, jobs).items()}
         self._taken = _live_keys(tx, jobs)
         self._lasting = _lasting_keys(tx, jobs)
@@ -131,53 +158,111 @@ class _Judge:
 
         A key that is taken refuses nobody else: the job that has it stands for the newcomer.
         """
-        is_closed = any(job.queue in self._closed and job.id not in self._states for job in bundle)
+        is_closed = any(job.queue in self._closed and not self._is_known(job) for job in bundle)
         answers: list[Receipt] = []
         for job in bundle:
-            if is_closed and job.id not in self._states:
+            if is_closed and not self._is_known(job):
                 answers.append(Receipt(job.id, Verdict.CLOSED))
                 continue
-            answer = self._judge_one(job)
-            answers.append(answer)
-            if answer.verdict in STORED:
-                self._states[answer.id] = READY
-                if job.key is not None:
-                    self._taken[job.queue, text(job.key)] = answer.id
+            answers.append(self._judge_one(job))
         return answers
+
+    def _is_known(self, job: NewJob) -> bool:
+        return job.id in self._states or job.id in self._memory
 
     def _judge_one(self, job: NewJob) -> Receipt:
         if job.id in self._states:
             return Receipt(job.id, _standing(self._states[job.id]))
-        if job.key is None:
+        if job.id in self._memory:
+            return self._memory[job.id]
+        answer = self._judge_new(job)
+        if answer.verdict in STORED:
+            self._states[answer.id] = READY
+            if job.key is not None:
+                self._taken[job.queue, text(job.key)] = (answer.id, job.digest)
+        elif answer.differs:
+            self.joins.append((answer.id, job))
+        if job.remember and answer.id != job.id:
+            again = Verdict.IN_PROGRESS if answer.verdict in STORED else answer.verdict
+            self._memory[job.id] = Receipt(answer.id, again)
+            self.stands.append((job, answer.id))
+        return answer
+
+    def _judge_new(self, job: NewJob) -> Receipt:
+        if job.key is None or job.unique == "latest":
             return Receipt(job.id, Verdict.NEW)
-        owner = self._taken.get((job.queue, text(job.key)))
-        if owner is not None:
-            return Receipt(owner, Verdict.IN_PROGRESS)
+        taken = self._taken.get((job.queue, text(job.key)))
+        if taken is not None:
+            owner, digest = taken
+            return Receipt(owner, Verdict.IN_PROGRESS, _differs(digest, job.digest))
         if job.unique == "forever":
             entry = self._lasting.get((job.queue, _hash(job.key)))
             if entry is not None:
-                owner, state, lost = entry
+                owner, state, lost, digest = entry
                 if state in (DEAD, CANCELLED):
                     return Receipt(owner, Verdict.REOPENED)
                 if lost:
                     return Receipt(job.id, Verdict.REOPENED)
-                return Receipt(owner, Verdict.DONE)
+                return Receipt(owner, Verdict.DONE, _differs(digest, job.digest))
         return Receipt(job.id, Verdict.NEW)
+
+
+def _differs(standing: bytes | None, new: bytes | None) -> bool:
+    """Whether digests say that two payloads are not the same; the first byte names their key."""
+    if standing is None or new is None:
+        return False
+    return standing != new and standing[:1] == new[:1]
+
+
+def _write_join(tx: Tx, owner: str, job: NewJob) -> None:
+    """Add a line to a job that was joined with another payload, once for each id."""
+    (seq, line) = tx.one("select seq, joined from relevo_jobs where id = ?", (owner,))
+    if tx.one("select 1 from relevo_joins where job = ? and id = ?", (seq, job.id)) is not None:
+        return
+    tx.run(
+        """
+        insert or replace into relevo_joins (job, slot, line, id, cause, at)
+        values (?, ?, ?, ?, ?, ?)
+        """,
+        (seq, line % JOINS, line, job.id, optional(job.cause), tx.now),
+    )
+    tx.run("update relevo_jobs set joined = joined + 1 where seq = ?", (seq,))
+
+
+def _remember(tx: Tx, stands: Sequence[tuple[NewJob, str]]) -> None:
+    """Have ids answered by other jobs."""
+    for some in chunks([(job.id, owner, tx.now + job.remember) for job, owner in stands]):
+        tx.run(
+            fill(
+                """
+                insert or replace into relevo_remembered (id, stands, until_at)
+                values [?, ?, ?]
+                """,
+                len(some),
+            ),
+            [value for row in some for value in row],
+        )
 
 
 def _hash(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _live_keys(tx: Tx, jobs: Sequence[NewJob]) -> dict[tuple[str, str], str]:
-    keys = list({(job.queue, text(job.key)) for job in jobs if job.key is not None})
-    taken: dict[tuple[str, str], str] = {}
+def _live_keys(tx: Tx, jobs: Sequence[NewJob]) -> dict[tuple[str, str], tuple[str, bytes | None]]:
+    keys = list(
+        {
+            (job.queue, text(job.key))
+            for job in jobs
+            if job.key is not None and job.unique != "latest"
+        }
+    )
+    taken: dict[tuple[str, str], tuple[str, bytes | None]] = {}
     for some in chunks(keys):
         rows = tx.all(
             fill(
                 """
                 with asked (queue, key) as (values [?, ?])
-                select job.queue, job.key, job.id
+                select job.queue, job.key, job.id, job.digest
                 from asked
                 cross join relevo_jobs as job
                 where job.key = asked.key
@@ -188,21 +273,21 @@ def _live_keys(tx: Tx, jobs: Sequence[NewJob]) -> dict[tuple[str, str], str]:
             ),
             [value for pair in some for value in pair],
         )
-        taken.update({(queue, key): id_ for queue, key, id_ in rows})
+        taken.update({(queue, key): (id_, digest) for queue, key, id_, digest in rows})
     return taken
 
 
 def _lasting_keys(
     tx: Tx, jobs: Sequence[NewJob]
-) -> dict[tuple[str, bytes], tuple[str, int | None, int]]:
+) -> dict[tuple[str, bytes], tuple[str, int | None, int, bytes | None]]:
     keys = list({(j.queue, _hash(j.key)) for j in jobs if j.key and j.unique == "forever"})
-    lasting: dict[tuple[str, bytes], tuple[str, int | None, int]] = {}
+    lasting: dict[tuple[str, bytes], tuple[str, int | None, int, bytes | None]] = {}
     for some in chunks(keys):
         rows = tx.all(
             fill(
                 """
                 with asked (queue, hash) as (values [?, ?])
-                select entry.queue, entry.hash, entry.id, job.state, entry.lost
+                select entry.queue, entry.hash, entry.id, job.state, entry.lost, job.digest
                 from asked
                 cross join relevo_keys as entry using (queue, hash)
                 left join relevo_jobs as job on job.id = entry.id
@@ -211,7 +296,7 @@ def _lasting_keys(
             ),
             [value for pair in some for value in pair],
         )
-        lasting.update({(queue, hash_): (i, s, lost) for queue, hash_, i, s, lost in rows})
+        lasting.update({(queue, hash_): tuple(entry) for queue, hash_, *entry in rows})
     return lasting
 
 
@@ -255,7 +340,7 @@ def rows_of(tx: Tx, jobs: Sequence[NewJob], first: int) -> list[tuple[Any, ...]]
             WAITING if job.after else READY,
             min(max(job.priority, 0), 2),
             job.attempts,
-            job.key is not None and job.unique == "forever",
+            _UNIQUES[job.unique] if job.key is not None else 0,
             now + job.delay if job.run_at is None else job.run_at,
             job.keep,
             job.id,
@@ -269,6 +354,8 @@ def rows_of(tx: Tx, jobs: Sequence[NewJob], first: int) -> list[tuple[Any, ...]]
             job.node and text(job.node),
             job.payload,
             job.meta,
+            job.remember,
+            None if job.key is None else job.digest,
         )
         for seq, job in enumerate(jobs, first)
     ]
@@ -276,8 +363,9 @@ def rows_of(tx: Tx, jobs: Sequence[NewJob], first: int) -> list[tuple[Any, ...]]
 
 COLUMNS = """
     inserted_at, seq, state, priority, attempts, forever, run_at, keep, id, queue, kind, key, lane,
-    thread, cause, flow, node, payload, meta
+    thread, cause, flow, node, payload, meta, remember, digest
 """
+_UNIQUES = {"unfinished": 0, "forever": 1, "latest": LATEST}  # as relevo_jobs.forever has them
 _INSERT = f"""
     insert into relevo_jobs ({COLUMNS})
     values []
@@ -289,6 +377,9 @@ def _enter_lanes(tx: Tx, jobs: Sequence[NewJob]) -> None:
     for name in {job.queue for job in jobs if job.lane}:
         if not tx.queue(name).laned:
             tx.change_queue(name, laned=True)
+    for name in {job.queue for job in jobs if job.unique == "latest" and job.key is not None}:
+        if not tx.queue(name).latest:
+            tx.change_queue(name, latest=True)
 
 
 def _lane(tx: Tx, job: NewJob) -> str | None:
@@ -307,6 +398,7 @@ def _reopen(tx: Tx, standing: str, job: NewJob) -> None:
         update relevo_jobs
         set state = ?, priority = ?, attempt = 0, attempts = ?, run_at = ?, keep = ?, kind = ?,
             lane = ?, thread = ?, cause = ?, flow = ?, node = ?, payload = ?, meta = ?,
+            remember = max(remember, ?), digest = ?,
             result = null, failure = null, fingerprint = null, note = null
         where id = ?
         """,
@@ -324,6 +416,8 @@ def _reopen(tx: Tx, standing: str, job: NewJob) -> None:
             optional(job.node),
             job.payload,
             job.meta,
+            job.remember,
+            job.digest,
             standing,
         ),
     )
@@ -456,6 +550,8 @@ _MAY_GO = """
       and state = 20
       and waited = 0
       and runs = 0
+      and remember = 0
+      and joined = 0
       and not exists (select 1 from relevo_edges where parent = relevo_jobs.seq)
 """
 _GOING = f"select json_group_array(seq) from relevo_jobs {_MAY_GO}"  # noqa: S608 - constants
@@ -528,13 +624,14 @@ def _write_endings(tx: Tx, endings: list[Ending]) -> None:
                 else None,
                 ending.result,
                 optional(ending.park),
+                ending.planned and ending.state is State.SCHEDULED,
             )
         tx.run(fill(_END, len(some)), [*values, -new_token(), tx.now])
 
 
 _END = """
-    with ending (seq, state, delay, unspent, failure, fingerprint, result, park) as (
-        values [?, ?, ?, ?, ?, ?, ?, ?]
+    with ending (seq, state, delay, unspent, failure, fingerprint, result, park, planned) as (
+        values [?, ?, ?, ?, ?, ?, ?, ?, ?]
     ), mark (token, now) as (
         values (?, ?)
     )
@@ -548,7 +645,8 @@ _END = """
         failure = ifnull(ending.failure, relevo_jobs.failure),
         fingerprint = ifnull(ending.fingerprint, relevo_jobs.fingerprint),
         result = ifnull(ending.result, relevo_jobs.result),
-        park = ending.park
+        park = ending.park,
+        turn = turn + ending.planned
     from ending, mark
     where relevo_jobs.seq = ending.seq
 """
@@ -597,10 +695,21 @@ def write_lines(tx: Tx, lines: Sequence[tuple[int, str, str | None]]) -> None:
 
 
 def remove(tx: Tx, seqs: Sequence[int]) -> None:
-    """Take jobs out of the store, with what hangs on them."""
+    """Take jobs out of the store, with what hangs on them; ids to be remembered are."""
     if not seqs:
         return
     these = (as_list(seqs),)
+    tx.run(
+        """
+        insert or replace into relevo_remembered (id, stands, until_at)
+        select id, id, remember + ?2
+        from relevo_jobs
+        where seq in (select value from json_each(?1))
+          and remember > 0
+        """,
+        (*these, tx.now),
+    )
+    tx.run("delete from relevo_joins where job in (select value from json_each(?))", these)
     tx.run("delete from relevo_attempts where job in (select value from json_each(?))", these)
     tx.run("delete from relevo_edges where parent in (select value from json_each(?))", these)
     tx.run("delete from relevo_jobs where seq in (select value from json_each(?))", these)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from relevo.store import Want
+from relevo.stores.sqlite.pace import pace
 from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill
+
+Sift: TypeAlias = Callable[[Tx, Sequence[int]], Sequence[int | None]]
 
 BLOCKED = 1_000  # milliseconds until a queue at its limit is looked at again, if nothing wakes us
 
@@ -34,33 +38,13 @@ def put_in_order(tx: Tx, queue: str) -> None:
         )
 
 
-class Pace:
-    """A rate as a bucket that fills evenly: `tat` is when it would be full again, in µs."""
-
-    def __init__(self, rate: tuple[int, int], tat: int, now: int) -> None:
-        count, per = rate
-        self._gap = max(1, per * 1_000 // max(1, count))
-        self._per = per * 1_000
-        self._now = now * 1_000
-        self._tat = max(tat, self._now)
-        self.free = (self._now + self._per - self._tat) // self._gap
-
-    @property
-    def next_at(self) -> int:
-        """The millisecond at which the next one is free."""
-        return -((self._per - self._gap - self._tat) // 1_000)
-
-    def after(self, taken: int) -> int:
-        """What `tat` becomes."""
-        return self._tat + taken * self._gap
-
-
 class _Lane(Struct, array_like=True):
     """A lane with due jobs: what it has been given so far."""
 
     name: str | None
     served: int
     tat: int
+    log: str
     running: int
     head: int | None  # of an ordered queue: the one job that may go
     free: int = 0
@@ -69,10 +53,13 @@ class _Lane(Struct, array_like=True):
 _decode_lanes = msgspec.json.Decoder(list[_Lane]).decode
 
 
-def choose(tx: Tx, want: Want, count: int, look_again: list[int]) -> list[int]:
+def choose(
+    tx: Tx, want: Want, count: int, look_again: list[int], sift: Sift | None = None
+) -> tuple[list[int], int]:
     """The jobs whose turn it is: one per lane and round, the lane served longest ago first.
 
-    `look_again` hears of the moments at which a lane that must wait gives way.
+    `look_again` hears of the moments at which a lane that must wait gives way. `sift` says what is
+    given out in the place of each, if anything. Answers them, and how many there were before that.
     """
     lanes = _lanes(tx, want, look_again)
     chosen: list[tuple[int, int, int]] = []  # round, lane, seq
@@ -87,9 +74,17 @@ def choose(tx: Tx, want: Want, count: int, look_again: list[int]) -> list[int]:
             break
         depth = count  # some lanes have little: look deeper into the others
     chosen = chosen[:count]
+    met = len(chosen)
+    if sift is not None:
+        stands = sift(tx, [seq for *_, seq in chosen])
+        chosen = [
+            (round_, place, stand)
+            for (round_, place, _), stand in zip(chosen, stands, strict=True)
+            if stand is not None
+        ]
     taken = Counter(place for _, place, _ in chosen)
     _serve(tx, want, [(lanes[place], number) for place, number in taken.items()])
-    return [seq for *_, seq in chosen]
+    return [seq for *_, seq in chosen], met
 
 
 def _lanes(tx: Tx, want: Want, look_again: list[int]) -> list[_Lane]:
@@ -105,10 +100,10 @@ def _lanes(tx: Tx, want: Want, look_again: list[int]) -> list[_Lane]:
             if lane.free <= 0:
                 look_again.append(tx.now + BLOCKED)
         if want.lane_rate is not None and lane.name is not None:
-            pace = Pace(want.lane_rate, lane.tat, tx.now)
-            lane.free = min(lane.free, pace.free)
-            if pace.free <= 0:
-                look_again.append(pace.next_at)
+            rate = pace(want.lane_rate, want.burst, lane.tat, lane.log, tx.now)
+            lane.free = min(lane.free, rate.free)
+            if rate.free <= 0:
+                look_again.append(rate.next_at)
         if lane.free > 0:
             free.append(lane)
     return free
@@ -165,9 +160,10 @@ _LANES = """
               and run_at <= ?2
         )
     )
-    select json_group_array(json_array(name, served, tat, running, head))
+    select json_group_array(json_array(name, served, tat, log, running, head))
     from (
-        select due.name, ifnull(turn.served, 0) as served, ifnull(turn.tat, 0) as tat, (
+        select due.name, ifnull(turn.served, 0) as served, ifnull(turn.tat, 0) as tat,
+            ifnull(turn.log, '') as log, (
             select count(*)
             from relevo_jobs
             where queue = ?1
@@ -237,17 +233,18 @@ def _serve(tx: Tx, want: Want, lanes: Sequence[tuple[_Lane, int]]) -> None:
     for some in chunks(lanes):
         values: list[object] = []
         for lane, taken in some:
-            tat = lane.tat
+            tat, log = lane.tat, lane.log
             if want.lane_rate is not None:
-                tat = Pace(want.lane_rate, tat, tx.now).after(taken)
-            values += (want.queue, lane.name or "", turn, tat, tx.now)
+                tat, log = pace(want.lane_rate, want.burst, tat, log, tx.now).after(taken)
+            values += (want.queue, lane.name or "", turn, tat, log, tx.now)
         tx.run(
             fill(
                 """
-                insert into relevo_lanes (queue, lane, served, tat, served_at)
-                values [?, ?, ?, ?, ?]
+                insert into relevo_lanes (queue, lane, served, tat, log, served_at)
+                values [?, ?, ?, ?, ?, ?]
                 on conflict (queue, lane) do update
-                set served = excluded.served, tat = excluded.tat, served_at = excluded.served_at
+                set served = excluded.served, tat = excluded.tat, log = excluded.log,
+                    served_at = excluded.served_at
                 """,
                 len(some),
             ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.job import After, Attempt, Failure, Job, State
+from relevo.job import After, Attempt, Failure, Job, Joined, State, Unique
 from relevo.store import (
     Audit,
     Effect,
@@ -23,6 +23,7 @@ from relevo.store import (
     Tally,
     WorkerInfo,
 )
+from relevo.stores.sqlite.latest import LATEST, REPLACED
 from relevo.stores.sqlite.memory import RECALL, effect_of, note_of, worker_of
 from relevo.stores.sqlite.transaction import (
     CODES,
@@ -48,7 +49,8 @@ _COLUMNS = """
     job.seq, job.id, job.queue, job.kind, job.state, job.payload, job.priority, job.attempt,
     job.attempts, job.inserted_at, job.run_at, job.ended_at, job.until_at, job.worker, job.key,
     job.forever, job.lane, job.park, job.thread, job.cause, job.meta, job.flow, job.node,
-    job.result, job.failure, job.note, job.claimed_at, name.name
+    job.result, job.failure, job.note, job.claimed_at, name.name,
+    job.turn, job.remember, job.joined
 """
 _JOBS = f"""
     select {_COLUMNS}
@@ -75,6 +77,9 @@ def failure_of(value: Any) -> Failure | None:
         )
     except (msgspec.DecodeError, TypeError):
         return Failure(type="Unreadable", message="the stored failure was changed by hand")
+
+
+_UNIQUES: dict[Any, Unique] = {1: "forever", LATEST: "latest", REPLACED: "latest"}
 
 
 def _plain(value: str | None) -> str | None:
@@ -112,7 +117,7 @@ def job_of(row: Sequence[Any], now: int) -> Job:
         lease_until=_number(row[12]) if state is State.RUNNING else None,
         worker=_plain(row[27]) if ran and (ended or state is State.RUNNING) else None,
         key=_plain(row[14]),
-        unique="forever" if row[15] else "unfinished",
+        unique=_UNIQUES.get(row[15], "unfinished"),
         lane=_plain(row[16]) or None,
         park=_plain(row[17]),
         thread=plain(row[18] or row[1]),
@@ -123,6 +128,8 @@ def job_of(row: Sequence[Any], now: int) -> Job:
         result=None if row[23] is None else as_bytes(row[23]),
         failure=failure_of(row[24]),
         note=plain(row[25] or ""),
+        turn=_number(row[28]),
+        remember=_number(row[29]),
     )
 
 
@@ -136,6 +143,7 @@ def find(connection: sqlite3.Connection, ids: Sequence[str], now: int) -> list[J
     history = _history(connection, seqs)
     after = _after(connection, seqs)
     before = _before(connection, as_list(row[1] for row in rows))
+    joins = _joins(connection, as_list(row[0] for row in rows if row[30]))
     found: dict[str, Job] = {}
     for row in rows:
         job = job_of(row, now)
@@ -153,6 +161,8 @@ def find(connection: sqlite3.Connection, ids: Sequence[str], now: int) -> list[J
         job.history = tuple(lines[-50:])
         job.after = tuple(after[row[0]])
         job.before = tuple(before[row[1]])
+        job.joined = _number(row[30])
+        job.joins = tuple(joins[row[0]])
         found[job.id] = job
     return [found.get(id_) for id_ in ids]
 
@@ -181,6 +191,21 @@ def _history(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list
             )
         )
     return lines
+
+
+def _joins(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[Joined]]:
+    joins: defaultdict[int, list[Joined]] = defaultdict(list)
+    for job, id_, cause, at in connection.execute(
+        """
+        select job, id, cause, at
+        from relevo_joins
+        where job in (select value from json_each(?))
+        order by job, line
+        """,
+        (seqs,),
+    ):
+        joins[job].append(Joined(id=plain(id_), cause=_plain(cause), at=at))
+    return joins
 
 
 def _after(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[After]]:

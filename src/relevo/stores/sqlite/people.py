@@ -11,6 +11,7 @@ import msgspec
 from relevo.store import By, Edit, QueueMode
 from relevo.stores.sqlite import flows
 from relevo.stores.sqlite.jobs import write_lines
+from relevo.stores.sqlite.latest import LATEST, REPLACED
 from relevo.stores.sqlite.memory import write_audit
 from relevo.stores.sqlite.transaction import (
     CANCELLED,
@@ -40,13 +41,14 @@ class _Row(msgspec.Struct, array_like=True):
     key: str | None
     waited: int
     parent: int  # 1: it waits for others, or did
+    forever: int
 
 
 def _rows(tx: Tx, ids: Sequence[str]) -> dict[str, _Row]:
     found = tx.all(
         """
         select seq, id, queue, state, run_at, key, waited,
-               exists (select 1 from relevo_edges where parent = seq)
+               exists (select 1 from relevo_edges where parent = seq), forever
         from relevo_jobs
         where id in (select value from json_each(?))
         """,
@@ -78,7 +80,7 @@ def retry(tx: Tx, ids: Sequence[str], by: By, spread: int) -> list[bool]:
         tx.run(
             """
             update relevo_jobs
-            set state = ?, attempt = 0, run_at = ?, park = null, note = null
+            set state = ?, attempt = 0, run_at = ?, due_at = null, park = null, note = null
             where seq = ?
             """,
             (40 if is_parent else READY, run_at, row.seq),
@@ -109,6 +111,8 @@ def _may_go(tx: Tx, row: _Row, taken: set[tuple[str, str]]) -> bool:
         return False
     if row.key is None or row.state not in (DEAD, CANCELLED):
         return True
+    if row.forever == REPLACED:
+        return False
     other = tx.one(
         """
         select 1
@@ -116,9 +120,13 @@ def _may_go(tx: Tx, row: _Row, taken: set[tuple[str, str]]) -> bool:
         where key = ?
           and queue = ?
           and state in (10, 20, 40, 50, 60)
+          and seq > ?
         """,
-        (row.key, row.queue),
+        # What is older than the newest neither runs in its place nor after it.
+        (row.key, row.queue, row.seq if row.forever == LATEST else 0),
     )
+    if row.forever == LATEST:
+        return other is None
     if other is not None or (row.queue, row.key) in taken:
         return False
     taken.add((row.queue, row.key))
@@ -164,7 +172,12 @@ def _edit(tx: Tx, change: Edit, by: By) -> bool:
         attempts if change.attempts is None else max(1, change.attempts),
     )
     tx.run(
-        "update relevo_jobs set payload = ?, priority = ?, run_at = ?, attempts = ? where seq = ?",
+        """
+        update relevo_jobs
+        set payload = ?1, priority = ?2, due_at = iif(run_at = ?3, due_at, null), run_at = ?3,
+            attempts = ?4
+        where seq = ?5
+        """,
         (*after, seq),
     )
     before = _digest(as_bytes(payload), priority, run_at, attempts)

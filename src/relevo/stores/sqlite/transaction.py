@@ -55,6 +55,7 @@ class QueueRow(msgspec.Struct):
     mode: QueueMode = QueueMode.OPEN
     ordered: bool = False
     laned: bool = False
+    latest: bool = False
 
 
 NOTHING: tuple[Sequence[Any], bytes, int] = ((), b"", 0)
@@ -146,9 +147,9 @@ class Tx:
         self.last_fresh = fresh or 0
         if version != self.known.version:
             self.known.queues = {
-                name: QueueRow(QueueMode(mode), bool(ordered), bool(laned))
-                for name, mode, ordered, laned in self.all(
-                    "select name, mode, ordered, laned from relevo_queues"
+                name: QueueRow(QueueMode(mode), bool(ordered), bool(laned), bool(latest))
+                for name, mode, ordered, laned, latest in self.all(
+                    "select name, mode, ordered, laned, latest from relevo_queues"
                 )
             }
             self.known.version = version
@@ -170,20 +171,23 @@ class Tx:
         mode: QueueMode | None = None,
         ordered: bool | None = None,
         laned: bool | None = None,
+        latest: bool | None = None,
     ) -> QueueRow:
         """Enter a queue, or change what is said of it, for all processes."""
         row = self.known.queues.setdefault(name, QueueRow())
         row.mode = row.mode if mode is None else mode
         row.ordered = row.ordered if ordered is None else ordered
         row.laned = row.laned if laned is None else laned
+        row.latest = row.latest if latest is None else latest
         self.run(
             """
-            insert into relevo_queues (name, mode, ordered, laned)
-            values (?, ?, ?, ?)
+            insert into relevo_queues (name, mode, ordered, laned, latest)
+            values (?, ?, ?, ?, ?)
             on conflict (name) do update
-            set mode = excluded.mode, ordered = excluded.ordered, laned = excluded.laned
+            set mode = excluded.mode, ordered = excluded.ordered, laned = excluded.laned,
+                latest = excluded.latest
             """,
-            (name, row.mode.value, row.ordered, row.laned),
+            (name, row.mode.value, row.ordered, row.laned, row.latest),
         )
         self.run("update relevo_meta set value = value + 1 where name = 'queues'")
         (self.known.version,) = self.one("select value from relevo_meta where name = 'queues'")

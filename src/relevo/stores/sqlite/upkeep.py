@@ -180,6 +180,7 @@ def prune(tx: Tx, dead_keep: int, limit: int) -> int:
         (_OLD_EFFECTS, before),
         (_OLD_WORKERS, tx.now - DAY),
         (_OLD_LANES, tx.now - DAY),
+        (_OLD_IDS, tx.now),
     ):
         if left > 0:
             left -= tx.run(sql, (moment, left))
@@ -208,7 +209,17 @@ _OLD_WORKERS = """
 """
 _OLD_LANES = """
     delete from relevo_lanes
-    where (queue, lane) in (select queue, lane from relevo_lanes where served_at <= ? limit ?)
+    where (queue, lane) in (
+        select queue, lane
+        from relevo_lanes
+        where served_at <= ?1
+          and tat <= (?1 + 86400000) * 1000
+        limit ?2
+    )
+"""
+_OLD_IDS = """
+    delete from relevo_remembered
+    where id in (select id from relevo_remembered where until_at <= ? limit ?)
 """
 
 
@@ -247,7 +258,7 @@ def _prune_bad(tx: Tx, queue: str, before: int, limit: int) -> int:
         """,
         (queue, before, limit),
     )
-    _lose(tx, [id_ for _, id_, forever in rows if forever])
+    _lose(tx, [id_ for _, id_, forever in rows if forever == 1])
     remove(tx, [seq for seq, _, _ in rows])
     return len(rows)
 
@@ -294,7 +305,7 @@ def _erase_jobs(tx: Tx, ids: str) -> tuple[int, int]:
         """,
         (ids,),
     )
-    _lose(tx, [id_ for _, id_, state, forever, *_ in rows if forever and state != 30])
+    _lose(tx, [id_ for _, id_, state, forever, *_ in rows if forever == 1 and state != 30])
     remove(tx, [row[0] for row in rows])
     effects = tx.run(
         """
