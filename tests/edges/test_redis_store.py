@@ -1054,6 +1054,7 @@ KEYS = re.compile(
     r"|keys|threads)|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
     r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|fresh:[012]|gone|due:[012]|leases|waiting|parked|held"
     r"|dead|cancelled|done|past|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
+    r"|remembered|stood|joins|newest|quiet|behind|logs|logged|latest:[0-9a-f]{32}"
     r"|laned|lanes|tats|turn:[012]|rest:[012]|effects|concluded|audit|park:[0-9a-f]{40}"
     r"|pending:[0-9a-f]{32}|group:[0-9a-f]{40}|effects:[0-9a-f]{40}|lane:[0-9a-f]{32}:[012]"
     r"|line:[0-9a-f]{32}))?)"

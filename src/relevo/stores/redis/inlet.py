@@ -21,7 +21,7 @@ from relevo.job import NewJob, Receipt, Verdict
 from relevo.store import KNOWN
 from relevo.stores.redis.frame import Frame, side_by_side, timely
 from relevo.stores.redis.line import Arg
-from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job, when
+from relevo.stores.redis.record import band, digest, dump, is_plain, load, pack_job, plain, when
 
 _jobs = Decoder(list[NewJob])
 
@@ -124,7 +124,7 @@ class Inlet(Frame):
         found = await self._store("timed" if timed else "plain", numbers, len(jobs), args, part)
         if found == [-1]:
             return False
-        _read_answers([(order[at], verdict, id) for at, verdict, id in found], answers)
+        _read_answers([(order[at], *rest) for at, *rest in found], answers)
         return True
 
     async def _store(
@@ -344,10 +344,11 @@ def _rich_job(job: NewJob) -> tuple[Arg, ...]:
         digest(job.lane) if job.lane is not None else "",
         job.bundle or "",
         b"1" if job.after else b"",
+        b"null" if job.cause is None else dump(plain(job.cause)),
         pack_job(job),
     )
 
 
 def _read_answers(found: Sequence[Any], answers: list[Receipt]) -> None:
-    for place, verdict, id in found:
-        answers[place] = Receipt(id.decode(), Verdict(verdict.decode()))
+    for place, verdict, id, *differs in found:
+        answers[place] = Receipt(id.decode(), Verdict(verdict.decode()), differs == [1])

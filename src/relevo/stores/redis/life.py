@@ -18,6 +18,7 @@ STEPS = (
     "0002 lists of fresh jobs",
     "0003 lines of done jobs",
     "0004 leases by claim",
+    "0005 turns, remembered ids and newest jobs",
 )
 SCHEMA = len(STEPS)
 OLDEST = (6, 2)

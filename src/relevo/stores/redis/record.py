@@ -1,10 +1,11 @@
 """How a job is written: packed for the server, and read back as a Lease or a Job.
 
 A job is one line of JSON with what Lua needs in front of it and the payload, as it came, behind:
-`inserted|band|attempts|keep|key|unique|lane|{header} \\npayload`, and one byte more. Lua tells
-long texts apart by a few of their bytes, among them the last, and compares whole texts if these are
-the same; jobs of one kind differ in little. What older versions wrote has neither that byte nor the
-space in front of the line's end.
+`inserted|band|attempts|keep|key|unique|lane|{header} \\npayload`, and one byte more. How
+long the id is remembered stands behind `keep` as `+milliseconds`, and the digest behind `key` as
+`-hex`, in jobs that have them. Lua tells long texts apart by a few of their bytes, among them the
+last, and compares whole texts if these are the same; jobs of one kind differ in little. What older
+versions wrote has neither that byte nor the space in front of the line's end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.json import Decoder, Encoder
 
-from relevo.job import After, Attempt, Failure, Job, Lease, NewJob, State, Unique
+from relevo.job import (
+    After,
+    Attempt,
+    Failure,
+    Job,
+    Joined,
+    Lease,
+    NewJob,
+    State,
+    Unique,
+)
 
 T = TypeVar("T")
 
@@ -37,6 +48,7 @@ STATES = {
     "C": State.CANCELLED,
 }
 LETTERS = {state: letter for letter, state in STATES.items()} | {State.READY: "Q"}
+UNIQUES: dict[bytes, Unique] = {b"u": "unfinished", b"f": "forever", b"l": "latest"}
 ODD = "\x00\x00odd:"  # in front of text that is no Unicode: it travels as hex
 _ODD = b"\\u0000\\u0000odd:"
 
@@ -74,6 +86,7 @@ _tails = cycle([bytes([n]) for n in range(256)])
 _encode = Encoder().encode
 _header = Decoder(Header)
 _line = Decoder(Line)
+_joined = Decoder(Joined)
 
 
 class Unreadable(Exception):
@@ -118,28 +131,31 @@ def pack_job(job: NewJob) -> bytes:
         and job.delay <= 0
         and not job.after
     ):
-        front = _front(job.kind, job.priority, job.attempts, job.keep, job.unique)
+        front = _front(job.kind, job.priority, job.attempts, job.keep, job.unique, job.remember)
         return front + job.payload + next(_tails)
-    if job.key is None and job.lane is None:
-        names = b"|u||" if job.unique == "unfinished" else b"|f||"
-    else:
-        key = digest(job.key) if job.key is not None else ""
-        lane = digest(job.lane) if job.lane is not None else ""
-        names = f"{key}|{job.unique[0]}|{lane}|".encode()
-    numbers = _numbers(job.priority, job.attempts, job.keep)
+    key = lane = ""
+    if job.key is not None:
+        key = digest(job.key) if job.digest is None else f"{digest(job.key)}-{job.digest.hex()}"
+    if job.lane is not None:
+        lane = digest(job.lane)
+    names = f"{key}|{job.unique[0]}|{lane}|".encode()
+    numbers = _numbers(job.priority, job.attempts, job.keep, job.remember)
     return b"".join((numbers, names, encode_header(job), END, job.payload, next(_tails)))
 
 
 @lru_cache(1_000)
-def _front(kind: str, priority: int, attempts: int, keep: int, unique: Unique) -> bytes:
+def _front(
+    kind: str, priority: int, attempts: int, keep: int, unique: Unique, remember: int
+) -> bytes:
     """All but the payload, where nothing else is the job's own: most are alike."""
-    names = b"|u||" if unique == "unfinished" else b"|f||"
-    return _numbers(priority, attempts, keep) + names + dump(Header(kind, priority)) + END
+    numbers = _numbers(priority, attempts, keep, remember)
+    return numbers + f"|{unique[0]}||".encode() + dump(Header(kind, priority)) + END
 
 
 @lru_cache(1_000)
-def _numbers(priority: int, attempts: int, keep: int) -> bytes:
-    return f"|{band(priority)}|{max(attempts, 0)}|{max(keep, 0)}|".encode()
+def _numbers(priority: int, attempts: int, keep: int, remember: int) -> bytes:
+    kept = f"{max(keep, 0)}+{remember}" if remember > 0 else max(keep, 0)
+    return f"|{band(priority)}|{max(attempts, 0)}|{kept}|".encode()
 
 
 def encode_header(job: NewJob) -> bytes:
@@ -252,6 +268,7 @@ class Facts(Struct, frozen=True):
 
     attempts: int
     keep: int
+    remember: int
     header: Header
     has_tail: bool
 
@@ -266,9 +283,12 @@ _common: dict[bytes, Facts] = {}
 
 
 def read_lease(
-    id: bytes, queue: str, blob: bytes, attempt: int, token: str, claimed_at: int
+    id: bytes, queue: str, blob: bytes, attempt: int, turn: int, token: str, claimed_at: int
 ) -> Lease:
-    """A packed job as its worker gets it; Unreadable if it is none of ours."""
+    """A packed job as its worker gets it; Unreadable if it is none of ours.
+
+    `ref` is how long the job's id is to be remembered once it is gone.
+    """
     front, _, payload = blob.partition(b"\n")
     inserted, _, rest = front.partition(b"|")
     facts = _common.get(rest) or _read_facts(rest)
@@ -282,7 +302,7 @@ def read_lease(
         attempt,
         facts.attempts,
         token,
-        None,
+        facts.remember,
         header.y,
         header.l,
         name if header.t is None else header.t,
@@ -293,6 +313,7 @@ def read_lease(
         facts.keep,
         int(inserted),
         claimed_at,
+        turn,
     )
 
 
@@ -300,7 +321,14 @@ def _read_facts(rest: bytes) -> Facts:
     parts = rest.split(b"|", 6)
     try:
         header = parts[6]
-        facts = Facts(int(parts[1]), int(parts[2]), load(_header, header), header[-1:] == b" ")
+        keep, _, remember = parts[2].partition(b"+")
+        facts = Facts(
+            int(parts[1]),
+            int(keep),
+            int(remember or 0),
+            load(_header, header),
+            header[-1:] == b" ",
+        )
     except (IndexError, ValidationError, ValueError) as error:
         raise Unreadable(str(error)) from error
     # Most jobs of a queue differ in nothing but their payload: they are read once.
@@ -311,16 +339,17 @@ def _read_facts(rest: bytes) -> Facts:
 
 def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
     """A row of read.lua or walk.lua as a person sees it."""
-    queue, id, blob, record, moment, lines, result, note, park, edges = row
+    queue, id, blob, record, moment, lines, result, note, park, edges, joins = row
     name = cast(bytes, id).decode()
     try:
         parts, header, payload = unpack_job(blob)
         inserted_at, attempts = int(parts[0]), int(parts[2])
+        remember = int(parts[3].partition(b"+")[2] or 0)
     except (Unreadable, ValueError):
         # Somebody edited it by hand: it is shown as it is, for a person to put aside.
         parts, header, payload = [b"u"] * 7, Header("?"), cast(bytes, blob)
-        inserted_at, attempts = 0, 0
-    letter, spent, began, ended, due, worker = _read_record(record)
+        inserted_at, attempts, remember = 0, 0, 0
+    letter, spent, turn, began, ended, due, worker = _read_record(record)
     past = [_line.decode(line) for line in lines.split(b"\n") if line]
     asked = header.r if header.r is not None else inserted_at + header.d
     run_at = int(float(due)) if due else asked
@@ -349,7 +378,7 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         lease_until=int(float(moment)) if state is State.RUNNING and moment else None,
         worker=worker if state is State.RUNNING else None,
         key=header.y,
-        unique="forever" if parts[5] == b"f" else "unfinished",
+        unique=UNIQUES.get(parts[5], "unfinished"),
         lane=header.l,
         park=from_text(park) if park is not None else None,
         thread=header.t if header.t is not None else name,
@@ -361,18 +390,24 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         failure=failures[-1] if failures and state is not State.DONE else None,
         note=from_text(note),
         history=runs[-HISTORY:],
+        turn=turn,
+        remember=remember,
+        joined=int(cast(bytes, joins).partition(b"\n")[0] or 0),
+        joins=tuple([load(_joined, line) for line in joins.split(b"\n")[1:]]),
         after=header.a,
         before=tuple(edge.split()[1].decode() for edge in edges.splitlines()),
     )
 
 
-def _read_record(record: bytes) -> tuple[str, int, int, int, bytes, str]:
+def _read_record(record: bytes) -> tuple[str, int, int, int, int, bytes, str]:
     if not record:
-        return "Q", 0, 0, 0, b"", ""
-    letter, attempt, began, ended, due, _, worker = record.split(b"|", 6)
+        return "Q", 0, 0, 0, 0, b"", ""
+    letter, count, began, ended, due, _, worker = record.split(b"|", 6)
+    attempt, _, turn = count.partition(b"+")
     return (
         letter.decode(),
         int(attempt),
+        int(turn or 0),
         int(began or 0),
         int(ended or 0),
         due,

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import repeat
 from typing import Any
 
 from relevo.clock import Clock
@@ -16,6 +17,7 @@ from relevo.job import Ending, Failure, Lease, State
 from relevo.store import (
     BATCH,
     DELIVERY_KEEP,
+    RATE_MARGIN,
     REJECTED_KEEP,
     Audit,
     By,
@@ -220,7 +222,8 @@ class RedisStore(People, Deliveries, Ledger, Memory):
         unheard = {want.queue: self._unheard.pop(want.queue, []) for want in wants}
         asked = [value for w in wants for value in (_limits(w), ",".join(unheard[w.queue]))]
         try:
-            now, look, given = await self._run("claim", keys, (worker, lease, token, count, *asked))
+            args = (worker, lease, token, count, *asked)
+            now, look, given, out = await self._run("claim", keys, args)
         except BaseException as error:
             # What the server gave and we never heard of must not wait until its leases lapse,
             # nor be taken for jobs that kill their worker: the next claim asks for it by name.
@@ -229,20 +232,25 @@ class RedisStore(People, Deliveries, Ledger, Memory):
                 if kept := [*tokens, *lost][-UNHEARD:]:
                     self._unheard[queue] = kept
             raise
-        if sum(len(ids) for _, ids, _, _ in given) == count:
+        if sum(len(ids) for _, ids, *_ in given) == count:
             # More of it than was asked for may be left.
             self._unheard |= {queue: tokens for queue, tokens in unheard.items() if tokens}
         leases: list[Lease] = []
         damaged: list[Lease] = []
-        for number, ids, blobs, attempts in given:
+        for number, ids, blobs, attempts, turns in given:
             queue = wants[int(number) - 1].queue
-            for id, blob, attempt in zip(ids, blobs, attempts or [1] * len(ids), strict=True):
+            counts = zip(attempts or repeat(1), turns or repeat(0), strict=False)
+            for id, blob, (attempt, turn) in zip(ids, blobs, counts, strict=False):
                 try:
-                    leases.append(read_lease(id, queue, blob or b"", attempt, token, now))
+                    leases.append(read_lease(id, queue, blob or b"", attempt, turn, token, now))
                 except (Unreadable, ValueError):
                     damaged.append(_unreadable(id, queue, attempt, token, now))
         if damaged:
             await self._bury(damaged)
+        if out:
+            # A sweep carries what cannot be carried now; the leases are given all the same.
+            with suppress(StoreUnavailable):
+                await self._carry(out)
         return Claim(leases, None if look < 0 else look)
 
     async def _claim_apart(
@@ -337,7 +345,7 @@ class Endings:
 
     def __init__(self) -> None:
         self.queues: dict[str, int] = {}
-        self.plain: dict[tuple[str, Any, int], tuple[list[str], list[int]]] = {}
+        self.plain: dict[tuple[str, Any, int, int], tuple[list[str], list[int]]] = {}
         self.rich: list[Arg] = []
         self.rich_places: list[int] = []
 
@@ -346,7 +354,8 @@ class Endings:
 
     def add_plain(self, place: int, lease: Lease) -> None:
         # What one claim brought shares its token: together they need no more than their ids.
-        group = lease.queue, lease.token, lease.keep
+        remember = 0 if lease.keep else lease.ref or 0
+        group = lease.queue, lease.token, lease.keep, remember
         found = self.plain.get(group)
         if found is None:
             found = self.plain[group] = ([], [])
@@ -356,10 +365,10 @@ class Endings:
     def args(self) -> list[Arg]:
         args: list[Arg] = []
         count = 0
-        for (queue, token, keep), (ids, _) in self.plain.items():
+        for (queue, token, keep, remember), (ids, _) in self.plain.items():
             for start in range(0, len(ids), BATCH):
                 some = ids[start : start + BATCH]
-                args += (self.number(queue), str(token), keep, len(some), *some)
+                args += (self.number(queue), str(token), keep, remember, len(some), *some)
                 count += 1
         return [count, *args, *self.rich]
 
@@ -396,6 +405,7 @@ def _rich_ending(ending: Ending) -> tuple[Arg, ...]:
         b"1" if ending.result is not None else b"0",
         ending.result or b"",
         to_text(ending.park or ""),
+        b"1" if ending.planned else b"0",
     )
 
 
@@ -410,7 +420,7 @@ def _limits(want: Want) -> str:
         return ""
     values: list[int | None] = [want.limit, want.lane_limit]
     values += [*(want.rate or (None, None)), *(want.lane_rate or (None, None))]
-    values.append(1 if want.ordered else 0)
+    values += [1 if want.ordered else 0, want.burst, RATE_MARGIN]
     return ",".join("" if value is None else str(value) for value in values)
 
 

@@ -1,10 +1,11 @@
 -- Takes due jobs, shared evenly over the queues.
 -- KEYS  the roots of the queues, the one to be served first in front
 -- ARGV  4 worker, 5 lease, 6 token, 7 how many, then for each queue '' or
---       limit,lane limit,rate count,rate length,lane rate count,lane rate length,ordered
+--       limit,lane limit,rate count,rate length,lane rate count,lane rate length,ordered,burst,margin
 --       and '' or token,token… of claims whose answers never arrived
 -- Answers now, in how many milliseconds to look again (-1: when something happens), and for each
--- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones).
+-- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones), their
+-- turns ({} if all are 0); last the releases that the caller must carry to other slots.
 
 local worker, lease, token, count = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 local due_by, until_then = '(' .. (now + 1), string.format('%d', now + lease)
@@ -16,9 +17,9 @@ end
 
 local queues = {}
 for n, root in ipairs(KEYS) do
-  local mode, laned, bell = unpack(call('HMGET', root, 'mode', 'laned', 'bell'))
+  local mode, laned, bell, latest = unpack(call('HMGET', root, 'mode', 'laned', 'bell', 'latest'))
   if mode ~= 'paused' then
-    local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due',
+    local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due', latest = latest,
       gone = call('EXISTS', root .. ':gone') == 1, passed = {}, fresh = true }
     local asked = ARGV[6 + 2 * n]
     want.unheard = ARGV[7 + 2 * n]
@@ -28,8 +29,10 @@ for n, root in ipairs(KEYS) do
         values[#values + 1] = tonumber(value) or false
       end
       want.limit, want.lane_limit = values[1], values[2]
-      want.rate = values[3] and { values[3], values[4] }
-      want.lane_rate = values[5] and { values[5], values[6] }
+      local function rate(most, length)
+        return most and { most = most, length = length, burst = values[8], margin = values[9] }
+      end
+      want.rate, want.lane_rate = rate(values[3], values[4]), rate(values[5], values[6])
       want.ordered = values[7] == 1
       want.special = want.ordered
     end
@@ -38,17 +41,103 @@ for n, root in ipairs(KEYS) do
   end
 end
 
--- How many a rate lets through now, and when the next (GCRA, a full burst allowed).
-local function allowance(rate, tat)
-  local gap = rate[2] / rate[1]
-  tat = math.max(tonumber(tat or 0) or 0, at)
+-- Rates: how many may begin now, and when the next of them, from what is kept of those that began.
+--
+-- With a burst (GCRA) that is the moment from which the rate would be even. Without one it is when how
+-- many began: a job counts until it is a whole window old, and a margin for the answer to arrive.
+
+local function burst_allowance(rate, kept)
+  local gap = rate.length / rate.most
+  local tat = math.max(tonumber(kept or 0) or 0, at)
   -- A hair of tolerance: the clock is finer than what a sum of gaps keeps.
-  return math.floor((at + rate[2] - tat) / gap + 1e-6), tat, gap
+  local free = math.floor((at + rate.burst * gap - tat) / gap + 1e-6)
+  return free, function(nth)
+    return tat + (nth - rate.burst) * gap
+  end
 end
 
+local function entries_of(rate, kept)
+  local entries, used = {}, 0
+  for text, count in string.gmatch(kept or '', '([%d.]+) (%d+)') do
+    local moment = math.min(tonumber(text) or 0, at) -- a clock that was set back makes none wait for long
+    if moment + rate.length + rate.margin > at then
+      entries[#entries + 1] = { moment, tonumber(count) }
+      used = used + count
+    end
+  end
+  return entries, used
+end
+
+local function allowance(rate, kept)
+  if rate.burst then
+    return burst_allowance(rate, kept)
+  end
+  local entries, used = entries_of(rate, kept)
+  local free = rate.most - used
+  return math.max(free, 0), function(nth)
+    local room = free
+    for _, entry in ipairs(entries) do
+      room = room + entry[2]
+      if room >= nth then
+        return entry[1] + rate.length + rate.margin
+      end
+    end
+    return at + rate.length + rate.margin
+  end
+end
+
+local ENTRIES = 32
+
+-- What is kept once some more have begun. Where there are too many entries, the two that are nearest to
+-- each other become one, at the later moment.
 local function spent(rate, kept, used)
-  local _, tat, gap = allowance(rate, kept)
-  return string.format('%.4f', tat + used * gap)
+  if rate.burst then
+    local gap = rate.length / rate.most
+    return string.format('%.4f', math.max(tonumber(kept or 0) or 0, at) + used * gap)
+  end
+  local entries = entries_of(rate, kept)
+  entries[#entries + 1] = { at, used }
+  while #entries > ENTRIES do
+    local nearest = 1
+    for n = 2, #entries - 1 do
+      if entries[n + 1][1] - entries[n][1] < entries[nearest + 1][1] - entries[nearest][1] then
+        nearest = n
+      end
+    end
+    entries[nearest + 1][2] = entries[nearest + 1][2] + entries[nearest][2]
+    table.remove(entries, nearest)
+  end
+  for n, entry in ipairs(entries) do
+    entries[n] = string.format('%.3f %d', entry[1], entry[2])
+  end
+  return table.concat(entries, ',')
+end
+
+-- Where that is kept.
+local function kept_rate(want)
+  return call('HGET', want.root, want.rate.burst and 'tat' or 'log')
+end
+
+local function spend_rate(want, used)
+  call('HSET', want.root, want.rate.burst and 'tat' or 'log', spent(want.rate, kept_rate(want), used))
+end
+
+local function kept_lane_rate(want, lane)
+  if want.lane_rate.burst then
+    return call('ZSCORE', want.root .. ':tats', lane)
+  end
+  return call('HGET', want.root .. ':logs', lane)
+end
+
+local function spend_lane_rate(want, lane)
+  local rate, root = want.lane_rate, want.root
+  local kept = spent(rate, kept_lane_rate(want, lane), 1)
+  if rate.burst then
+    call('ZADD', root .. ':tats', kept, lane)
+  else
+    call('HSET', root .. ':logs', lane, kept)
+    call('ZADD', root .. ':logged', now + rate.length + rate.margin + 1, lane)
+  end
 end
 
 -- How many this queue may give at all.
@@ -60,11 +149,11 @@ local function room(want, wanted)
     end
   end
   if want.rate then
-    local free, tat, gap = allowance(want.rate, call('HGET', want.root, 'tat'))
+    local free, moment_of = allowance(want.rate, kept_rate(want))
     free = free - #want.ids
     if free < wanted then
       wanted = math.max(free, 0)
-      sooner(tat + (#want.ids + wanted + 1) * gap - want.rate[2])
+      sooner(moment_of(#want.ids + wanted + 1))
     end
   end
   return wanted
@@ -149,6 +238,11 @@ local function take_plain(want, wanted)
   return taken
 end
 
+-- Whether a job is not to be taken, as a later one of its key is there.
+local function is_superseded(want, id, job)
+  return want.latest and behind_of(want.root, id, job) and newest_of(want.root, job.key) ~= id
+end
+
 -- Jobs of a queue that is not laned, strictly one at a time in the order they came in.
 local function take_next(want)
   local root = want.root
@@ -159,13 +253,11 @@ local function take_next(want)
   local ids = call('ZRANGEBYSCORE', root .. ':all', from, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
   for n = 1, #ids, 2 do
     local id = ids[n]
-    local blob = call('HGET', root .. ':jobs', id)
-    local state = status(root, id).state
-    if facts_of(blob).lane == '' and not is_ended(state) then
+    local job, state = facts(root, id), status(root, id).state
+    if job.lane == '' and not is_ended(state) and not is_superseded(want, id, job) then
       call('HSET', root, 'head', ids[n + 1])
       want.next_taken = true
-      local band = facts_of(blob).band
-      local moment = state == 'Q' and due_of(root, id, { lane = '', band = band })
+      local moment = state == 'Q' and not behind_of(root, id, job) and due_of(root, id, job)
       if not moment then
         want.short = 'limit'
         return 0
@@ -176,7 +268,7 @@ local function take_next(want)
       want.ids[#want.ids + 1] = id
       want.fresh = false
       want.pulled = want.pulled or {}
-      want.pulled[#want.pulled + 1] = { id, { lane = '', band = band } }
+      want.pulled[#want.pulled + 1] = { id, job }
       return 1
     end
   end
@@ -209,7 +301,13 @@ local function next_of(want, lane, band)
   local key = root .. ':lane:' .. lane .. ':' .. band
   local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   if want.ordered then
-    local first = call('ZRANGE', root .. ':line:' .. lane, 0, 0)[1]
+    local line = root .. ':line:' .. lane
+    local first = call('ZRANGE', line, 0, 0)[1]
+    local place = 0
+    while first and want.latest and is_superseded(want, first, facts(root, first)) do
+      place = place + 1
+      first = call('ZRANGE', line, place, place)[1]
+    end
     local moment = first and call('ZSCORE', key, first)
     head = moment and { first, moment } or {}
   end
@@ -224,9 +322,9 @@ local function next_of(want, lane, band)
     return nil, nil
   end
   if want.lane_rate then
-    local free, tat, gap = allowance(want.lane_rate, call('ZSCORE', root .. ':tats', lane))
+    local free, moment_of = allowance(want.lane_rate, kept_lane_rate(want, lane))
     if free < 1 then
-      return nil, tat + gap - want.lane_rate[2]
+      return nil, moment_of(1)
     end
   end
   return head[1], nil
@@ -249,8 +347,7 @@ local function serve(want, lane, band)
   call('ZREM', root .. ':lane:' .. lane .. ':' .. band, id)
   call('ZREM', root .. ':laned', id)
   if want.lane_rate then
-    local kept = call('ZSCORE', root .. ':tats', lane)
-    call('ZADD', root .. ':tats', spent(want.lane_rate, kept, 1), lane)
+    spend_lane_rate(want, lane)
   end
   want.ids[#want.ids + 1] = id
   want.fresh = false
@@ -308,16 +405,17 @@ local left = count
 local answer = {}
 for _, want in ipairs(queues) do
   if want.unheard ~= '' then
-    local root, ids, attempts, states = want.root, {}, {}, {}
+    local root, ids, attempts, turns, states = want.root, {}, {}, {}, {}
     local before = {}
     for old in string.gmatch(want.unheard, '%x+') do
       local found, standing = running_of(root, old)
       for n = 1, math.min(#found, left) do
         local was = standing[n]
         ids[#ids + 1], attempts[#attempts + 1] = found[n], was.attempt
+        turns[#turns + 1] = was.turn
         states[#states + 1] = found[n]
         states[#states + 1] =
-          record('R', was.attempt, was.began, until_then, was.due, token, worker)
+          record('R', was.attempt, was.began, until_then, was.due, token, worker, was.turn)
       end
       before[old] = math.min(#found, left)
       left = left - before[old]
@@ -329,7 +427,8 @@ for _, want in ipairs(queues) do
       for old, count in pairs(before) do
         leave_claim(root, old, count)
       end
-      answer[#answer + 1] = { want.n, ids, read('HMGET', root .. ':jobs', ids), attempts }
+      answer[#answer + 1] = { want.n, ids, read('HMGET', root .. ':jobs', ids), attempts,
+        turns }
     end
   end
 end
@@ -358,8 +457,8 @@ for _, want in ipairs(queues) do
   if ids[1] then
     local blobs = read('HMGET', root .. ':jobs', ids)
     local records = want.fresh and {} or read('HMGET', root .. ':state', ids) -- none was ever taken
-    local states, attempts = {}, {}
-    local first = record('R', 1, now, until_then, '', token, worker)
+    local states, attempts, turns = {}, {}, {}
+    local first = record('R', 1, now, until_then, '', token, worker, 0)
     for n = 1, #ids do
       local id = ids[n]
       states[2 * n - 1], states[2 * n] = id, first
@@ -369,12 +468,23 @@ for _, want in ipairs(queues) do
           attempts[before] = 1
         end
         attempts[n] = was.attempt + 1
-        states[2 * n] = record('R', was.attempt + 1, now, until_then, was.due, token, worker)
+        states[2 * n] = record('R', was.attempt + 1, now, until_then, was.due, token, worker, was.turn)
+        if was.turn > 0 then
+          for before = #turns + 1, n - 1 do
+            turns[before] = 0
+          end
+          turns[n] = was.turn
+        end
       end
     end
     if attempts[1] then
       for rest = #attempts + 1, #ids do
         attempts[rest] = 1
+      end
+    end
+    if turns[1] then
+      for rest = #turns + 1, #ids do
+        turns[rest] = 0
       end
     end
     enter_running(root, token, until_then, want.again and joined(want.again, ids) or ids)
@@ -383,9 +493,10 @@ for _, want in ipairs(queues) do
       leave_due(root, pulled[1], pulled[2])
     end
     if want.rate then
-      call('HSET', root, 'tat', spent(want.rate, call('HGET', root, 'tat'), #ids))
+      spend_rate(want, #ids)
     end
-    answer[#answer + 1] = { want.n, ids, blobs, attempts }
+    answer[#answer + 1] = { want.n, ids, blobs, attempts, turns }
+    want.blobs = blobs
   end
   for band = 0, 2 do
     local due, fresh = root .. ':due:' .. band, root .. ':fresh:' .. band
@@ -398,6 +509,17 @@ for _, want in ipairs(queues) do
   end
   many('SREM', root .. ':gone', want.passed)
 end
+
+-- Jobs that were the newest of their keys when they were taken put those before them aside.
+for _, want in ipairs(queues) do
+  for n = 1, want.latest and #want.ids or 0 do
+    local job = facts_of(want.blobs[n])
+    if job.unique == 'l' then
+      start_latest(want.root, want.ids[n], job.key)
+    end
+  end
+end
+local out = climb_all()
 
 -- Whoever got less than asked for will sleep: the next job in must ring.
 if left > 0 then
@@ -424,4 +546,4 @@ local look = -1
 if soonest < math.huge then
   look = math.max(0, math.ceil(soonest - at))
 end
-return { now, look, answer }
+return { now, look, answer, out }

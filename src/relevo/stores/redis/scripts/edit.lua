@@ -24,7 +24,7 @@ local function edit(root, id, before, after, moment, was_hash, new_hash)
   end
   if due and (was.state ~= 'Q' or was.attempt > 0) then
     call('HSET', root .. ':state', id, record(was.state, was.attempt, was.began, was.ended,
-      string.format('%.4f', math.max(due, 0)), was.token, was.worker))
+      string.format('%.4f', math.max(due, 0)), was.token, was.worker, was.turn))
   end
   audit(root, ARGV[4], ARGV[5], 'edit', id, was_hash, new_hash)
   return 1

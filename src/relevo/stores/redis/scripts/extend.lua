@@ -13,7 +13,8 @@ for n = 5, #ARGV, 3 do
   local ours = was.state == 'R' and was.token == token
   if ours and was.ended ~= until_then then
     call('HSET', root .. ':state', id,
-      record('R', was.attempt, was.began, until_then, was.due, token, was.worker))
+      record('R', was.attempt, was.began, until_then, was.due, token, was.worker,
+        was.turn))
     claims[root] = claims[root] or {}
     claims[root][token] = claims[root][token] or {}
     table.insert(claims[root][token], id)

@@ -7,11 +7,11 @@
 --                of 32 letters each, the lengths of their blobs in 4 bytes each, the blobs
 --         timed: the same, and of each '' or +delay or @moment, and a comma
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
---                waits for others, blob
+--                waits for others, its cause as JSON, blob
 --         forced: the same; bundles are stored also where a queue has begun to drain meanwhile
 --       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy
--- Answers {} when all are new; else position, verdict and id of each that is not. A call that is not
--- rich and meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
+-- Answers {} when all are new; else position, verdict, id and 1 if its payload is another of each that
+-- is not. A call that is not rich and meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
 
 local form, count = ARGV[4], tonumber(ARGV[5])
 local began = tonumber(ARGV[6]) or at
@@ -31,10 +31,11 @@ local function rank(queue, n)
   return string.format('%.4f', rank_from[queue] + (places[n + 1] or n) / 2048)
 end
 
-local draining = {}
+local draining, has_latest = {}, {}
 local drains = false
 for n, root in ipairs(KEYS) do
-  draining[n] = call('HGET', root, 'mode') == 'draining'
+  local mode, latest = unpack(call('HMGET', root, 'mode', 'latest'))
+  draining[n], has_latest[root] = mode == 'draining', latest
   drains = drains or draining[n]
 end
 
@@ -76,7 +77,7 @@ if form == 'plain' or form == 'timed' then
     end
     n = n + some
     for _, met in ipairs(put(KEYS[queue], band, all, blobs, moments)) do
-      answer[#answer + 1] = { first + met[1], met[2], met[3] }
+      answer[#answer + 1] = { first + met[1], met[2], met[3], 0 }
     end
   end
   return answer
@@ -84,8 +85,19 @@ end
 
 -- The rich form, job by job in the order they came.
 
+local WIDTH = 11
 local function field(n, name)
-  return ARGV[FIRST + 10 * n + name]
+  return ARGV[FIRST + WIDTH * n + name]
+end
+
+-- What of a job is in front of its payload.
+local function front_of(n)
+  return facts_of('0' .. string.sub(field(n, 10), 1, 250))
+end
+
+local remembers = {}
+for n, root in ipairs(KEYS) do
+  remembers[root] = call('EXISTS', root .. ':remembered') == 1
 end
 
 -- A bundle is stored whole or not at all.
@@ -94,7 +106,8 @@ if drains and form ~= 'forced' then
   for n = 0, count - 1 do
     local queue, bundle = tonumber(field(n, 0)), field(n, 7)
     if bundle ~= '' and draining[queue]
-      and call('HEXISTS', KEYS[queue] .. ':jobs', field(n, 1)) == 0 then
+      and call('HEXISTS', KEYS[queue] .. ':jobs', field(n, 1)) == 0
+      and not call('ZSCORE', KEYS[queue] .. ':remembered', field(n, 1)) then
       closed[bundle] = true
     end
   end
@@ -103,13 +116,19 @@ end
 local stands = {} -- id → the job that stands for it
 local fresh = {} -- parents stored by this call
 
-local function store(n, root, id, verdict)
+local function store(n, root, id, verdict, turn)
   local key, lane = field(n, 4), field(n, 6)
-  local job = { band = field(n, 2), lane = lane }
+  local job = { band = field(n, 2), lane = lane, key = key, unique = key ~= '' and field(n, 5) }
   local due = due_at(field(n, 3), n)
-  call('HSET', root .. ':jobs', id, now .. field(n, 9))
+  call('HSET', root .. ':jobs', id, now .. field(n, 10))
   call('ZADD', root .. ':all', 'NX', rank(tonumber(field(n, 0)), n), id)
-  if key ~= '' then
+  if job.unique == 'l' then
+    if not has_latest[root] then
+      has_latest[root] = '1'
+      call('HSET', root, 'latest', 1)
+    end
+    enter_latest(root, id, key, call('ZSCORE', root .. ':all', id))
+  elseif key ~= '' then
     call('HSET', root .. ':keys', key, id)
   end
   if lane ~= '' then
@@ -119,12 +138,17 @@ local function store(n, root, id, verdict)
   if field(n, 8) == '1' then
     fresh[id] = true
     local moment = string.format('%.4f', math.max(due, 0))
-    call('HSET', root .. ':state', id, record('W', 0, '', '', moment, '', ''))
+    call('HSET', root .. ':state', id, record('W', 0, '', '', moment, '', '', turn))
     call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
-  elseif verdict == 'new' and lane == '' and field(n, 3) == '' and not is_gone(root, id) then
+  elseif verdict == 'new' and lane == '' and field(n, 3) == '' and job.unique ~= 'l'
+    and not is_gone(root, id) then
     enter_fresh(root, id, job.band)
   else
+    if turn > 0 then
+      call('HSET', root .. ':state', id,
+        record('Q', 0, '', '', string.format('%.4f', due), '', '', turn))
+    end
     enter_due(root, id, job, due, verdict == 'new')
   end
   register(root)
@@ -140,7 +164,47 @@ local function reopen(n, root, id)
   call('HDEL', root .. ':state', id)
   call('HDEL', root .. ':results', id)
   call('HDEL', root .. ':notes', id)
-  store(n, root, id, 'reopened')
+  store(n, root, id, 'reopened', was.turn)
+end
+
+-- A command's own id, which has no job, is answered by the one that stands for it.
+local function stand(n, root, id, holder, mark)
+  local length = holder ~= id and front_of(n).remember or 0
+  if length > 0 then
+    remember_ids(root, { id }, length)
+    call('HSET', root .. ':stood', id, mark .. holder)
+    remembers[root] = true
+  end
+end
+
+local JOINS = 20 -- as in job.py
+
+-- A command joins a job by its key; whether its payload is another, of which the job gets a line.
+local function join(n, root, id, holder)
+  local asked = front_of(n).digest
+  local kept = asked ~= '' and facts(root, holder).digest or ''
+  -- Those made under different keys, which the first byte names, say nothing.
+  local differs = kept ~= '' and kept ~= asked and string.sub(kept, 1, 2) == string.sub(asked, 1, 2)
+  if differs then
+    local before = call('HGET', root .. ':joins', holder) or '0'
+    local total, lines = string.match(before, '^(%d+)(.*)$')
+    local mine = '\n{"id":' .. cjson.encode(id) .. ','
+    if not string.find(lines, mine, 1, true) then
+      lines = lines .. mine .. '"cause":' .. field(n, 9) .. ',"at":' .. now .. '}'
+      local _, breaks = string.gsub(lines, '\n', '\n')
+      for _ = JOINS + 1, breaks do
+        lines = string.sub(lines, (string.find(lines, '\n', 2, true)))
+      end
+      call('HSET', root .. ':joins', holder, total + 1 .. lines)
+    end
+  end
+  stand(n, root, id, holder, differs and '!' or '')
+  return differs and 1 or 0
+end
+
+-- The live job that has the key, for a command that may join it.
+local function holder_of(root, key)
+  return call('HGET', root .. ':keys', key) or has_latest[root] and newest_of(root, key)
 end
 
 local function admit(n)
@@ -149,22 +213,29 @@ local function admit(n)
     answer[#answer + 1] = { n, known(root, id), id }
     return id
   end
+  if remembers[root] then
+    local verdict, holder, differs = recalled(root, id)
+    if verdict then
+      answer[#answer + 1] = { n, verdict, holder, differs and 1 or 0 }
+      return holder
+    end
+  end
   if closed[field(n, 7)] then
     answer[#answer + 1] = { n, 'closed', id }
     return id
   end
   local bad
-  if key ~= '' then
-    local holder = call('HGET', root .. ':keys', key)
+  if key ~= '' and field(n, 5) ~= 'l' then
+    local holder = holder_of(root, key)
     if holder then
-      answer[#answer + 1] = { n, 'in_progress', holder }
+      answer[#answer + 1] = { n, 'in_progress', holder, join(n, root, id, holder) }
       return holder
     end
     local before = field(n, 5) == 'f' and call('HGET', root .. ':ever', key)
     if before then
       local first = string.sub(before, 2)
       if string.sub(before, 1, 1) == 'D' then
-        answer[#answer + 1] = { n, 'done', first }
+        answer[#answer + 1] = { n, 'done', first, join(n, root, id, first) }
         return first
       end
       bad = first
@@ -176,9 +247,10 @@ local function admit(n)
   end
   if bad and call('HEXISTS', root .. ':jobs', bad) == 1 then
     reopen(n, root, bad)
+    stand(n, root, id, bad, '')
     return bad
   end
-  store(n, root, id, bad and 'reopened' or 'new')
+  store(n, root, id, bad and 'reopened' or 'new', 0)
   return id
 end
 
@@ -187,7 +259,7 @@ for n = 0, count - 1 do
 end
 
 local parents = {}
-for n = FIRST + 10 * count, #ARGV, 5 do
+for n = FIRST + WIDTH * count, #ARGV, 5 do
   local above, parent = KEYS[tonumber(ARGV[n])], stands[ARGV[n + 1]]
   local root, child, policy = KEYS[tonumber(ARGV[n + 2])], ARGV[n + 3], ARGV[n + 4]
   if fresh[parent] then

@@ -1,10 +1,13 @@
 -- The moves a job makes, shared by every script and put in front of each.
 --
 -- A queue lives under one root, prefix:{queue}, on one slot:
---   root            HASH  mode, bell (someone sleeps), laned, rank, head, tat, past, until, running
---   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header} \npayload, a byte
+--   root            HASH  mode, bell (someone sleeps), laned, latest, rank, head, tat, log, past, until,
+--                   running
+--   root:jobs       HASH  id → inserted|band|attempts|keep|key|unique|lane|{header} \npayload, a byte;
+--                   keep+remember, if its id is remembered, and key-digest, if it has one
 --   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken;
---                   of one that runs, until when it is leased in place of ended
+--                   of one that runs, until when it is leased in place of ended; attempt+turn once a
+--                   run has ended by plan
 --   root:all        ZSET  id → when it came in
 --   root:fresh:0…2  LIST  jobs that were ready when they came in, in the order of root:all, by
 --                   priority: most are, and a list costs the least;  root:gone  SET  those in it
@@ -23,6 +26,16 @@
 --   root:park:…     ZSET  id → since when, one per breaker;  root:parks  HASH  id → its name
 --   root:keys       HASH  hash of a key → the live job that has it
 --   root:ever       HASH  hash of a key for good → D or X, and the job
+--   root:latest:…   ZSET  id → when it came in: of a key with unique="latest", the jobs that have
+--                   never started;  root:newest  HASH  hash of such a key → when the latest came in of
+--                   those that have started;  root:quiet  ZSET  the same → when a job of it last ended
+--   root:behind     ZSET  id → when it is due: of these jobs, those that are not to be taken, because
+--                   another of their key has started and not ended, or a later one is there
+--   root:remembered ZSET  id → until when it is answered, though its job is gone or never was;
+--                   root:stood  HASH  id → the job that stands for it, if that is another; ! in front
+--                   if its payload is another
+--   root:joins      HASH  id → how many commands with another payload joined it, and one line of JSON
+--                   for each of the newest of them
 --   root:history    HASH  id → one line of JSON per run that did not simply succeed
 --   root:results, :notes  HASH  id → text
 --   root:before     HASH  id → one line of policy, parent, parent's queue per job that waits for it
@@ -34,7 +47,9 @@
 --                   and each lane's unfinished ones in the order they came in
 --   root:turn:0…2   ZSET  lane → rank, lanes that may have a due job, least recently served first
 --   root:rest:0…2   ZSET  lane → when to look at it again
---   root:lanes      HASH  lane → how many run;  root:tats  ZSET  lane → its rate's next moment
+--   root:lanes      HASH  lane → how many run;  root:tats  ZSET  lane → its rate's next moment;
+--                   root:logs  HASH  lane → when how many of it began;  root:logged  ZSET  lane → until
+--                   when that counts
 --
 --   root:effects, root:concluded  ZSET  effect → when;  root:effects:…  HASH  name → effect
 --   root:audit      STREAM  what people did
@@ -123,15 +138,17 @@ end
 
 -- What a job was when it came in. One edited by hand is taken for a plain one.
 local function facts_of(blob)
-  local inserted, band, attempts, keep, key, unique, lane =
-    string.match(blob or '', '^(%d+)|([012])|(%d+)|(%d+)|(%x*)|([uf])|(%x*)|')
+  local inserted, band, attempts, keep, remember, key, digest, unique, lane = string.match(blob or '',
+    '^(%d+)|([012])|(%d+)|(%d+)%+?(%d*)|(%x*)%-?(%x*)|([ufl])|(%x*)|')
   return {
     inserted = inserted or '0',
     band = band or '1',
     attempts = tonumber(attempts or 1),
     keep = tonumber(keep or 0),
+    remember = tonumber(remember) or 0,
     key = key or '',
-    unique = unique or 'u',
+    digest = digest or '',
+    unique = key ~= '' and unique or 'u',
     lane = lane or '',
   }
 end
@@ -142,11 +159,12 @@ end
 
 -- What is so now. A job that was never taken has no record: it is queued, with no attempt spent.
 local function status_of(record)
-  local state, attempt, began, ended, due, token, worker =
-    string.match(record or '', '^(%u)|(%d+)|(%d*)|(%d*)|([%d.]*)|(%x*)|(.*)$')
+  local state, attempt, turn, began, ended, due, token, worker =
+    string.match(record or '', '^(%u)|(%d+)%+?(%d*)|(%d*)|(%d*)|([%d.]*)|(%x*)|(.*)$')
   return {
     state = state or 'Q',
     attempt = tonumber(attempt or 0),
+    turn = tonumber(turn) or 0,
     began = began or '',
     ended = ended or '',
     due = due or '',
@@ -159,8 +177,9 @@ local function status(root, id)
   return status_of(call('HGET', root .. ':state', id))
 end
 
-local function record(state, attempt, began, ended, due, token, worker)
-  return table.concat({ state, attempt, began, ended, due, token, worker }, '|')
+local function record(state, attempt, began, ended, due, token, worker, turn)
+  local count = turn > 0 and attempt .. '+' .. turn or attempt
+  return table.concat({ state, count, began, ended, due, token, worker }, '|')
 end
 
 -- Nobody is told that a lease was lost by a server that has itself been deposed, and may have
@@ -206,10 +225,35 @@ local function touch(root, lane)
   ring(root)
 end
 
+-- Keys with unique="latest". Of their jobs that have never started only the one accepted last may be
+-- taken, and none while another of the key has started and not ended: that one is in root:keys.
+
+local function newest_of(root, key)
+  return call('ZREVRANGE', root .. ':latest:' .. key, 0, 0)[1]
+end
+
+local function must_wait(root, id, job)
+  if job.unique ~= 'l' then
+    return false
+  end
+  local started = call('HGET', root .. ':keys', job.key)
+  if started then
+    return started ~= id
+  end
+  return (newest_of(root, job.key) or id) ~= id
+end
+
+local function behind_of(root, id, job)
+  return job.unique == 'l' and call('ZSCORE', root .. ':behind', id)
+end
+
 -- Into and out of each state.
 
 local function enter_due(root, id, job, moment, is_new)
-  if job.lane == '' then
+  if must_wait(root, id, job) then
+    call('ZADD', root .. ':behind', moment, id)
+    return
+  elseif job.lane == '' then
     call('ZADD', root .. ':due:' .. job.band, moment, id)
     local head = not is_new and call('HGET', root, 'head')
     if head then
@@ -261,7 +305,10 @@ end
 
 -- When a queued job is, or was, due.
 local function due_of(root, id, job)
-  if job.lane ~= '' then
+  local behind = behind_of(root, id, job)
+  if behind then
+    return behind
+  elseif job.lane ~= '' then
     return call('ZSCORE', root .. ':laned', id)
   end
   local moment = call('ZSCORE', root .. ':due:' .. job.band, id)
@@ -269,8 +316,19 @@ local function due_of(root, id, job)
   return came and string.format('%.4f', math.min(tonumber(came), at)) or moment
 end
 
+-- The same as a person sees it: a job behind another of its key is due once that has ended.
+local function shown_due(root, id, job)
+  local moment = due_of(root, id, job)
+  if behind_of(root, id, job) then
+    return string.format('%.4f', math.max(tonumber(moment), now + 1000))
+  end
+  return moment
+end
+
 local function leave_due(root, id, job)
-  if job.lane == '' then
+  if job.unique == 'l' and call('ZREM', root .. ':behind', id) == 1 then
+    return
+  elseif job.lane == '' then
     if call('ZREM', root .. ':due:' .. job.band, id) == 0 then
       leave_fresh(root, id, job.band)
     end
@@ -516,11 +574,26 @@ local function climb(root, id, verdict)
   end
 end
 
+-- Once no job of a key is between its start and its end, the one accepted last goes on.
+local function advance(root, key)
+  local id = call('HEXISTS', root .. ':keys', key) == 0 and newest_of(root, key)
+  local moment = id and call('ZSCORE', root .. ':behind', id)
+  if moment then
+    call('ZREM', root .. ':behind', id)
+    enter_due(root, id, facts(root, id), moment)
+  end
+end
+
 -- The job has ended: its key is free, its lane goes on, those that wait for it hear of it.
 local function conclude(root, id, job, verdict)
   if job.key ~= '' then
     if call('HGET', root .. ':keys', job.key) == id then
       call('HDEL', root .. ':keys', job.key)
+    end
+    if job.unique == 'l' then
+      call('ZREM', root .. ':latest:' .. job.key, id)
+      call('ZADD', root .. ':quiet', now, job.key)
+      advance(root, job.key)
     end
     if job.unique == 'f' then
       call('HSET', root .. ':ever', job.key, (verdict == 'D' and 'D' or 'X') .. id)
@@ -544,7 +617,7 @@ end
 
 local function bury(root, id, job, was, print)
   call('HSET', root .. ':state', id,
-    record('X', was.attempt, was.began, now, was.due, was.token, was.worker))
+    record('X', was.attempt, was.began, now, was.due, was.token, was.worker, was.turn))
   call('ZADD', root .. ':dead', now, id)
   call('HSET', root .. ':prints', id, print)
   call('ZADD', root .. ':group:' .. redis.sha1hex(print), now, id)
@@ -554,7 +627,7 @@ end
 
 local function cancel(root, id, job, was)
   call('HSET', root .. ':state', id,
-    record('C', was.attempt, was.began, now, was.due, '', was.worker))
+    record('C', was.attempt, was.began, now, was.due, '', was.worker, was.turn))
   call('ZADD', root .. ':cancelled', now, id)
   if not is_ended(was.state) then
     conclude(root, id, job, 'C')
@@ -563,8 +636,52 @@ end
 
 local function requeue(root, id, job, was, attempt, moment)
   call('HSET', root .. ':state', id,
-    record('Q', attempt, '', '', string.format('%.4f', moment), '', ''))
+    record('Q', attempt, '', '', string.format('%.4f', moment), '', '', was.turn))
   enter_due(root, id, job, moment)
+end
+
+-- One that never started gives way to a later one of its key.
+local function replace(root, id, later)
+  local job, was = facts(root, id), status(root, id)
+  leave(root, id, job, was)
+  call('HSET', root .. ':notes', id, 'replaced by ' .. later)
+  cancel(root, id, job, was)
+end
+
+-- One more that has never started; the one before it, if it could be taken, gives way.
+local function enter_latest(root, id, key, rank)
+  local before = newest_of(root, key)
+  call('ZADD', root .. ':latest:' .. key, rank, id)
+  if before and newest_of(root, key) == id and status(root, before).state == 'Q' then
+    local job = facts(root, before)
+    if not behind_of(root, before, job) then
+      local moment = due_of(root, before, job)
+      leave_due(root, before, job)
+      call('ZADD', root .. ':behind', moment or at, before)
+    end
+  end
+  -- A key whose job is held for days collects no more than one claim can put aside.
+  if call('ZCARD', root .. ':latest:' .. key) > MOST then
+    replace(root, call('ZRANGE', root .. ':latest:' .. key, 0, 0)[1], id)
+  end
+end
+
+-- It has been taken: the others of its key that have never started are not needed any more.
+local function start_latest(root, id, key)
+  local name = root .. ':latest:' .. key
+  if call('ZSCORE', name, id) then
+    call('HSET', root .. ':keys', key, id)
+    call('HSET', root .. ':newest', key, call('ZSCORE', name, id))
+    call('ZREM', name, id)
+    for _, other in ipairs(call('ZRANGE', name, 0, -1)) do
+      replace(root, other, id)
+    end
+  end
+end
+
+local function has_started(root, id, was)
+  return was.attempt > 0 or was.turn > 0 or was.began ~= ''
+    or call('HEXISTS', root .. ':history', id) == 1
 end
 
 -- A child of a waiting parent has ended. Counted once, by its id.
@@ -586,7 +703,7 @@ local function release(root, parent, child, queue, verdict, policy)
   elseif call('SCARD', root .. ':pending:' .. parent) == 0 then
     leave(root, parent, job, was)
     local due = tonumber(was.due) or 0
-    if was.attempt == 0 then
+    if was.attempt == 0 and was.turn == 0 then
       call('HDEL', root .. ':state', parent)
       enter_due(root, parent, job, math.max(at, due))
     else
@@ -645,18 +762,58 @@ local function remove_effect(root, job, name)
   call('ZREM', root .. ':concluded', member_of(job, name))
 end
 
+-- What ids answer whose jobs are gone, or that joined another.
+
+-- Behind what makes room: a full server refuses it else.
+local function remember_ids(root, ids, length)
+  local kept = {}
+  for n, id in ipairs(ids) do
+    kept[2 * n - 1], kept[2 * n] = string.format('%d', now + length), id
+  end
+  many('ZADD', root .. ':remembered', kept)
+end
+
+local function is_live(root, id)
+  return call('HEXISTS', root .. ':jobs', id) == 1 and not is_ended(status(root, id).state)
+end
+
+-- Verdict, the job that stands for it, and whether its payload is another; nothing if it is unknown.
+local function recalled(root, id)
+  if not call('ZSCORE', root .. ':remembered', id) then
+    return nil
+  end
+  local mark, holder = string.match(call('HGET', root .. ':stood', id) or id, '^(!?)(.*)$')
+  return is_live(root, holder) and 'in_progress' or 'done', holder, mark == '!'
+end
+
+-- What a job has beside the sets it is in.
+local function remove_rows(root, ids)
+  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before', ':joins' }) do
+    many('HDEL', root .. part, ids)
+  end
+  many('ZREM', root .. ':all', ids)
+end
+
 -- Takes jobs that have ended out of the set they ended in, with all they have; root:ever stays.
-local function remove_jobs(root, set, ids)
+local function remove_jobs(root, set, ids, blobs)
+  local lengths = {}
+  for n, blob in ipairs(blobs or read('HMGET', root .. ':jobs', ids)) do
+    local length = blob and facts_of(blob).remember or 0
+    if length > 0 then
+      lengths[length] = lengths[length] or {}
+      table.insert(lengths[length], ids[n])
+    end
+  end
   if set == ':dead' then
     for _, id in ipairs(ids) do
       leave_group(root, id)
     end
   end
-  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
-    many('HDEL', root .. part, ids)
-  end
-  many('ZREM', root .. ':all', ids)
+  remove_rows(root, ids)
   many('ZREM', root .. set, ids)
+  for length, some in pairs(lengths) do
+    remember_ids(root, some, length)
+  end
 end
 
 -- One line of the audit, in the slot of what was changed.
@@ -756,7 +913,7 @@ local function row(root, id, blob, whole)
   local state = kept and string.sub(kept, 1, 1) or 'Q'
   local moment = ''
   if state == 'Q' then
-    moment = due_of(root, id, facts_of(blob))
+    moment = shown_due(root, id, facts_of(blob))
   elseif state == 'R' then
     moment = status_of(kept).ended
   end
@@ -775,5 +932,6 @@ local function row(root, id, blob, whole)
     call('HGET', root .. ':notes', id) or '',
     call('HGET', root .. ':parks', id),
     whole and call('HGET', root .. ':before', id) or '',
+    whole and call('HGET', root .. ':joins', id) or '',
   }
 end

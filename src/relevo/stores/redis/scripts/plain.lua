@@ -43,9 +43,36 @@ local function is_gone(root, id)
   return call('SISMEMBER', root .. ':gone', id) == 1
 end
 
+local put
+
+-- Those whose ids are remembered are answered, and the others put.
+local function put_unknown(root, band, all, blobs, moments)
+  local ids, met = {}, {}
+  for n = 1, #blobs do
+    ids[n] = all[2 * n]
+  end
+  local others, their_blobs, their_moments, places = {}, {}, {}, {}
+  for n, moment in ipairs(read('ZMSCORE', root .. ':remembered', ids)) do
+    if moment then
+      met[#met + 1] = { n - 1, recalled(root, ids[n]) }
+    else
+      local m = #places + 1
+      places[m], their_blobs[m], their_moments[m] = n - 1, blobs[n], moments[n]
+      others[2 * m - 1], others[2 * m] = all[2 * n - 1], ids[n]
+    end
+  end
+  for _, one in ipairs(put(root, band, others, their_blobs, their_moments, true)) do
+    met[#met + 1] = { places[one[1] + 1], one[2], one[3] }
+  end
+  return met
+end
+
 -- Some of one queue and band: rank and id of each, their blobs, and the moments of those that are
 -- not ready. Answers number, verdict and id of those that were there.
-local function put(root, band, all, blobs, moments)
+function put(root, band, all, blobs, moments, are_unknown)
+  if not are_unknown and call('EXISTS', root .. ':remembered') == 1 then
+    return put_unknown(root, band, all, blobs, moments)
+  end
   local known_ones, met = {}, {}
   if list(root, all) < #all / 2 then
     known_ones, met = find_known(root, all)

@@ -37,7 +37,7 @@ local function remove_past(root)
     end
     -- What comes first is what also a full server does.
     call('LPOP', list)
-    local ids, others, ended = {}, {}, {}
+    local ids, others, ended, kept_blobs = {}, {}, {}, {}
     for id in string.gmatch(rest, '[^ ]+') do
       local some = #ids < left and ids or others
       some[#some + 1] = id
@@ -48,9 +48,10 @@ local function remove_past(root)
       local was = status_of(kept)
       if was.state == 'D' and (tonumber(was.ended) or 0) + facts_of(blobs[n]).keep <= now then
         ended[#ended + 1] = ids[n]
+        kept_blobs[#ended] = blobs[n]
       end
     end
-    remove_jobs(root, ':done', ended)
+    remove_jobs(root, ':done', ended, kept_blobs)
     if others[1] then
       call('LPUSH', list, string.format('%d ', expiry) .. table.concat(others, ' '))
     end
@@ -68,6 +69,34 @@ local function remove_effects(root)
     remove_effect(root, parts_of(member))
   end
   left, removed = left - #rows, removed + #rows
+end
+
+local function remove_remembered(root)
+  local ids = left > 0
+    and call('ZRANGEBYSCORE', root .. ':remembered', '-inf', now, 'LIMIT', 0, left) or {}
+  many('ZREM', root .. ':remembered', ids)
+  many('HDEL', root .. ':stood', ids)
+  left, removed = left - #ids, removed + #ids
+end
+
+-- Keys whose jobs have all been gone for as long as those that died are kept.
+local function remove_quiet(root)
+  local quiet = root .. ':quiet'
+  local keys = left > 0 and call('ZRANGEBYSCORE', quiet, '-inf', long_ago, 'LIMIT', 0, MOST) or {}
+  for _, key in ipairs(keys) do
+    if call('HEXISTS', root .. ':keys', key) == 1 or newest_of(root, key) then
+      call('ZADD', quiet, now, key)
+    else
+      call('ZREM', quiet, key)
+      call('HDEL', root .. ':newest', key)
+    end
+  end
+end
+
+local function remove_logs(root)
+  local lanes = call('ZRANGEBYSCORE', root .. ':logged', '-inf', now, 'LIMIT', 0, MOST)
+  many('ZREM', root .. ':logged', lanes)
+  many('HDEL', root .. ':logs', lanes)
 end
 
 -- On one server notes, workers and deliveries go in the same run.
@@ -92,7 +121,10 @@ for _, root in ipairs(KEYS) do
   remove(root, ':done', now)
   remove(root, ':dead', long_ago)
   remove(root, ':cancelled', long_ago)
+  remove_remembered(root)
+  remove_quiet(root)
   remove_effects(root)
+  remove_logs(root)
   call('ZREMRANGEBYSCORE', root .. ':tats', '-inf', now)
 end
 if together then

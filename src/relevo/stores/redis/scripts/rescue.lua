@@ -23,7 +23,7 @@ local function adopt(root)
       claim.first = math.min(claim.first, moment)
       claim[#claim + 1], claim[id] = id, true
       call('HSET', root .. ':state', id, record('R', was.attempt, was.began,
-        string.format('%d', moment), was.due, was.token, was.worker))
+        string.format('%d', moment), was.due, was.token, was.worker, was.turn))
     end
   end
   for token, claim in pairs(claims) do

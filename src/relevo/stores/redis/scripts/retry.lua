@@ -7,6 +7,19 @@
 local names = { Q = 'scheduled', P = 'parked', H = 'held', X = 'dead', C = 'cancelled' }
 local answer = {}
 
+-- Whether none of its key that was accepted later is live or has ever started. One that has started
+-- itself, and not ended, is the one that the others wait for.
+local function is_latest(root, id, job, was)
+  if not is_ended(was.state) then
+    return not behind_of(root, id, job)
+  end
+  local rank = tonumber(call('ZSCORE', root .. ':all', id) or 0)
+  local newest = newest_of(root, job.key)
+  return tonumber(call('HGET', root .. ':newest', job.key) or 0) <= rank
+    and not (newest and tonumber(call('ZSCORE', root .. ':latest:' .. job.key, newest)) > rank)
+    and not (has_started(root, id, was) and call('HEXISTS', root .. ':keys', job.key) == 1)
+end
+
 local function retry(root, id, delay, waits)
   local blob = call('HGET', root .. ':jobs', id)
   local job, was = facts_of(blob), status(root, id)
@@ -19,7 +32,11 @@ local function retry(root, id, delay, waits)
       return 0
     end
   end
-  if job.key ~= '' then
+  if job.unique == 'l' then
+    if not is_latest(root, id, job, was) then
+      return 0
+    end
+  elseif job.key ~= '' then
     local holder = call('HGET', root .. ':keys', job.key)
     if holder and holder ~= id then
       return 0
@@ -32,8 +49,15 @@ local function retry(root, id, delay, waits)
     call('ZADD', root .. ':line:' .. job.lane, call('ZSCORE', root .. ':all', id) or at, id)
   end
   call('HDEL', root .. ':notes', id)
+  if job.unique == 'l' and is_ended(was.state) then
+    if has_started(root, id, was) then
+      call('HSET', root .. ':keys', job.key, id)
+    else
+      enter_latest(root, id, job.key, call('ZSCORE', root .. ':all', id) or at)
+    end
+  end
   if waits then
-    call('HSET', root .. ':state', id, record('W', 0, '', '', now, '', ''))
+    call('HSET', root .. ':state', id, record('W', 0, '', '', now, '', '', was.turn))
     call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
   else

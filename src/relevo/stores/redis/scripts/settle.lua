@@ -1,9 +1,9 @@
 -- Ends runs, each only by whoever holds its lease.
 -- KEYS  the roots of the queues
 -- ARGV  4 how many groups of plain endings, then for each: queue (number of its key), token, keep,
---       how many, their ids
+--       how long their ids are remembered, how many, their ids
 --       and for each rich ending: queue, id, token, state (D Q X C P H), delay, '1' if it spends
---       the attempt, failure, fingerprint, '1' if there is a result, result, park
+--       the attempt, failure, fingerprint, '1' if there is a result, result, park, '1' if planned
 -- Answers the positions that were not ours any more, plain ones first, and the releases that the
 -- caller must carry to other slots.
 
@@ -13,7 +13,8 @@ local place, arg = 0, 5
 -- Done, with nothing to say: what most runs end in.
 for _ = 1, tonumber(ARGV[4]) do
   local root, token, keep = KEYS[tonumber(ARGV[arg])], ARGV[arg + 1], ARGV[arg + 2]
-  local first, last = arg + 4, arg + 3 + tonumber(ARGV[arg + 3])
+  local remembered = tonumber(ARGV[arg + 3])
+  local first, last = arg + 5, arg + 4 + tonumber(ARGV[arg + 4])
   local records = call('HMGET', root .. ':state', unpack(ARGV, first, last))
   local states, ended, ours = {}, {}, 0
   local seen, becomes -- runs of one claim have one record
@@ -22,7 +23,7 @@ for _ = 1, tonumber(ARGV[4]) do
       seen, becomes = records[n - first + 1], nil
       local was = status_of(seen)
       if was.state == 'R' and was.token == token then
-        becomes = record('D', was.attempt, was.began, now, was.due, token, was.worker)
+        becomes = record('D', was.attempt, was.began, now, was.due, token, was.worker, was.turn)
       end
     end
     if becomes then
@@ -50,6 +51,9 @@ for _ = 1, tonumber(ARGV[4]) do
         many('HDEL', root .. part, ended)
       end
       many('ZREM', root .. ':all', ended)
+      if remembered > 0 then
+        remember_ids(root, ended, remembered)
+      end
     end
     leave_claim(root, token, ours) -- a full server refuses it, but not after what makes room
     make_room(root)
@@ -72,7 +76,8 @@ end
 
 local words = { Q = 'retry', X = 'dead', C = 'cancelled', P = 'parked', H = 'held' }
 
-local function settle(place, root, id, token, state, delay, spends, failure, print, result, park)
+local function settle(place, root, id, token, state, delay, spends, failure, print, result, park,
+  planned)
   local was = status(root, id)
   if was.state ~= 'R' or was.token ~= token then
     lost[#lost + 1] = place
@@ -95,38 +100,39 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   end
   leave_running(root, id, job, was)
   if state == 'Q' then
+    was.turn = was.turn + (planned and 1 or 0)
     requeue(root, id, job, was, attempt, at + delay)
   elseif state == 'X' then
     bury(root, id, job, was, print)
   elseif state == 'C' then
     cancel(root, id, job, was)
   elseif state == 'P' then
-    call('HSET', root .. ':state', id, record('P', attempt, '', '', was.due, '', ''))
+    call('HSET', root .. ':state', id, record('P', attempt, '', '', was.due, '', '', was.turn))
     call('ZADD', root .. ':parked', at + place / 2048, id)
     call('ZADD', root .. ':park:' .. redis.sha1hex(park), at + place / 2048, id)
     call('HSET', root .. ':parks', id, park)
   elseif state == 'H' then
-    call('HSET', root .. ':state', id, record('H', attempt, '', '', was.due, '', ''))
+    call('HSET', root .. ':state', id, record('H', attempt, '', '', was.due, '', '', was.turn))
     call('ZADD', root .. ':held', now, id)
   else
     call('HSET', root .. ':state', id,
-      record('D', was.attempt, was.began, now, was.due, was.token, was.worker))
+      record('D', was.attempt, was.began, now, was.due, was.token, was.worker, was.turn))
     conclude(root, id, job, 'D')
     if job.keep > 0 then
       keep_done(root, job.keep, id)
     else
-      for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before' }) do
-        call('HDEL', root .. part, id)
+      remove_rows(root, { id })
+      if job.remember > 0 then
+        remember_ids(root, { id }, job.remember)
       end
-      call('ZREM', root .. ':all', id)
     end
   end
 end
 
-for n = arg, #ARGV, 11 do
+for n = arg, #ARGV, 12 do
   settle(place, KEYS[tonumber(ARGV[n])], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3],
     tonumber(ARGV[n + 4]), ARGV[n + 5] == '1', ARGV[n + 6], ARGV[n + 7],
-    ARGV[n + 8] == '1' and ARGV[n + 9], ARGV[n + 10])
+    ARGV[n + 8] == '1' and ARGV[n + 9], ARGV[n + 10], ARGV[n + 11] == '1')
   place = place + 1
 end
 

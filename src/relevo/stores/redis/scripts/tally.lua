@@ -22,6 +22,7 @@ for n, root in ipairs(KEYS) do
     oldest = math.min(oldest, tonumber(head and call('ZSCORE', root .. ':all', head) or oldest))
   end
   ready = ready - call('SCARD', root .. ':gone')
+  later = later + call('ZCARD', root .. ':behind')
   local line =
     { name_of(root), call('HGET', root, 'mode') or 'open', ready, later, count_running(root) }
   for _, part in ipairs({ 'waiting', 'parked', 'held', 'done', 'dead', 'cancelled' }) do

@@ -80,6 +80,7 @@ local function candidates(root)
         end
       end
       keys[#keys + 1] = root .. ':laned'
+      keys[#keys + 1] = string.find(letters, 's') and root .. ':behind' or nil
     end
   end
   return keys, lists, lines
@@ -184,8 +185,9 @@ local function listed_there(root, keys, lists, lines, from)
   local oldest_of = letters == 's' and '(' .. now or '-inf'
   for _, key in ipairs(keys) do
     local before, skip, rows = #found, 0, nil
+    local last = key == root .. ':behind' and '-inf' or oldest_of -- those are never ready
     repeat
-      rows = call('ZREVRANGEBYSCORE', key, newest, oldest_of, 'WITHSCORES', 'LIMIT', skip, MOST)
+      rows = call('ZREVRANGEBYSCORE', key, newest, last, 'WITHSCORES', 'LIMIT', skip, MOST)
       for n = 1, #rows, 2 do
         add(rows[n], rows[n + 1])
       end
@@ -265,7 +267,7 @@ local function state_fits(root, id, kept, blob)
     elseif not (ready or scheduled) then
       return false
     end
-    local due = due_of(root, id, facts_of(blob))
+    local due = shown_due(root, id, facts_of(blob))
     state = due and tonumber(due) < now + 1 and 'r' or 's'
   end
   return string.find(letters, state, 1, true)

@@ -1,4 +1,4 @@
--- Which queue has which job.
+-- Which queue has which job, or remembers its id.
 -- KEYS  the roots of the queues
 -- ARGV  4 the ids …
 -- Answers queue and id of each that was found.
@@ -6,7 +6,8 @@
 local answer = {}
 for _, root in ipairs(KEYS) do
   for n = 4, #ARGV do
-    if call('HEXISTS', root .. ':jobs', ARGV[n]) == 1 then
+    if call('HEXISTS', root .. ':jobs', ARGV[n]) == 1
+      or call('ZSCORE', root .. ':remembered', ARGV[n]) then
       answer[#answer + 1] = { name_of(root), ARGV[n] }
     end
   end
