@@ -97,7 +97,7 @@ def _replace(tx: Tx, newest: Sequence[int]) -> None:
     tx.connection.executemany(
         """
         update relevo_jobs
-        set state = 80, forever = 3, token = ?, ended_at = ?, note = 'replaced by ' || ?
+        set state = 80, token = ?, ended_at = ?, note = 'replaced by ' || ?
         where seq = ?
         """,
         [(-new_token(), tx.now, by, seq) for seq, _, _, by in rows],
@@ -136,7 +136,8 @@ def _start(tx: Tx, seqs: Sequence[int]) -> None:
             select old.seq
             from json_each(?) as asked
             cross join relevo_jobs as newest on newest.seq = asked.value
-            cross join relevo_jobs as old on old.key = newest.key and old.queue = newest.queue
+            cross join relevo_jobs as old indexed by relevo_jobs_latest
+                on old.key = newest.key and old.queue = newest.queue
             where old.forever = 2
               and old.state in (30, 70, 80)
               and old.seq < newest.seq
