@@ -371,6 +371,39 @@ async def test_what_is_not_kept_ends_also_on_a_full_server(server: RedisServer) 
         assert await _claims_left(server) == []
 
 
+async def test_what_is_not_kept_is_remembered_also_by_a_full_server(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        jobs = [job(keep=0, remember=LEASE) for _ in range(3)]
+        await store.insert(jobs)
+        leases = await take(store, 3)
+        server.command("CONFIG", "SET", "maxmemory", "1kb")
+
+        assert await end(store, *leases) == [True] * 3
+
+        server.command("CONFIG", "SET", "maxmemory", "0")
+        assert await store.insert(jobs) == [Receipt(one.id, Verdict.DONE) for one in jobs]
+
+
+async def test_what_is_pruned_is_remembered_also_by_a_full_server(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server.url, clock) as store:
+        jobs = [job(keep=LEASE, remember=DAY) for _ in range(3)]
+        await store.insert(jobs)
+        await end(store, *await take(store, 2))
+        await end(store, *await take(store, 1), state=State.DEAD)
+        clock.advance("2m")
+        server.command("CONFIG", "SET", "maxmemory", "1kb")
+
+        assert await store.prune(dead_keep=LEASE) == 3
+
+        server.command("CONFIG", "SET", "maxmemory", "0")
+        assert await store.insert(jobs) == [Receipt(one.id, Verdict.DONE) for one in jobs]
+        clock.advance("2d")
+        assert await store.prune(dead_keep=LEASE) == 3
+        assert [key for key in await keyspace(server.url) if key.endswith(":remembered")] == []
+
+
 async def everything(store: RedisStore) -> list[Any]:
     counts = [(tally.queue, tally.counts) for tally in await store.tally()]
     return [(await store.page(Filter())).jobs, counts, await store.audits()]
@@ -516,6 +549,27 @@ async def test_a_claim_whose_answer_was_lost_is_asked_for_again(
         assert await end(store, *leases) == [True] * 7
         assert await take(store, 10, *queues) == []
         assert await store.rescue() == []
+
+
+async def test_what_was_never_heard_of_is_given_in_its_turn(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(server.url) as store:
+        poller, other = job(), job()
+        await store.insert([poller])
+        (lease,) = await take(store)
+        again = Ending(lease=lease, state=State.SCHEDULED, spend=False, planned=True)
+        assert await store.settle([again]) == [True]
+        await store.insert([other])
+        with answers_lost(monkeypatch), pytest.raises(StoreUnavailable):
+            await take(store, 2)
+
+        leases = await take(store, 2)
+
+        turns = {lease.id: (lease.turn, lease.attempt) for lease in leases}
+        assert turns == {poller.id: (1, 1), other.id: (0, 1)}
+        assert await end(store, *leases) == [True] * 2
+        assert [found and found.turn for found in await store.find([poller.id, other.id])] == [1, 0]
 
 
 async def test_what_was_never_heard_of_is_given_with_what_is_new(
@@ -1061,6 +1115,28 @@ KEYS = re.compile(
 )
 
 
+async def a_life_of_keys(store: RedisStore, queue: str) -> None:
+    """Jobs that are joined, remembered and replaced."""
+    first, second = (
+        job(queue, key="k", digest=b"\0%d" % n, remember=LEASE, keep=0, cause="\ud800")
+        for n in range(2)
+    )
+    assert [one.differs for one in await store.insert([first, second])] == [False, True]
+    newest = [job(queue, key="n", unique="latest", remember=LEASE) for _ in range(3)]
+    await store.insert(newest)
+    lanes = Want(queue=queue, lane_rate=(9, 1_000), rate=(50, 1_000))
+    leases = await take(store, 9, lanes)
+    assert {lease.id for lease in leases} == {first.id, newest[2].id}
+    (found,) = await store.find([first.id])
+    assert found is not None and found.joins[0].cause == "\ud800"
+    await store.insert([job(queue, key="n", unique="latest") for _ in range(3)])
+    await store.insert([job(queue, lane="l")])
+    assert len(await take(store, 9, lanes)) == 1
+    assert await end(store, *leases) == [True] * 2
+    answers = [(one.id, one.verdict) for one in await store.insert([first, second])]
+    assert answers == [(first.id, Verdict.DONE)] * 2
+
+
 async def a_full_life(store: RedisStore) -> None:
     """Every verb, with every kind of job."""
     odd = "a\x00b:{c}*\n\ud800"
@@ -1079,6 +1155,7 @@ async def a_full_life(store: RedisStore) -> None:
     ]
     assert await store.settle(endings) == [True] * 8
     ids = [lease.id for lease in leases]
+    await a_life_of_keys(store, "app:module:keys")
     page = await store.page(Filter(text="{"), limit=3)
     await store.page(Filter(text="{"), cursor=page.cursor)
     await store.page(Filter(park=odd))
@@ -1504,9 +1581,10 @@ async def test_what_is_pruned_leaves_nothing_behind(
         await store.rescue(worker="w1")
         found = (await store.page(Filter(), limit=200)).jobs
         await store.cancel([one.id for one in found], ANN)
-        clock.advance("30d")
-        while await store.prune(dead_keep=1_000):
-            pass
+        for _ in range(2):  # first the jobs, and once their time is over the ids that are remembered
+            clock.advance("30d")
+            while await store.prune(dead_keep=1_000):
+                pass
 
         keys = await keyspace(server.url)
         left = [
@@ -1761,6 +1839,53 @@ async def test_a_crowd_of_running_jobs_is_shown_page_by_page(
 
     assert len(seen) == len(running)
     assert set(seen) == set(running)
+
+
+async def test_a_key_collects_no_more_than_a_claim_can_put_aside(server: RedisServer) -> None:
+    async with opened(server.url) as store:
+        first = job(key="k", unique="latest")
+        await store.insert([first])
+        (lease,) = await take(store)
+        others = [job(key="k", unique="latest") for _ in range(1_005)]
+        await store.insert(others[:500])
+        await store.insert(others[500:])
+
+        tally = (await store.tally())[0].counts
+        assert tally == {State.RUNNING: 1, State.SCHEDULED: 1_000, State.CANCELLED: 5}
+        (oldest,) = await store.find([others[0].id])
+        assert oldest is not None and oldest.note == f"replaced by {others[1_000].id}"
+        waiting = frozenset({State.SCHEDULED})
+        assert await store.count(Filter(states=waiting, key="k")) == 1_000
+        assert len((await store.page(Filter(states=waiting), limit=200)).jobs) == 200
+        assert (await store.page(Filter(states=frozenset({State.READY})))).jobs == []
+
+        assert await end(store, lease) == [True]
+        assert [lease.id for lease in await take(store, 9)] == [others[-1].id]
+        tally = (await store.tally())[0].counts
+        assert tally == {State.RUNNING: 1, State.DONE: 1, State.CANCELLED: 1_004}
+
+
+@pytest.mark.parametrize("lane", [None, "l"])
+async def test_order_passes_those_that_a_later_one_replaces(
+    server: RedisServer, lane: str | None
+) -> None:
+    async with opened(server.url) as store:
+        want = Want(queue=WORK, ordered=True)
+
+        def of(key: str) -> NewJob:
+            return job(lane=lane, key=key, unique="latest")
+
+        jobs = [of("a"), of("b"), of("a"), of("c"), of("b")]
+        await store.insert(jobs)
+        order: list[str] = []
+        while leases := await take(store, 9, want):
+            (lease,) = leases
+            order.append(lease.id)
+            if lease.key == "a" and len(order) == 1:
+                jobs.append(of("a"))
+                await store.insert([jobs[-1]])
+            assert await end(store, lease) == [True]
+        assert order == [jobs[n].id for n in (2, 3, 4, 5)]
 
 
 async def test_jobs_alike_differ_in_their_last_byte(server: RedisServer) -> None:
