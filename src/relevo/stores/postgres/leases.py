@@ -44,8 +44,9 @@ _FIRST = """
             ) as r
 """
 # The middle of a long queue, without what a claim looks at beside the jobs: where lanes are, or
-# jobs that replace one another, or less than was asked for, the function above has the last word. By its place in the table a row is
-# found at once; one that was changed in this moment is left to the next claim.
+# jobs that replace one another, or less than was asked for, the function above has the last word.
+# By its place in the table a row is found at once; one that was changed in this moment is left to
+# the next claim.
 _SWIFT = f"""
 update relevo.jobs as j
 set state = 1, attempt = attempt + 1, claimed_at = (select relevo.moment($1)),
