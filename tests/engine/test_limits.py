@@ -14,7 +14,7 @@ import pytest
 from relevo import App, Command, Context, Relevo, Retry, constant, per_key
 from relevo.errors import DefinitionError
 from relevo.job import State
-from relevo.store import Filter
+from relevo.store import Filter, Want
 from relevo.testing import ManualClock, drain, until, working
 from tests.matrix import Recorder
 
@@ -139,25 +139,22 @@ async def test_a_rate_is_kept_by_the_whole_fleet(start: Start, clock: ManualCloc
 
     one, two = start(App("test", workers=[paced])), start(App("test", workers=[paced]))
     await one.enqueue_many(Paced(n) for n in range(200))
-    began = time.monotonic()
-
-    def allowed(minutes: float) -> float:
-        # What the clock on the wall adds while we look.
-        return 60 * (1 + minutes) + time.monotonic() - began + 1
 
     async def are_done(count: int) -> bool:
         # Not only run: a lease would be over after half a minute.
         return await one.store.count(Filter(states=DONE)) >= count
 
+    want = Want(queue="test:limits:paced", rate=(60, 60_000))
     async with working(one) as first, working(two) as second:
         await until(partial(are_done, 60))
-        assert len(ran) <= allowed(0)
-        for halves in (1, 2):
+        for minutes in (1, 2):
             clock.advance("30s")
+            assert (await one.store.claim([want], 9, "w", 1_000)).leases == []
+            clock.advance("31s")
             first.nudge()
             second.nudge()
-            await until(partial(are_done, 60 + 30 * halves))
-            assert len(ran) <= allowed(halves / 2)
+            await until(partial(are_done, 60 * (1 + minutes)))
+            assert len(ran) == 60 * (1 + minutes)
 
     assert len(set(ran)) == len(ran)
 
