@@ -31,9 +31,10 @@ from relevo.errors import (
 )
 from relevo.ids import new_id
 from relevo.job import After, Ending, Receipt, State, Verdict
-from relevo.store import By, Effect, EffectState, Filter, QueueMode, Want
+from relevo.store import RATE_MARGIN, By, Effect, EffectState, Filter, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
+from relevo.stores.sqlite.pace import ENTRIES, pace
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import chunks, plain, text
 from relevo.testing import ManualClock, until
@@ -939,13 +940,29 @@ def test_a_deal_is_even_and_never_more_than_offered() -> None:
     assert claims.deal([], 5) == []
 
 
-def test_a_rate_gives_what_has_come_in() -> None:
-    pace = claims.Pace((2, 1_000), 0, 5_000)
-    assert pace.free == 2
-    later = claims.Pace((2, 1_000), pace.after(2), 5_499)
+def test_a_burst_gives_what_has_come_in() -> None:
+    first = pace((2, 1_000), 2, 0, "", 5_000)
+    assert first.free == 2
+    stored = first.after(2)
+    later = pace((2, 1_000), 2, *stored, 5_499)
     assert (later.free, later.next_at) == (0, 5_500)
-    assert claims.Pace((2, 1_000), pace.after(2), 5_500).free == 1
-    assert claims.Pace((2, 1_000), pace.after(2), 9_000).free == 2
+    assert pace((2, 1_000), 2, *stored, 5_500).free == 1
+    assert pace((2, 1_000), 2, *stored, 9_000).free == 2
+
+
+def test_a_rates_log_stays_short_and_forgets_nothing_too_soon() -> None:
+    tat, known, given = 0, "", list[int]()
+    for now in range(1_000_000, 1_020_000, 3):
+        rate = pace((200, 1_000), None, tat, known, now)
+        if rate.free > 0:
+            tat, known = rate.after(1)
+            given.append(now)
+        else:
+            assert now < rate.next_at <= given[-1] + 1_000 + RATE_MARGIN
+        assert known.count("],[") < ENTRIES
+    window = 1_000 + RATE_MARGIN
+    assert all(late - early >= window for early, late in zip(given, given[200:], strict=False))
+    assert len(given) > 0.85 * 200 * 20
 
 
 def test_a_network_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
