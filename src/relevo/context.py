@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
 
-from relevo.clock import Duration, duration, milliseconds, moment
-from relevo.errors import LeaseLost, MisuseError
+from relevo.calling import Invoke
+from relevo.clock import Duration, milliseconds, moment
+from relevo.errors import LeaseLost, MisuseError, StoreError
 from relevo.flow import Flow
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
-from relevo.once import once
+from relevo.once import Call, Once, OnceOptions
 from relevo.payload import plain
 from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from relevo.orders import Receipt, Started
 
 T = TypeVar("T")
+K = TypeVar("K")
+Value = TypeVar("Value", bound=str | int | float | bool | None)
 
 current: ContextVar[Context | Intake | None] = ContextVar("relevo_context", default=None)
 """The job or delivery that this task is about, so that what it causes joins its thread."""
@@ -44,11 +48,18 @@ def _calls(ctx: Context) -> Calls:
     return ctx.pending
 
 
+def _described(thing: object) -> str:
+    if inspect.isawaitable(thing):
+        return "a call that was made already"
+    return type(thing).__name__
+
+
 class Context:
     """One run of one job, as its worker sees it."""
 
     __slots__ = (
         "_again",
+        "_called",
         "_calling",
         "_engine",
         "_follow_ups",
@@ -75,6 +86,7 @@ class Context:
         self._follow_ups: FollowUps | None = None
         self.pending: Calls = {}  # what was called and has not been awaited to its end
         self._calling = _NOTHING  # the effects whose call is under way
+        self._called = _NOTHING  # and all that this run has asked for
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
         self._result: Any = None
@@ -169,28 +181,100 @@ class Context:
         joined, and a repeated run gets that one again."""
         return await self._engine.start(flow, key=key)
 
+    @overload
+    def once(
+        self,
+        name: str,
+        call: Call,
+        *,
+        type: type[K],
+        keep: Callable[[Any], Any] | None = None,
+        of: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Coroutine[Any, Any, K]: ...
+    @overload
+    def once(
+        self,
+        name: str,
+        call: Call,
+        *,
+        keep: Callable[[Any], Value],
+        of: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Coroutine[Any, Any, Value]: ...
+    @overload
+    def once(
+        self,
+        name: str,
+        call: Callable[[str], Awaitable[Value]],
+        *,
+        of: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Coroutine[Any, Any, Value]: ...
+    @overload
+    def once(
+        self,
+        name: str,
+        call: Callable[[str], Value],
+        *,
+        of: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Coroutine[Any, Any, Value]: ...
+    @overload
+    def once(
+        self,
+        name: str,
+        call: Call,
+        *,
+        keep: Callable[[Any], Any] | None = None,
+        of: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Coroutine[Any, Any, Any]: ...
     @noted("ctx", _calls)
     async def once(
         self,
         name: str,
-        call: Callable[[str], Awaitable[T]],
+        call: Call,
         *,
-        find: Callable[[str], Awaitable[T | None]] | None = None,
-        repeatable: bool = False,
-        late: Duration | None = None,
-        type: type[T] | None = None,
+        type: Any = None,
+        keep: Callable[[Any], Any] | None = None,
         of: str | None = None,
-    ) -> T:
+        **options: Unpack[OnceOptions],
+    ) -> Any:
         """Make an effect outside happen once, whatever dies in between.
 
-        `call` gets an idempotency key that stays the same for this job and name. When an earlier
-        run may have made the call, `find` is asked first; without it a `repeatable` call (the
-        provider honours the key) is made again, and any other is held for a person. `late` is how
-        long a call that broke off may still arrive: what `find` does not find until then is looked
-        for again, and not called. A confirmed effect answers with its stored result, as `type` if
-        one is given. `of` is the id of what the effect belongs to, when not this job: several jobs
-        with the same one make it once. In a poller an effect belongs to its turn.
+        `call` gets an idempotency key that stays the same for this job and name. An async function
+        is awaited; any other runs in a thread. What it returns is kept as JSON, and every run gets
+        a read-only record of that (a text, a number, True or None as it is); `keep` says what is
+        kept of it, `type` what it is read back as.
+
+        What a client's error proves decides what becomes of the job: see judge_client_error(),
+        which `judge` is asked before; an answer of 400 or more counts as an error unless its
+        status stands in `accept`. After a call that may have happened, `find` is asked first;
+        without it a `repeatable` call (the provider honours the key) is made again, and any other
+        is held for a person. `late` is how long a call that broke off may still arrive: what
+        `find` does not find until then is looked for again, and not called.
+
+        `of` is the id of what the effect belongs to, when not this job: several jobs with the same
+        one make it once. In a poller an effect belongs to its turn. One name is one effect: a
+        second call of it in one run is refused.
         """
+        return await self.once_by(
+            self._engine.threads.invoke, name, call, type=type, keep=keep, of=of, **options
+        )
+
+    async def once_by(
+        self,
+        invoke: Invoke,
+        name: str,
+        call: Call,
+        *,
+        type: Any = None,
+        keep: Callable[[Any], Any] | None = None,
+        of: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Any:
+        """Context.once(), with plain callables run by `invoke`."""
         if self._tx is not None:
             raise MisuseError(
                 "ctx.once() inside ctx.transaction(): its intent must be committed before the call "
@@ -198,34 +282,54 @@ class Context:
             )
         self._check_open("once()")
         self._check_lease()
+        if not callable(call):
+            if inspect.iscoroutine(call):
+                call.close()
+            raise MisuseError(
+                f"ctx.once({name!r:.60}, …) was given {_described(call)} instead of a function: "
+                f"write ctx.once({name!r:.60}, lambda key: …), which is called with the key"
+            )
         lease = self._lease
         if of is not None or self._origin is not None:
             owner = of or self.origin
             lease = msgspec.structs.replace(lease, id=owner, thread=lease.thread or lease.id)
         if of is None and self._again is not None:
             name = f"{name}@{lease.turn}"
-        if (lease.id, name) in self._calling:
+        once = Once(
+            ledger=self._engine.ledger(lease.queue),
+            lease=lease,
+            run=new_id(),
+            name=name,
+            call=call,
+            invoke=invoke,
+            type=type,
+            keep=keep,
+            errors=self._engine.error_rows(lease.queue),
+            check=self._check_lease,
+            is_shared=of is not None,
+            **options,
+        )
+        place = (lease.id, name)
+        if place in self._calling:
             raise MisuseError(
                 f"ctx.once('{name}') is under way in this run already, and what it gives is not "
                 "known yet: await it first, or give each effect a name of its own"
             )
-        self._calling = self._calling | {(lease.id, name)}
-        try:
-            return await once(
-                self._engine.ledger(lease.queue),
-                lease,
-                new_id(),
-                name,
-                call,
-                find,
-                repeatable,
-                type,
-                self._check_lease,
-                late=None if late is None else duration(late),
-                is_shared=of is not None,
+        if place in self._called:
+            raise MisuseError(
+                f"ctx.once('{name}') was called before in this run: one name is one effect, and "
+                "this call would not be made but answered with what the first one gave. Put what "
+                f'differs into the name, as in ctx.once(f"{name}:{{who}}", …)'
             )
+        self._calling = self._calling | {place}
+        self._called = self._called | {place}
+        try:
+            return await once.result()
+        except StoreError:
+            self._called = self._called - {place}  # our own trouble, after which a run may go on
+            raise
         finally:
-            self._calling = self._calling - {(lease.id, name)}
+            self._calling = self._calling - {place}
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncSession]:

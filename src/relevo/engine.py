@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,6 +20,7 @@ from relevo.backoff import Backoff
 from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
+from relevo.calling import Threads
 from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, current
@@ -40,7 +41,7 @@ from relevo.message import (
     Spec,
     codec,
 )
-from relevo.once import Ledger, once
+from relevo.once import Call, Ledger, Once, OnceOptions
 from relevo.orders import (
     Started,
     Wishes,
@@ -145,6 +146,7 @@ class Relevo:
         )
         self._effects: dict[str, tuple[Coalescer[Effect, Effect], Coalescer[Effect, bool]]] = {}
         self.receiver = Receiver(self)
+        self.threads = Threads(lambda: sum(worker.concurrency for worker in self.workers))
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
         self._front: Any = None
         self.is_open = False
@@ -250,6 +252,7 @@ class Relevo:
         await self.joining.close()
         await self._opened.aclose()
         self._resources.clear()
+        self.threads.close()
         await self._inserts.close()
         for intents, endings in self._effects.values():
             await intents.close()
@@ -543,29 +546,32 @@ class Relevo:
         self,
         of: str,
         name: str,
-        call: Callable[[str], Awaitable[T]],
+        call: Call,
         *,
         queue: str,
         attempt: int = 1,
-        find: Callable[[str], Awaitable[T | None]] | None = None,
-        repeatable: bool = False,
-    ) -> T:
+        type: Any = None,
+        keep: Callable[[Any], Any] | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> Any:
         """Context.once() for work that came by a queue of somebody else's; `of` is its id."""
         lease = Lease(
             id=of, queue=queue, kind=name, payload=b"", attempt=attempt, attempts=attempt, token=0
         )
-        return await once(
-            self.ledger(queue),
-            lease,
-            new_id(),
-            name,
-            call,
-            find,
-            repeatable,
-            None,
-            lambda: None,
+        once = Once(
+            ledger=self.ledger(queue),
+            lease=lease,
+            run=new_id(),
+            name=name,
+            call=call,
+            invoke=self.threads.invoke,
+            type=type,
+            keep=keep,
+            errors=self.error_rows(queue),
             is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
+            **options,
         )
+        return await once.result()
 
     def error_rows(self, queue: str) -> tuple[Row, ...]:
         """What the app of a queue says about the errors of its clients.

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypedDict
 
 import msgspec
 
-from relevo.clock import Duration, milliseconds
+from relevo.calling import Caller, Invoke
+from relevo.client_errors import Judge, Means, Proof, Row, judge_client_error, judge_response
+from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import (
     DefinitionError,
     LeaseLost,
     PayloadError,
+    ProviderCredentials,
+    ProviderError,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
@@ -23,15 +29,26 @@ from relevo.errors import (
     TooEarly,
 )
 from relevo.job import Lease
-from relevo.outcome import scrub
-from relevo.payload import plain
+from relevo.kept import SIMPLE, Kept, keep, not_kept, recorded, with_raw
+from relevo.scrubbing import scrub
 from relevo.sealing import unsealed
 from relevo.store import Effect, EffectState
-
-T = TypeVar("T")
+from relevo.telemetry import log
 
 UNDER_WAY = timedelta(seconds=10)
-"""How long after it was written an intent of somebody else's is taken for a call under way."""
+"""How long after it was written an intent of another run is taken for a call under way."""
+
+Call: TypeAlias = Callable[[str], Any]
+
+
+class OnceOptions(TypedDict, total=False):
+    """What may be said of an effect, wherever it is made."""
+
+    find: Call | None
+    repeatable: bool
+    late: Duration | None
+    judge: Judge | None
+    accept: Collection[int | str]
 
 
 class Ledger(NamedTuple):
@@ -43,149 +60,359 @@ class Ledger(NamedTuple):
 
 
 _NAME = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
+_BROKEN_OFF = "an earlier run broke off during the call"
+_LATER = "; later "
 
 
-async def once(
-    ledger: Ledger,
-    lease: Lease,
-    run: str,
-    name: str,
-    call: Callable[[str], Awaitable[T]],
-    find: Callable[[str], Awaitable[T | None]] | None,
-    repeatable: bool,
-    type: type[T] | None,
-    check: Callable[[], None],
-    *,
-    late: Duration | None = None,
-    is_shared: bool = False,
-) -> T:
-    """Context.once(), with what it needs of the context spelled out.
+@dataclass(slots=True, kw_only=True)
+class Once:
+    """One use of Context.once(), with what it needs of the context spelled out.
 
-    Of an effect that `is_shared`, no lease keeps others away.
+    Of an effect that `is_shared`, no lease keeps other runs away.
     """
-    if not _NAME.fullmatch(name):
-        raise DefinitionError(
-            f"{name!r:.60} cannot name an effect: use letters, digits and . : @ / - _, 120 at most"
+
+    ledger: Ledger
+    lease: Lease
+    run: str
+    name: str
+    call: Call
+    invoke: Invoke
+    find: Call | None = None
+    repeatable: bool = False
+    late: Duration | None = None
+    type: Any = None
+    keep: Callable[[Any], Any] | None = None
+    judge: Judge | None = None
+    accept: Collection[int | str] = frozenset()
+    errors: Sequence[Row] = ()
+    check: Callable[[], None] = lambda: None
+    is_shared: bool = False
+    mine: Effect = field(init=False)
+    doubt: str = field(default="", init=False)
+    """What is known of an earlier try that may have had its effect."""
+
+    async def result(self) -> Any:
+        """What came of the effect, which is made unless it has been before."""
+        known = await self._intend()
+        match known.state:
+            case EffectState.CONFIRMED:
+                return self._stored(known)
+            case EffectState.INTENDED if _is_just_written(known, self.mine):
+                pass
+            case EffectState.FAILED:
+                await self._again(known.key)
+            case EffectState.REFUSED:
+                # A provider that honours keys would repeat its refusal for the old one.
+                number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2
+                await self._again(f"{self.lease.id}:{self.name}#{number}")
+            case EffectState.INTENDED if self.is_shared and (
+                left := await self._left(known, UNDER_WAY)
+            ):
+                # It is being made this very moment, in another process: to look for it would be
+                # too early, and to repeat it too.
+                raise TooEarly(f"'{self.name}' is under way elsewhere", left)
+            case EffectState.INTENDED | EffectState.UNKNOWN:
+                self.mine = msgspec.structs.replace(self.mine, key=known.key)
+                self.doubt = known.error or _BROKEN_OFF
+                if self.find is not None:
+                    found = await self._look_up(self.find, known.key)
+                    if found is not None:
+                        return await self._confirm(found)
+                    if self.late is not None and (left := await self._left(known, self.late)):
+                        raise TooEarly(f"'{self.name}' is not there and may still arrive", left)
+                    self.doubt = ""
+                elif not self.repeatable:
+                    await self._write(EffectState.UNKNOWN, error=known.error)
+                    raise ProviderUncertain(
+                        f"'{self.name}' may have happened in an earlier run"
+                        f"{_in_brackets(known.error)}, and there is no way to look it up; decide "
+                        "with `relevo effects confirm` or `relevo effects deny`"
+                    )
+                await self._again(known.key)
+        return await self._make()
+
+    async def _intend(self) -> Effect:
+        if not _NAME.fullmatch(self.name):
+            raise DefinitionError(
+                f"{self.name!r:.60} cannot name an effect: use letters, digits and . : @ / - _, "
+                "120 at most"
+            )
+        if self.late is not None:
+            self.late = duration(self.late)
+        lease = self.lease
+        self.mine = Effect(
+            job=lease.id,
+            queue=lease.queue,
+            name=self.name,
+            key=f"{lease.id}:{self.name}",
+            attempt=lease.attempt,
+            run=self.run,
+            thread=lease.thread or lease.id,
         )
-    mine = Effect(
-        job=lease.id,
-        queue=lease.queue,
-        name=name,
-        key=f"{lease.id}:{name}",
-        attempt=lease.attempt,
-        run=run,
-        thread=lease.thread or lease.id,
-    )
-    try:
-        [known] = await ledger.intend([mine])
-    except asyncio.CancelledError:
-        # It may be written all the same: the next run shall know that nothing was called.
-        await asyncio.shield(asyncio.ensure_future(_take_back(ledger, mine)))
-        raise
-    match known.state:
-        case EffectState.CONFIRMED:
-            return _stored(known, type)
-        case EffectState.INTENDED if _is_just_written(known, mine):
-            pass
-        case EffectState.FAILED:
-            mine = msgspec.structs.replace(mine, key=known.key)
-            await _write(ledger, mine, EffectState.INTENDED)
-        case EffectState.REFUSED:
-            # A provider that honours keys would repeat its refusal for the old one.
-            number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2
-            mine = msgspec.structs.replace(mine, key=f"{lease.id}:{name}#{number}")
-            await _write(ledger, mine, EffectState.INTENDED)
-        case EffectState.INTENDED if is_shared and (left := await _left(ledger, known, UNDER_WAY)):
-            # It is being made this very moment, by whoever else has it: to look for it would be
-            # too early, and to repeat it too.
-            raise TooEarly(f"'{name}' is under way elsewhere", left)
-        case EffectState.INTENDED | EffectState.UNKNOWN:
-            mine = msgspec.structs.replace(mine, key=known.key)
-            if find is not None:
-                found = await find(known.key)
-                if found is not None:
-                    return await _confirm(ledger, mine, found)
-                if late is not None and (left := await _left(ledger, known, late)):
-                    raise TooEarly(f"'{name}' is not there and may still arrive", left)
-            elif not repeatable:
-                await _write(ledger, mine, EffectState.UNKNOWN, error=known.error)
-                raise ProviderUncertain(
-                    f"'{name}' may have happened in an earlier run, and there is no way to look it "
-                    "up; decide with `relevo effects confirm` or `relevo effects deny`"
-                )
-            await _write(ledger, mine, EffectState.INTENDED)
-    # Once more: a process that was frozen while it waited for the answers above may wake up long
-    # after another has made the call.
-    check()
-    try:
-        result = await call(mine.key)
-    except ProviderRefused as error:
-        await _write(ledger, mine, EffectState.REFUSED, error=_text(error))
-        raise
-    except ProviderUnavailable as error:
-        await _write(ledger, mine, EffectState.FAILED, error=_text(error))
-        raise
-    except BaseException as error:
-        # Anything else, a cancelled call included, may have come after the effect.
-        write = _write(ledger, mine, EffectState.UNKNOWN, error=_text(error))
-        await asyncio.shield(asyncio.ensure_future(write))
-        if find is None and not repeatable and isinstance(error, Exception):
-            if isinstance(error, ProviderUncertain):
+        try:
+            [known] = await self.ledger.intend([self.mine])
+        except asyncio.CancelledError:
+            # It may be written all the same: the next run shall know that nothing was called.
+            await asyncio.shield(asyncio.ensure_future(self._take_back()))
+            raise
+        return known
+
+    async def _again(self, key: str) -> None:
+        """Write that the call is about to be made once more."""
+        self.mine = msgspec.structs.replace(self.mine, key=key)
+        await self._write(EffectState.INTENDED, error=self.doubt)
+
+    async def _make(self) -> Any:
+        caller = Caller(self.call, self.check, self.invoke)
+        # Once more: a process that was frozen while it waited for the answers above may wake up
+        # long after another has made the call.
+        self.check()
+        try:
+            result = await caller.run(self.mine.key)
+        except Exception as error:
+            if not caller.is_begun and isinstance(error, LeaseLost):
                 raise
-            raise ProviderUncertain(f"'{name}' may have happened: {_text(error)}") from error
-        if isinstance(error, ProviderUncertain):
-            # The next attempt can tell, or may ask again, so nobody has to decide.
-            raise ProviderUnavailable(f"'{name}' may have happened: {_text(error)}") from error
-        raise
-    return await _confirm(ledger, mine, result)
+            await self._failed(error, caller.took)
+        except BaseException as error:
+            # A call that was cut off may have had its effect; one that never began has not.
+            if caller.is_begun:
+                write = self._write(EffectState.UNKNOWN, error=self._both(_cut_off(error)))
+            else:
+                write = self._not_called("stopped before the call")
+            await asyncio.shield(asyncio.ensure_future(write))
+            raise
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            await self._not_called("the call gave a generator")
+            raise DefinitionError(
+                f"the call of '{self.name}' gave a generator, of which nothing has run: return "
+                "instead of yield"
+            )
+        if type(result) not in SIMPLE:
+            proof = judge_response(result, self._rows(), accept=self.accept, took=caller.took)
+            if proof is not None:
+                await self._proved(proof, None)
+        return await self._confirm(result)
+
+    def _rows(self) -> Sequence[Row]:
+        return self.errors if self.judge is None else (self.judge, *self.errors)
+
+    # when it did not work
+
+    async def _failed(self, error: Exception, took: float) -> NoReturn:
+        said = _text(error)
+        match error:
+            case ProviderError():
+                await self._proved(_said_by_app(error), error)
+            case _ if proof := judge_client_error(error, self._rows(), took=took):
+                await self._proved(proof, error)
+            case _:
+                # Whatever it is, it may have come after the effect.
+                await self._write(EffectState.UNKNOWN, error=self._both(said))
+                if self.find is not None or self.repeatable:
+                    raise error
+                raise ProviderUncertain(self._may_have_happened(said)) from error
+
+    async def _proved(self, proof: Proof, error: Exception | None) -> NoReturn:
+        """Write what is proved of the call, and tell the job."""
+        said = f"{proof.row}: {proof.message}" if proof.message else proof.row
+        state = _STATES[proof.kind]
+        if self.doubt:
+            # It speaks for this try alone, and not for the earlier one.
+            state = EffectState.UNKNOWN
+        write = self._write(state, error=self._both(said))
+        await asyncio.shield(asyncio.ensure_future(write))
+        raises = self._raised(proof, said)
+        if isinstance(error, type(raises)) and (not self.doubt or type(error) is not type(raises)):
+            raise error  # the app's own words, with all it knows
+        raise raises from error
+
+    def _raised(self, proof: Proof, said: str) -> ProviderError:
+        match proof.kind:
+            case Means.NOT_SENT:
+                return ProviderUnavailable(
+                    f"'{self.name}' did not happen: {self._both(said)}",
+                    retry_after=proof.retry_after,
+                )
+            case Means.WAIT:
+                return ProviderUnavailable(
+                    f"'{self.name}' has to wait: {self._both(said)}",
+                    retry_after=proof.retry_after,
+                    spends=False,
+                )
+            case Means.OUR_CREDENTIALS:
+                return ProviderCredentials(
+                    f"'{self.name}': our key was not accepted: {self._both(said)}"
+                )
+            case Means.REFUSED if not self.doubt:
+                return ProviderRefused(f"'{self.name}' was refused: {said}")
+            case Means.UNCERTAIN if self.find is not None or self.repeatable:
+                # The next attempt can tell, or may ask again, so no person has to decide.
+                return ProviderUnavailable(
+                    self._may_have_happened(said), retry_after=proof.retry_after
+                )
+            case _:
+                return ProviderUncertain(self._may_have_happened(said))
+
+    def _may_have_happened(self, said: str) -> str:
+        return f"'{self.name}' may have happened: {self._both(said)}"
+
+    def _both(self, said: str) -> str:
+        """What the last try gave, behind what the first uncertain one did."""
+        if not self.doubt:
+            return said
+        return f"{self.doubt.partition(_LATER)[0][:480]}{_LATER}{said[:480]}"
+
+    async def _not_called(self, why: str) -> None:
+        """Write that this run called nothing; an earlier one may have."""
+        state = EffectState.UNKNOWN if self.doubt else EffectState.FAILED
+        await self._write(state, error=self.doubt or why)
+
+    # when it did
+
+    async def _look_up(self, find: Call, key: str) -> Any:
+        """What `find` knows of an earlier call; None if it is not there."""
+        caller = Caller(find, self.check, self.invoke)
+        try:
+            found = await caller.run(key)
+        except ProviderError:
+            raise
+        except Exception as error:
+            proof = judge_client_error(error, self._rows(), took=caller.took)
+            if proof is None:
+                raise
+            raise self._not_found_out(proof) from error
+        proof = judge_response(found, self._rows(), accept=self.accept, took=caller.took)
+        if proof is not None:
+            raise self._not_found_out(proof)
+        return found
+
+    def _not_found_out(self, proof: Proof) -> ProviderError:
+        said = f"{proof.row}: {proof.message}" if proof.message else proof.row
+        told = f"'{self.name}' may have happened, and cannot be looked up: {said}"
+        match proof.kind:
+            case Means.OUR_CREDENTIALS:
+                return ProviderCredentials(told)
+            case Means.WAIT:
+                return ProviderUnavailable(told, retry_after=proof.retry_after, spends=False)
+            case Means.REFUSED:
+                return ProviderUnavailable(
+                    f"{told}. find= returns None where the provider knows of no such thing"
+                )
+            case _:
+                return ProviderUnavailable(told, retry_after=proof.retry_after)
+
+    async def _confirm(self, result: Any) -> Any:
+        raw, kept = result, None
+        if self.keep is not None:
+            try:
+                result = self.keep(raw)
+            except Exception as error:  # noqa: BLE001 - the effect is a fact, whatever keep= does
+                kept = Kept(None, f"keep= raised {_text(error)}")
+        kept = kept or keep(result, is_exact=self.type is not None)
+        if kept.data is not None:
+            await self._write(EffectState.CONFIRMED, result=kept.data)
+            if self.type is None and type(result) in SIMPLE:
+                return result
+            return with_raw(self._recorded(kept.data), raw)
+        # A later run must neither repeat it nor go on without its result, if it needs that.
+        why = _why_not_kept(self.name, kept.why)
+        await self._write(EffectState.CONFIRMED, error=scrub(why)[:1_000])
+        _warn(self.mine, kept.why)
+        return not_kept(why, (raw,)) if self.keep is not None or self.type is not None else raw
+
+    def _stored(self, effect: Effect) -> Any:
+        if effect.result is None:
+            return not_kept(effect.error or _why_not_kept(self.name, "it was not written down"))
+        return self._recorded(unsealed(effect.result))
+
+    def _recorded(self, data: bytes) -> Any:
+        try:
+            return recorded(data, self.type)
+        except PayloadError as error:
+            raise ProviderUncertain(
+                f"'{self.name}' happened, but of its result is to be read what is not in it: "
+                f"{error}. Mend type=, then retry the job"
+            ) from error
+
+    # the ledger
+
+    async def _take_back(self) -> None:
+        with contextlib.suppress(StoreError, LeaseLost):
+            [known] = await self.ledger.intend([self.mine])
+            if known.state is EffectState.INTENDED and _is_just_written(known, self.mine):
+                await self._write(EffectState.FAILED, error="stopped before the call")
+
+    async def _left(self, effect: Effect, span: Duration) -> timedelta | None:
+        """How much is left of a span that began when the effect was last written."""
+        left = effect.updated_at + milliseconds(span) - await self.ledger.now()
+        return timedelta(milliseconds=left) if left > 0 else None
+
+    async def _write(self, state: EffectState, **changes: Any) -> None:
+        changed = msgspec.structs.replace(self.mine, state=state, **changes)
+        [written] = await self.ledger.conclude([changed])
+        if not written:
+            raise LeaseLost(f"another run has confirmed '{self.name}' of job {self.mine.job}")
+
+
+_STATES = {
+    Means.NOT_SENT: EffectState.FAILED,
+    Means.WAIT: EffectState.FAILED,
+    Means.OUR_CREDENTIALS: EffectState.FAILED,
+    Means.REFUSED: EffectState.REFUSED,
+    Means.UNCERTAIN: EffectState.UNKNOWN,
+}
+
+
+def _said_by_app(error: ProviderError) -> Proof:
+    """What the app's own code says of a call that it made."""
+    row = type(error).__name__
+    message = _text(error).removeprefix(f"{row}: ")
+    match error:
+        case ProviderUnavailable():
+            kind = Means.NOT_SENT if error.spends else Means.WAIT
+            return Proof(kind, row, message, error.retry_after)
+        case ProviderCredentials():
+            return Proof(Means.OUR_CREDENTIALS, row, message)
+        case ProviderRefused():
+            return Proof(Means.REFUSED, row, message)
+        case _:
+            return Proof(Means.UNCERTAIN, row, message)
 
 
 def _is_just_written(known: Effect, mine: Effect) -> bool:
     return known.run == mine.run and known.created_at == known.updated_at
 
 
-async def _take_back(ledger: Ledger, mine: Effect) -> None:
-    with contextlib.suppress(StoreError, LeaseLost):
-        [known] = await ledger.intend([mine])
-        if known.state is EffectState.INTENDED and _is_just_written(known, mine):
-            await _write(ledger, mine, EffectState.FAILED, error="stopped before the call")
+def _why_not_kept(name: str, why: str) -> str:
+    return (
+        f"'{name}' happened, but its result could not be kept ({why}): name what is needed of it "
+        "with keep=, as in keep=lambda result: result.id"
+    )
 
 
-async def _left(ledger: Ledger, effect: Effect, span: Duration) -> timedelta | None:
-    """How much is left of a span that began when the effect was last written; None if nothing."""
-    left = effect.updated_at + milliseconds(span) - await ledger.now()
-    return timedelta(milliseconds=left) if left > 0 else None
+_warned: set[tuple[str, str]] = set()
 
 
-async def _confirm(ledger: Ledger, effect: Effect, result: T) -> T:
-    try:
-        data = plain(result)
-    except PayloadError as error:
-        # The effect is a fact, and a later attempt must neither repeat it nor go on without it.
-        told = f"'{effect.name}' happened, but its result cannot be kept: {error}"
-        await _write(ledger, effect, EffectState.UNKNOWN, error=_text(error))
-        raise ProviderUncertain(
-            f"{told}. Return plain data (a code, a dict) from the call, and tell this job what "
-            "came of it with `relevo effects confirm`"
-        ) from error
-    await _write(ledger, effect, EffectState.CONFIRMED, result=data)
-    return result
+def _warn(effect: Effect, why: str) -> None:
+    """Once an effect of a queue: it will be the same for all of its jobs."""
+    place = (effect.queue, effect.name.partition("@")[0].partition(":")[0])
+    if place not in _warned:
+        _warned.add(place)
+        log.warning(
+            "an effect's result cannot be kept: a run that is repeated and reads it is held; name "
+            "what is needed of it, as in once(…, keep=lambda result: result.id)",
+            extra={"job": effect.job, "queue": effect.queue, "effect": effect.name, "why": why},
+        )
 
 
-async def _write(ledger: Ledger, effect: Effect, state: EffectState, **changes: Any) -> None:
-    changed = msgspec.structs.replace(effect, state=state, **changes)
-    [written] = await ledger.conclude([changed])
-    if not written:
-        raise LeaseLost(f"another run has confirmed '{effect.name}' of job {effect.job}")
+def _in_brackets(said: str) -> str:
+    return f" ({said})" if said else ""
 
 
-def _stored(effect: Effect, type: type[T] | None) -> T:
-    value = msgspec.json.decode(unsealed(effect.result or b"null"))
-    if type is None:
-        return cast("T", value)
-    if hasattr(type, "model_validate"):
-        return cast("Any", type).model_validate(value)
-    return msgspec.convert(value, type)
+def _cut_off(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError):
+        return "broken off before its answer"
+    return _text(error)
 
 
 def _text(error: BaseException) -> str:

@@ -257,33 +257,64 @@ async def test_the_same_effect_twice_at_once_is_called_once(run: Any) -> None:
         with pytest.raises(MisuseError, match="under way"):
             await asyncio.gather(first, ctx.once("call", call))
         await first
-        await ctx.once("call", call)  # by now it is known
 
     assert (await run(greet)).state is State.DONE
     assert len(calls) == 1
 
 
+async def test_one_name_is_one_effect(run: Any) -> None:
+    """In a loop the first letter was sent, and all others were answered with it."""
+    sent: list[str] = []
+    refused: list[str] = []
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        for who in ("ana", "eva"):
+            try:
+                await ctx.once("mail", lambda key, who=who: sent.append(who))
+            except MisuseError as error:
+                refused.append(str(error))
+            await ctx.once(f"sms:{who}", lambda key, who=who: sent.append(f"sms:{who}"))
+
+    assert (await run(greet)).state is State.DONE
+    assert sent == ["ana", "sms:ana", "sms:eva"]
+    [said] = refused
+    assert 'ctx.once(f"mail:{who}", …)' in said
+
+
+async def test_what_is_no_function_is_not_called_once(run: Any) -> None:
+    async def mail(key: str) -> None: ...
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        await ctx.once("mail", mail("key"))  # pyright: ignore[reportCallIssue, reportArgumentType] - on purpose
+
+    job = await run(greet)
+
+    assert job.failure.type == "MisuseError"
+    assert "lambda key: …" in job.failure.message
+
+
 async def test_an_effect_whose_result_cannot_be_kept_is_not_taken_for_nothing(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    """A person says what came of it; going on with None would write nothing as a booking's code."""
+    """It happened; a later run that reads its result waits for a person instead of making it up."""
     seen: list[object] = []
 
     async def greet(order: Greet, ctx: Context) -> None:
-        async def call(key: str) -> object:
-            return {"password": "correct horse"}
-
-        seen.append(await ctx.once("call", call))
+        result: Any = await ctx.once("call", lambda key: {"password": "correct horse"})
+        if ctx.attempt == 1:
+            raise RuntimeError("died after the call")
+        seen.append(result["code"])
 
     apps = [App("test", workers=[greet])]
     async with Relevo(f"sqlite:///{tmp_path}/relevo.db", apps=apps, clock=clock) as relevo:
         receipt = await relevo.enqueue(Greet())
         await drain(relevo, skip_waits=True)
         [job] = await relevo.store.find([receipt.id])
-        assert job is not None and job.state is State.HELD
+        assert job is not None and job.state is State.HELD and job.failure is not None
         [[effect], _] = await relevo.store.effects(job=job.id)
 
-    assert (effect.state, seen) == (EffectState.UNKNOWN, [])
+    assert (effect.state, effect.result, seen) == (EffectState.CONFIRMED, None, [])
+    assert "keep=" in job.failure.message
 
 
 # engine
