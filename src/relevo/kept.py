@@ -369,8 +369,8 @@ def _fields(value: Any, is_exact: bool) -> Iterable[tuple[Any, Any]] | None:
 def _dumped(value: Any, kind: Any, is_exact: bool) -> Iterable[tuple[Any, Any]] | None:
     if is_model(kind):
         # As attributes are called; by alias only where a type reads it back.
-        dumped: Any = value.model_dump(mode="json", by_alias=is_exact, warnings=False)
-        return dumped.items() if isinstance(dumped, dict) else [("root", dumped)]
+        model: Any = value.model_dump(mode="json", by_alias=is_exact, warnings=False)
+        return model.items() if hasattr(model, "items") else [("root", model)]
     for verb in ("to_dict_recursive", "to_dict", "model_dump"):
         if callable(getattr(kind, verb, None)):
             dumped: Any = getattr(value, verb)()
