@@ -111,6 +111,31 @@ async def test_the_key_of_the_last_call_is_kept(store: Store) -> None:
     assert (await only(store, meant.job)).key == "third"
 
 
+async def test_a_person_tells_the_result_that_could_not_be_kept(store: Store) -> None:
+    (stored,) = await store.intend([effect()])
+    await store.conclude([ended(stored, EffectState.CONFIRMED, error="it was too big")])
+    told = ended(stored, EffectState.CONFIRMED, result=b'"A"')
+
+    assert await store.conclude([told]) == [False]
+    assert await store.conclude([ended(stored, EffectState.FAILED)], ANN) == [False]
+    assert await store.conclude([told], ANN) == [True]
+    found = await only(store, stored.job)
+    assert (found.state, found.result) == (EffectState.CONFIRMED, b'"A"')
+    mended = ended(stored, EffectState.CONFIRMED, result=b'"B"')
+    assert await store.conclude([mended]) == [False]
+    assert await store.conclude([mended], ANN) == [True]
+    assert (await only(store, stored.job)).result == b'"B"'
+
+
+async def test_what_a_call_gave_is_nothing_that_a_person_changes(store: Store) -> None:
+    (stored,) = await store.intend([effect()])
+    given = ended(stored, EffectState.CONFIRMED, result=b'{"decided_by":"x"}')
+    await store.conclude([given])
+
+    mended = ended(stored, EffectState.CONFIRMED, result=b'"B"')
+    assert await store.conclude([mended], ANN) == [False]
+
+
 async def test_a_confirmed_effect_stays_confirmed(store: Store) -> None:
     (stored,) = await store.intend([effect()])
     confirmed = ended(stored, EffectState.CONFIRMED, result=b'"A"')

@@ -16,7 +16,7 @@ from relevo.desk import ACTIONS, EDITABLE, Desk, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundError, PayloadError
 from relevo.ids import new_id
 from relevo.intake import Receiver
-from relevo.job import Failure, State
+from relevo.job import Ending, Failure, State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES
@@ -791,3 +791,68 @@ async def test_a_result_with_a_secret_is_refused(desk: Desk, store: Store) -> No
     with pytest.raises(PayloadError):
         await desk.confirm_effect(id, "book", {"password": "hunter22"}, ANN)
     assert await state(store, id) is State.HELD
+
+
+async def _confirmed(store: Store, result: bytes, name: str = "book") -> None:
+    """An earlier effect of this name, whose job is gone."""
+    id = new_id()
+    earlier = Effect(job=id, queue=WORK, name=name, key=f"{id}:{name}", run="r1")
+    await store.intend([earlier])
+    await store.conclude(
+        [msgspec.structs.replace(earlier, state=EffectState.CONFIRMED, result=result)]
+    )
+
+
+@every_store
+async def test_a_result_unlike_what_earlier_calls_gave_is_refused(desk: Desk, store: Store) -> None:
+    """A text where the worker reads fields killed the job four attempts later."""
+    id, _ = await held(store)
+    await _confirmed(store, b'{"id":"ch_1","status":"paid"}')
+    await _confirmed(store, b'{"id":"ch_2","status":"paid","note":"x"}')
+    await _confirmed(store, b'"a text"', "mail")
+
+    with pytest.raises(MisuseError, match=r"an object, not a text\. .*--result '\{\"id\"") as told:
+        await desk.confirm_effect(id, "book", "1", OLLI)
+    assert "ch_1" not in str(told.value) and "note" not in str(told.value)
+    with pytest.raises(MisuseError, match="has status, too"):
+        await desk.confirm_effect(id, "book", {"id": "1"}, OLLI)
+    assert await state(store, id) is State.HELD
+    assert await desk.confirm_effect(id, "book", {"id": "1", "status": "paid"}, OLLI) is True
+
+
+async def test_a_result_of_another_shape_is_written_if_a_person_insists(
+    desk: Desk, store: Store
+) -> None:
+    id, _ = await held(store)
+    await _confirmed(store, b'{"id":"ch_1"}')
+
+    assert await desk.confirm_effect(id, "book", "1", OLLI, anyway=True) is True
+    assert (await desk.effect(id, "book")).result == b'"1"'
+
+
+@every_store
+async def test_a_denied_effect_is_asked_for_with_another_key_if_a_person_says_so(
+    desk: Desk, store: Store
+) -> None:
+    id, _ = await held(store)
+
+    assert await desk.deny_effect(id, "book", OLLI, fresh_key=True) is True
+
+    known = await desk.effect(id, "book")
+    assert (known.state, known.decided_by) == (EffectState.REFUSED, "olli")
+    assert await state(store, id) is State.READY
+
+
+@every_store
+async def test_what_a_person_told_can_be_told_again_while_its_job_is_held(
+    desk: Desk, store: Store
+) -> None:
+    id, _ = await held(store)
+    await desk.confirm_effect(id, "book", "X1", OLLI)
+    with pytest.raises(MisuseError, match="confirmed already"):
+        await desk.confirm_effect(id, "book", {"code": "X1"}, OLLI)
+
+    lease = await take_id(store, id)
+    await store.settle([Ending(lease=lease, state=State.HELD)])
+    assert await desk.confirm_effect(id, "book", {"code": "X1"}, OLLI) is True
+    assert json.loads((await desk.effect(id, "book")).result or b"") == {"code": "X1"}

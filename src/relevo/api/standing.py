@@ -169,10 +169,15 @@ class OneEffect(Asked):
 
 class EffectDenied(OneEffect):
     note: Note = ""
+    fresh_key: Annotated[bool, Meta(description="Ask the provider with another key.")] = False
 
 
-class EffectConfirmed(EffectDenied, kw_only=True):
+class EffectConfirmed(OneEffect, kw_only=True):
+    note: Note = ""
     result: Any  # what `once` shall answer with
+    anyway: Annotated[
+        bool, Meta(description="Even if earlier calls gave another shape of result.")
+    ] = False
 
 
 class Decided(Struct, frozen=True):
@@ -237,13 +242,19 @@ async def show_effect(caller: Caller, ask: OneEffect) -> Effect:
 async def confirm_effect(caller: Caller, ask: EffectConfirmed) -> Decided:
     """It did happen, and this came of it: the job goes on with the result."""
     return Decided(
-        await caller.desk.confirm_effect(ask.job, ask.name, ask.result, caller.person, ask.note)
+        await caller.desk.confirm_effect(
+            ask.job, ask.name, ask.result, caller.person, ask.note, anyway=ask.anyway
+        )
     )
 
 
 async def deny_effect(caller: Caller, ask: EffectDenied) -> Decided:
     """It did not happen: the job goes on and asks for it again with the same key."""
-    return Decided(await caller.desk.deny_effect(ask.job, ask.name, caller.person, ask.note))
+    return Decided(
+        await caller.desk.deny_effect(
+            ask.job, ask.name, caller.person, ask.note, fresh_key=ask.fresh_key
+        )
+    )
 
 
 async def list_audits(caller: Caller, ask: SomeAudits) -> Page[Audit]:

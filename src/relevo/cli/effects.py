@@ -89,21 +89,35 @@ async def confirm(
     code: Annotated[
         str | None, typer.Option("--code", metavar="TEXT", help="The same, if it is just a text.")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Even if earlier calls gave another shape of result.")
+    ] = False,
     note: NoteOption = "",
 ) -> int:
     """It did happen: write its result down and let the job go on from there."""
     value = _result(result, code)
     async with terminal.desk() as desk:
-        retried = await desk.confirm_effect(id, name, value, terminal.person, note)
+        retried = await desk.confirm_effect(id, name, value, terminal.person, note, anyway=anyway)
         effect = await desk.effect(id, name)
     return _decided(terminal, effect.state, name, retried)
 
 
 @group.verb("deny")
-async def deny(terminal: Terminal, id: Id, name: Name, note: NoteOption = "") -> int:
+async def deny(
+    terminal: Terminal,
+    id: Id,
+    name: Name,
+    fresh_key: Annotated[
+        bool,
+        typer.Option(
+            "--fresh-key", help="Ask with another key: the provider repeats its answer to this one."
+        ),
+    ] = False,
+    note: NoteOption = "",
+) -> int:
     """It did not happen: let the job go on and ask for it again."""
     async with terminal.desk() as desk:
-        retried = await desk.deny_effect(id, name, terminal.person, note)
+        retried = await desk.deny_effect(id, name, terminal.person, note, fresh_key=fresh_key)
         effect = await desk.effect(id, name)
     return _decided(terminal, effect.state, name, retried)
 

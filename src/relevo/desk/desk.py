@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.json import decode as decode_json
 from msgspec.structs import replace
 
 from relevo.breaker import KIND as BREAKER
@@ -16,6 +17,7 @@ from relevo.desk.forgetting import Forgetting
 from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
 from relevo.desk.standing import Standing
+from relevo.desk.told import unlike
 from relevo.desk.views import Progress, Sweep, payload_of
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.job import LIVE, Job, State, queue_name
@@ -23,6 +25,7 @@ from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
 from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
+from relevo.sealing import unsealed
 from relevo.store import BATCH, UNDECIDED, By, Edit, Effect, EffectState, Filter, QueueMode
 
 COUNT_MAX = 1_000_000
@@ -260,31 +263,64 @@ class Desk(Forgetting, Standing, Deliveries):
     # effects
 
     async def confirm_effect(
-        self, job: str, name: str, result: Any, by: Person, note: str = ""
+        self, job: str, name: str, result: Any, by: Person, note: str = "", *, anyway: bool = False
     ) -> bool:
         """It did happen, and this came of it: the job goes on, and `once` answers with the result.
 
-        False when the fact is written but the job cannot be retried.
+        A result of another shape than what earlier calls gave is refused, unless it shall be
+        written `anyway`. False when the fact is written but the job cannot be retried.
         """
         signed = by.acts("confirm_effect", note)
         effect = await self._decidable(job, name)
         data = plain(result)
-        if effect.state is EffectState.CONFIRMED and effect.result != data:
+        if (
+            effect.state is EffectState.CONFIRMED
+            and effect.result not in (None, data)
+            and not await self._may_be_mended(effect)
+        ):
             raise MisuseError(f"'{name}' is confirmed already, with another result")
+        if not anyway:
+            await self._check_shape(effect, result)
         decided = replace(effect, state=EffectState.CONFIRMED, result=data, decided_by=signed.who)
         return await self._decide(decided, signed)
 
-    async def deny_effect(self, job: str, name: str, by: Person, note: str = "") -> bool:
+    async def deny_effect(
+        self, job: str, name: str, by: Person, note: str = "", *, fresh_key: bool = False
+    ) -> bool:
         """It did not happen: the job goes on and asks for it again with the same key.
 
-        False when the fact is written but the job cannot be retried.
+        With a `fresh_key` the provider is asked as if for the first time: it may have kept its
+        answer to the old one. False when the fact is written but the job cannot be retried.
         """
         signed = by.acts("deny_effect", note)
         effect = await self._decidable(job, name)
-        if effect.state not in UNDECIDED | {EffectState.FAILED}:
+        if effect.state not in UNDECIDED | {EffectState.FAILED, EffectState.REFUSED}:
             raise MisuseError(f"'{name}' is {effect.state}; only an uncertain effect can be denied")
-        decided = replace(effect, state=EffectState.FAILED, decided_by=signed.who)
-        return await self._decide(decided, signed)
+        is_fresh = fresh_key or effect.state is EffectState.REFUSED
+        state = EffectState.REFUSED if is_fresh else EffectState.FAILED
+        return await self._decide(replace(effect, state=state, decided_by=signed.who), signed)
+
+    async def _may_be_mended(self, effect: Effect) -> bool:
+        """Whether what a person told may be told again: the job could not use it."""
+        owners = await self.askers(effect)
+        return bool(effect.decided_by) and any(
+            owner.state in (State.HELD, State.DEAD) for owner in owners
+        )
+
+    async def _check_shape(self, effect: Effect, result: Any) -> None:
+        """MisuseError if a result is of another shape than what earlier calls of this name gave."""
+        earlier: list[Any] = []
+        same = effect.name.partition("@")[0]
+        effects, _ = await self.effects(
+            states=frozenset({EffectState.CONFIRMED}), text=f":{same}", limit=PAGE_MAX
+        )
+        for each in effects:
+            is_alike = each.queue == effect.queue and each.name.partition("@")[0] == same
+            if is_alike and each.job != effect.job and each.result is not None:
+                earlier.append(decode_json(unsealed(each.result)))
+        said = unlike(result, earlier)
+        if said:
+            raise MisuseError(f"the result of '{same}' cannot be that: {said}")
 
     async def _decidable(self, job: str, name: str) -> Effect:
         effect = await self.effect(job, name)
@@ -298,7 +334,7 @@ class Desk(Forgetting, Standing, Deliveries):
     async def _decide(self, effect: Effect, by: By) -> bool:
         # Decided before, but the retry was lost: only the retry is left to do.
         known = await self.effect(effect.job, effect.name)
-        if known.state is not effect.state:
+        if (known.state, known.result) != (effect.state, effect.result):
             [written] = await self.store.conclude([effect], by)
             if not written:
                 raise MisuseError(f"'{effect.name}' was decided by someone else just now")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from relevo.clock import Duration, milliseconds
 from relevo.errors import MisuseError
@@ -124,6 +124,14 @@ class Intake:
     async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow; its nodes are stored with the delivery."""
         return await self._engine.start(flow, key=key)
+
+    def once(self, name: str, *_: Any, **__: Any) -> NoReturn:
+        """MisuseError: a webhook's function has no job that an effect could belong to."""
+        raise MisuseError(
+            f"intake.once({name!r:.60}, …): a webhook's function stores what came and makes no "
+            "effects outside, since the provider waits for its answer. Enqueue a command here, and "
+            "call ctx.once() in its worker"
+        )
 
     def take(self, jobs: Sequence[NewJob]) -> None:
         """Have jobs stored with the delivery."""

@@ -193,7 +193,15 @@ class Memory(Session):
                         run = w.run, key = w.key, updated_at = relevo.moment($1),
                         decided_by = coalesce($7, e.decided_by)
                     from wish as w, relevo.effects as old
-                    where e.hash = w.hash and old.seq = e.seq and e.state <> 'confirmed'
+                    where e.hash = w.hash and old.seq = e.seq
+                        and (
+                            e.state <> 'confirmed'
+                            -- A person tells the result of which nothing could be kept, or
+                            -- mends what a person told.
+                            or ($7::text is not null and w.state = 'confirmed'
+                                and w.result is not null
+                                and (e.result is null or e.decided_by <> ''))
+                        )
                     returning w.place, e.job, e.name, old.state as before, w.state as after
                 ), written as (
                     insert into relevo.audits (who, verb, target, note, at, before, after)

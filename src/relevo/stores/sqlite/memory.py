@@ -128,13 +128,15 @@ def decide(tx: Tx, effects: Sequence[Effect], by: By) -> list[bool]:
 
 def _conclude(tx: Tx, effect: Effect, by: By | None = None) -> bool:
     row = tx.one(
-        "select state, result from relevo_effects where job = ? and name = ?",
+        "select state, result, decided_by from relevo_effects where job = ? and name = ?",
         (text(effect.job), text(effect.name)),
     )
     if row is None:
         return False
-    before, result = row
-    if before == EffectState.CONFIRMED:
+    before, result, decided_by = row
+    # A person tells the result of which nothing could be kept, or mends what a person told.
+    is_told = by is not None and effect.result is not None and (result is None or decided_by)
+    if before == EffectState.CONFIRMED and not (is_told and effect.state is EffectState.CONFIRMED):
         return effect.state is EffectState.CONFIRMED and _same(result, effect.result)
     tx.run(
         """

@@ -1,4 +1,4 @@
--- Writes how effects ended. A confirmed one stays so.
+-- Writes how effects ended. A confirmed one stays so, with its result.
 -- KEYS  the roots of the queues; beside each :effects, :effects:…, :concluded (when)
 -- ARGV  4 who decides, '' if nobody, 5 why, then for each: queue (number of its key), job, name,
 --       state, hash of the result, what is searched (key and result), effect
@@ -11,8 +11,12 @@ for n = 6, #ARGV, 7 do
   local state, hash = ARGV[n + 3], ARGV[n + 4]
   local key = root .. ':effects:' .. redis.sha1hex(job)
   local kept = call('HGET', key, name)
-  local was, created, stored = string.match(kept or '', '^(%u)|([%d.]+)|%d+|([^|]*)|')
-  if was == 'C' then
+  local was, created, stored, size, at_text = string.match(
+    kept or '', '^(%u)|([%d.]+)|%d+|([^|]*)|(%d+)|()')
+  -- A person may tell the result of which nothing could be kept, or mend what a person told.
+  local is_told = was == 'C' and who ~= '' and state == 'C' and hash ~= '-' and (stored == '-'
+    or string.find(kept, '"decided_by":"[^"]', at_text + tonumber(size)) ~= nil)
+  if was == 'C' and not is_told then
     answer[#answer + 1] = state == 'C' and stored == hash and 1 or 0
   elseif not was and who ~= '' then
     answer[#answer + 1] = 0
