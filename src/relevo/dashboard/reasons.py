@@ -173,10 +173,27 @@ REASONS: Final[dict[str, str]] = {
         "'{name}' puede haber ocurrido en un intento anterior, y no hay modo de consultarlo; "
         "decide con `relevo effects confirm` o `relevo effects deny`"
     ),
-    "'{name}' may have happened: {error}": "'{name}' puede haber ocurrido: {error}",
-    "'{name}' happened, but its result cannot be kept: {error}": (
-        "'{name}' ocurrió, pero su resultado no se puede guardar: {error}"
+    "'{name}' may have happened in an earlier run ({error}), and there is no way to look it up; "
+    "decide with `relevo effects confirm` or `relevo effects deny`": (
+        "'{name}' puede haber ocurrido en un intento anterior ({error}), y no hay modo de "
+        "consultarlo; decide con `relevo effects confirm` o `relevo effects deny`"
     ),
+    "'{name}' may have happened, and cannot be looked up: {error}": (
+        "'{name}' puede haber ocurrido, y no se puede consultar: {error}"
+    ),
+    "'{name}' may have happened: {error}": "'{name}' puede haber ocurrido: {error}",
+    "'{name}' did not happen: {error}": "'{name}' no ocurrió: {error}",
+    "'{name}' has to wait: {error}": "'{name}' tiene que esperar: {error}",
+    "'{name}' was refused: {error}": "'{name}' fue rechazado: {error}",
+    "'{name}': our key was not accepted: {error}": (
+        "'{name}': no se aceptó nuestra clave: {error}"
+    ),
+    "'{name}' happened, but its result could not be kept ({error}): name what is needed of it "
+    "with keep=, as in keep=lambda result: result.id": (
+        "'{name}' ocurrió, pero su resultado no se pudo guardar ({error}): di con keep= lo que "
+        "hace falta de él, como keep=lambda result: result.id"
+    ),
+    "broken off before its answer": "interrumpido antes de su respuesta",
     "stopped before the call": "parado antes de la llamada",
     # breakers and workers
     "job {id} probes": "el trabajo {id} prueba",
