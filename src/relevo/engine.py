@@ -452,11 +452,12 @@ class Relevo:
         """The id and the origin of a flow that is to be started."""
         if cause is None:
             return (fresh := new_id()), fresh
+        delivered = cause.delivered if isinstance(cause, Intake) else None
         told = [
             (
                 node.name,
                 node.command.__relevo__.kind,
-                msgspec.Raw(codec(type(node.command)).encode(node.command)),
+                msgspec.Raw(codec(type(node.command)).encode(node.command, delivered)),
                 [(child.name, child.on_failure) for child in node.after],
             )
             for node in nodes

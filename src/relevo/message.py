@@ -353,6 +353,10 @@ def codec(cls: type[M]) -> Codec[M]:
 
 
 def _freeze(cls: type[Message], allow: Iterable[str]) -> None:
+    if isinstance(allow, str):
+        raise DefinitionError(
+            f"{cls.__name__}: allow= is a list of fields: write allow=[{allow!r:.80}]"
+        )
     dataclass(frozen=True)(cls)
     cls.__codec__ = None
     cls.__allow__ = frozenset(allow)

@@ -66,11 +66,12 @@ def job_of(
     tracing: Tracing | None,
 ) -> NewJob:
     """The job of a message, which something caused, or nothing but its caller."""
+    delivered = cause.delivered if isinstance(cause, Intake) else None
     return NewJob(
         id=new_id() if cause is None else "",  # one of its cause's making: see FollowUps.adopt()
         queue=spec.queue,
         kind=spec.kind,
-        payload=codec(type(message)).encode(message),
+        payload=codec(type(message)).encode(message, delivered),
         priority=spec.priority,
         attempts=spec.attempts,
         key=None if spec.key is None else spec.key.fill(message),

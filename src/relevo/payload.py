@@ -11,13 +11,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from relevo import sensitive
 from relevo.errors import DefinitionError, PayloadError
+from relevo.sensitive import Holds
 from relevo.shapes import Reader
 from relevo.values import (
     DEPTH,
@@ -45,7 +46,32 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 _SAFE = re.compile(r"Expected |Invalid [\w ]* encoded |Invalid UUID")
+_INDEX = re.compile(r"\[\d+\]")
+_ALLOWED = re.compile(r"[^.\[\]]+(?:\[\])*(?:\.[^.\[\]]+(?:\[\])*)*")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
+
+
+class Found(NamedTuple):
+    """A secret that was found, and where."""
+
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.what})"
+
+
+class Delivered:
+    """What is done with the secrets in a verified delivery, which its provider will not mend.
+
+    They are kept where the store `is_sealed`. Elsewhere they are masked, and noted here.
+    """
+
+    __slots__ = ("is_sealed", "masked")
+
+    def __init__(self, *, is_sealed: bool) -> None:
+        self.is_sealed = is_sealed
+        self.masked: list[Found] = []
 
 
 def _error(owner: str, path: str, reason: str) -> PayloadError:
@@ -56,13 +82,19 @@ def _error(owner: str, path: str, reason: str) -> PayloadError:
 class Codec(Generic[T]):
     """A message class to JSON and back; made once per class.
 
-    `allow` names fields ("card.number", without list indexes) that may hold what looks like a
-    secret, with everything under them.
+    `allow` names fields that may hold what looks like a secret, with everything under them:
+    "hook.config.secret", and "items[].code" or "items.code" for each item of a list.
     """
 
     def __init__(self, type: type[T], *, allow: frozenset[str] = NOTHING) -> None:
         self.type = type
-        self.allow = allow
+        for path in allow:
+            if not _ALLOWED.fullmatch(path):
+                raise DefinitionError(
+                    f"{type.__name__}: allow={path!r:.80} is not the path of a field: write it "
+                    "like 'hook.config.secret', or 'items[].code' for every item of a list"
+                )
+        self.allow = allow = frozenset(path.replace("[]", "") for path in allow)
         reader = Reader(type, allow)
         try:
             plans = reader.fields(inspect.type_info(type))
@@ -77,13 +109,17 @@ class Codec(Generic[T]):
             if path.partition(".")[0] not in plans:
                 raise DefinitionError(f"{type.__name__} has no field {path!r:.80} to allow")
         self._bounded = reader.bounded
+        self._is_named = reader.named
         self._exact = {name: plan for name, plan in plans.items() if plan.kinds is not None}
         self._values = _getter(list(self._exact))
         self._shapes: set[tuple[Any, ...]] = set()
         self._checks = [(n, p.check) for n, p in plans.items() if n not in self._exact]
 
-    def encode(self, message: T) -> bytes:
-        """The JSON of a message that may travel; PayloadError, with the path, if it may not."""
+    def encode(self, message: T, delivered: Delivered | None = None) -> bytes:
+        """The JSON of a message that may travel; PayloadError, with the path, if it may not.
+
+        A secret that was `delivered` to us is not refused.
+        """
         if message.__class__ is not self.type:
             raise PayloadError(f"expects {self.type.__name__}, got {type(message).__name__}")
         # Most fields are judged by their type alone, so a row of types seen before needs no look.
@@ -96,8 +132,8 @@ class Codec(Generic[T]):
         except ValueError:  # half a surrogate pair, or an integer of thousands of digits
             data = b""
             suspect = True
-        if suspect or not sensitive.looks_clean(data):
-            self._search(message, data)
+        if suspect or self._is_named or not sensitive.looks_clean(data):
+            data = self._searched(message, data, delivered)
         if self._bounded:
             self.decode(data)
         return data
@@ -135,14 +171,19 @@ class Codec(Generic[T]):
                 raise _error(self.type.__name__, refused.path, refused.reason) from None
         return walk.suspect
 
-    def _search(self, message: T, data: bytes) -> None:
+    def _searched(self, message: T, data: bytes, delivered: Delivered | None) -> bytes:
         """Look closely at a message that was found suspicious; most turn out to be innocent."""
         tree: Any = msgspec.to_builtins(message, enc_hook=to_plain)
         owner = self.type.__name__
         if len(data) > LIMIT:
             biggest = max(tree, key=lambda name: len(to_json(tree[name])))
             raise _error(owner, biggest, TOO_BIG)
-        _Search(owner, self.allow).look(tree)
+        found: list[Found] | None = None if delivered is None else []
+        masked = _Search(owner, self.allow, found).look(tree)
+        if delivered is None or not found or delivered.is_sealed:
+            return data
+        delivered.masked += found
+        return to_json(masked)
 
 
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -174,53 +215,102 @@ def _unfit(error: msgspec.ValidationError) -> tuple[str, str]:
 
 
 class _Search:
-    """Looks for secrets, by name and by look, and for text and numbers that no store takes."""
+    """Looks for secrets, by name and by look, and for text and numbers that no store takes.
 
-    def __init__(self, owner: str, allow: frozenset[str]) -> None:
+    What it finds is refused; with `found` it is masked instead, and noted there.
+    """
+
+    def __init__(self, owner: str, allow: frozenset[str], found: list[Found] | None = None) -> None:
         self.owner = owner
         self.allow = allow
+        self.found = found
         self.trail: list[str | int] = []
 
-    def look(self, value: Any, name: str = "", free: bool = False) -> None:
+    def look(
+        self, value: Any, name: str = "", above: Holds | None = None, free: bool = False
+    ) -> Any:
+        """The value, with what was found masked."""
         kind = kind_of(value)
         if kind is str:
-            self._look_at_text(value, name, free)
-        elif kind is int:
-            self._look_at_number(value, name, free)
-        elif issubclass(kind, dict):
-            self._look_at_entries(value, free)
-        elif issubclass(kind, list | tuple):
-            self._look_at_items(value, name, free)
+            return self._look_at_text(value, name, above, free)
+        if kind is int:
+            return self._look_at_number(value, name, above, free)
+        if issubclass(kind, dict):
+            return self._look_at_entries(value, name, above, free)
+        if issubclass(kind, list | tuple):
+            return self._look_at_items(value, name, above, free)
+        return value
 
-    def _look_at_number(self, number: int, name: str, free: bool) -> None:
+    def _look_at_number(self, number: int, name: str, above: Holds | None, free: bool) -> int:
         if not _SMALLEST <= number <= _LARGEST:
             raise self._refuse("an integer of more than 64 bit; send it as str")
-        if not free and (leak := sensitive.number_leak(number, name)):
-            raise self._refuse(f"{leak.what}; {leak.instead}")
+        if free:
+            return number
+        leak = sensitive.number_leak(number, name)
+        if leak is None and above is not None:
+            leak = sensitive.named_leak(number, above)
+        if leak is not None:
+            self._meet(leak)
+            return 0
+        return number
 
-    def _look_at_entries(self, entries: dict[str, Any], free: bool) -> None:
+    def _look_at_entries(
+        self, entries: dict[str, Any], parent: str, above: Holds | None, free: bool
+    ) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
         for key, value in entries.items():
             self.trail.append(key)
             spared = free or self._is_allowed()
-            self._look_at_text(key, "", spared)
-            if not spared and sensitive.names_secret(key) and not isinstance(value, bool | None):
-                raise self._refuse(f"a secret by its name; {sensitive.SEND_ID}")
-            self.look(value, key, spared)
+            shown = self._look_at_text(key, "", None, spared)
+            name = sensitive.named(key, parent)
+            kind = sensitive.beneath(key, above) or sensitive.holds(name)
+            seen[shown] = self.look(value, name, kind, spared)
             self.trail.pop()
+        return seen
 
-    def _look_at_items(self, items: Sequence[Any], name: str, free: bool) -> None:
+    def _look_at_items(
+        self, items: Sequence[Any], name: str, above: Holds | None, free: bool
+    ) -> list[Any]:
+        seen: list[Any] = []
         for index, value in enumerate(items):
             self.trail.append(index)
-            self.look(value, name, free)
+            seen.append(self.look(value, name, above, free))
             self.trail.pop()
+        return seen
 
-    def _look_at_text(self, text: str, name: str, free: bool) -> None:
+    def _look_at_text(self, text: str, name: str, above: Holds | None, free: bool) -> str:
         if "\0" in text:
             raise self._refuse("a NUL character, which no store keeps; take it out")
         if not text.isascii() and _SURROGATE.search(text):
             raise self._refuse("half of a surrogate pair, which is not text; take it out")
-        if not free and (leak := next(sensitive.leaks(text, name), None)):
-            raise self._refuse(f"{leak.what}; {leak.instead}")
+        if free:
+            return text
+        leaks = sensitive.leaks(text, name)
+        if self.found is not None:
+            leaks = (leak for leak in leaks if not leak.is_bulk)
+        by_look = next(leaks, None)
+        by_name = None if above is None else sensitive.named_leak(text, above)
+        if leak := by_look or by_name:
+            self._meet(leak)
+            is_card = by_look is not None and by_look.what == "a card number"
+            # The rest of a password is no less secret than what was found in it.
+            is_whole = by_name is not None and not is_card
+            return sensitive.HIDDEN if is_whole else sensitive.without_leaks(text, name)
+        return text
+
+    def _meet(self, leak: sensitive.Leak) -> None:
+        if self.found is None:
+            raise self._refuse(f"{leak.what}; {leak.instead}{self._way_out()}")
+        path = path_of(self.trail)
+        self.found.append(Found(f"{self.owner}.{path}" if self.owner else path, leak.what))
+
+    def _way_out(self) -> str:
+        """How to send it all the same, where a class can say so."""
+        path = path_of(self.trail)
+        if not self.owner or "…" in path:
+            return ""
+        path = _INDEX.sub("[]", path)
+        return f", or let it pass with allow=[{path!r}] in the class line of {self.owner}"
 
     def _is_allowed(self) -> bool:
         names = [step for step in self.trail if isinstance(step, str)]
@@ -324,7 +414,7 @@ def _masked(value: Any, name: str) -> Any:
     kind = kind_of(value)
     if value is None or kind is bool:
         return value
-    if sensitive.names_secret(name):
+    if sensitive.names_secret(name) and not (kind is str and sensitive.is_harmless(value)):
         return sensitive.HIDDEN
     if kind is dict:
         return {sensitive.mask(key): _masked(each, key) for key, each in value.items()}

@@ -3,18 +3,95 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 
-_SECRET = re.compile(
-    r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:|"
-    r"\b\w{0,40}(?:passw|secret|token|api_?key|authorization|contrase)\w{0,40}[\"']?\s*[=:]\s*[\"']?"
-    r"(?:(?:bearer|basic)\s+)?)"
-    r"(?P<value>[^\s\"'&,;@]{4,4096})|"
-    r"\b(?:sk|rk|pk)_(?:live|test)_\w+|\bwhsec_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
+from relevo import sensitive
+from relevo.sensitive import HIDDEN, Holds
+
+# A name before its value, as programs write them: name=value, "name": "value", name%3Dvalue,
+# ('name', b'value'), <name>value</name>, --name value.
+_NAME = re.compile(
+    r"(?:(?<![\w.-])|(?<=%26)|(?<=%3F)|(?<=%22))(-{0,2})([^\W\d][\w.-]{1,63})"
+    r"(?:\\{0,3}[\"']?(?:\s{0,8}(?:=>|:=|[=>]|:(?!//)|%3[ADad])|,(?=\s?b?[\"']))\s{0,8}\[?(?:b(?=[\"']))?"
+    r"|(?<=[a-z])\s+(?=[^\s-]))"
+)
+_QUOTED = re.compile(r"\\{0,3}[\"']([^\"'\\]{1,4096})")
+_PLAIN = re.compile(
+    r"(?:(?:basic|bearer|digest|token)\s+)?([^\s\"'&,;<>(){}\[\]%\\]{1,4096})", re.I
+)
+_IS = re.compile(r"(?:is|was|es|era)\s+[\"']?([^\s\"',;]{3,4096})")
+_COOKIE = re.compile(r"(\b(?:set-)?cookie[\"']?\s?[:=,]\s?)[^\r\n]{3,8192}", re.I)
+_LOOKS = re.compile(
+    r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:)(?P<value>[^\s\"'&,;@]{4,4096})"
+    r"|\bpk_(?:live|test)_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
     re.I,
 )
+# Ordinary words in a payload, and credentials in a log.
+_MORE = frozenset(
+    [
+        *("token", "sig", "signature", "auth", "session", "sessionid", "sid", "cookie"),
+        *("credential", "otp", "jwt"),
+    ]
+)
+_NUMBER = re.compile(r"\d{1,7}(?:\.\d+)?")
 
 
 def scrub(text: str) -> str:
     """Text without what looks like a credential, and without control characters."""
-    clean = _SECRET.sub(lambda match: (match["keep"] or "") + "***", text)
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in clean)
+    text = sensitive.without_leaks(text)
+    if "ookie" in text or "OOKIE" in text:
+        text = _COOKIE.sub(rf"\1{HIDDEN}", text)
+    shown, done = "", 0
+    for start, end in _values(text):
+        shown, done = shown + text[done:start] + HIDDEN, end
+    text = _LOOKS.sub(lambda found: (found["keep"] or "") + HIDDEN, shown + text[done:])
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+
+
+def _values(text: str) -> Iterator[tuple[int, int]]:
+    """Where the secrets are that stand behind their names."""
+    done = 0
+    for found in _NAME.finditer(text):
+        if found.start() < done:
+            continue
+        name = found[2]
+        kind = _kind(name)
+        if kind is None and not _names_credential(name):
+            continue
+        at = found.end()
+        in_quotes = False
+        if found[0][-1:].isspace() and found[0].rstrip() == found[1] + name:
+            # No sign between them: an option of a program, or a sentence.
+            value = _PLAIN.match(text, at) if found[1] else _IS.match(text, at)
+        elif value := _QUOTED.match(text, at):
+            in_quotes = True
+        else:
+            value = _PLAIN.match(text, at)
+        if value is not None and _is_secret(kind, value[1], in_quotes=in_quotes):
+            done = value.end(1)
+            yield value.span(1)
+
+
+def _is_secret(kind: Holds | None, value: str, *, in_quotes: bool) -> bool:
+    if sensitive.is_harmless(value):
+        return False
+    if kind is None:
+        return len(value) > 3 and not _NUMBER.fullmatch(value)
+    if kind in (Holds.CODE, Holds.CARD):
+        return any(c.isdigit() for c in value)
+    # What is not in quotes may be the next word of a sentence.
+    return len(value) > 3 and (in_quotes or not _NUMBER.fullmatch(value) or len(value) > 5)
+
+
+@lru_cache(4_096)
+def _kind(name: str) -> Holds | None:
+    return sensitive.holds(name)
+
+
+@lru_cache(4_096)
+def _names_credential(name: str) -> bool:
+    words = sensitive.words(name)
+    return bool(words) and words[-1] in _MORE

@@ -184,6 +184,7 @@ class Reader:
     def __init__(self, owner: type, allow: frozenset[str]) -> None:
         self.owner = owner
         self.allow = allow
+        self.named = False  # some name may be a secret's: its values tell
         self.bounded = False  # some type says more than its type: lengths, patterns, listed keys
         self._made: dict[type, Plan] = {}
         self._making: set[type] = set()
@@ -201,8 +202,19 @@ class Reader:
         return self._plan(field.type, path)
 
     def _name(self, name: str, path: str) -> None:
-        if sensitive.names_secret(name) and path not in self.allow:
-            raise self._error(path, f"its name is a secret's: {sensitive.SEND_ID}")
+        if self._is_allowed(path):
+            return
+        if sensitive.declares_secret(name):
+            raise self._error(
+                path,
+                f"its name is a secret's: {sensitive.SEND_ID}, or say allow=[{path!r}] in the "
+                "class line if it holds none",
+            )
+        self.named = self.named or sensitive.names_secret(name)
+
+    def _is_allowed(self, path: str) -> bool:
+        steps = path.split(".")
+        return any(".".join(steps[: end + 1]) in self.allow for end in range(len(steps)))
 
     def _error(self, path: str, reason: str) -> DefinitionError:
         return DefinitionError(f"{self.owner.__name__}.{path}: {reason}")

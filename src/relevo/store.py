@@ -247,7 +247,7 @@ class Kept(Struct, frozen=True, kw_only=True, gc=False):
     key: str | None  # what makes it the same delivery again; None: rejected, or pruned since
     generation: int = 0
     state: Keeping = Keeping.ACCEPTED
-    reason: str = ""  # why it was rejected, in words for our own people
+    reason: str = ""  # why it was rejected, or what is missing in its jobs, for our own people
     method: str = "POST"
     path: str = ""
     query: str = ""  # without secrets

@@ -94,8 +94,8 @@ async def odd(delivery: Delivery, ctx: Intake) -> Answer | None:
             return Answer.text("no", 409)
         case "publish":
             await ctx.publish(Seen(wish["id"]))
-        case "secret":
-            await ctx.enqueue(Save(wish["id"], "4111 1111 1111 1111"))
+        case "nul":
+            await ctx.enqueue(Save(wish["id"], "a\0b"))
         case "many":
             for number in range(wish["many"]):
                 await ctx.enqueue(Save(f"{wish['id']}-{number}"))

@@ -628,9 +628,9 @@ async def test_a_row_and_its_job_and_its_delivery_are_all_or_nothing(relevo: Rel
     ("wish", "expected"),
     [
         ({"do": "reject"}, (422, "no_such_room")),
-        ({"do": "secret"}, (422, "payload_refused")),
+        ({"do": "nul"}, (422, "payload_refused")),
     ],
-    ids=["reject", "a card in a command"],
+    ids=["reject", "a NUL in a command"],
 )
 async def test_a_refusal_is_told_to_our_people_only(
     relevo: Relevo, wish: dict[str, Any], expected: tuple[int, str]

@@ -216,7 +216,8 @@ async def verify(
         is_good = kept.state is Keeping.ACCEPTED or kept.status != 401
         why = kept.reason
         if is_good:
-            why = f"{RIGHT}; it was refused for another reason: {why}" if why else RIGHT
+            is_refused = kept.state is Keeping.REJECTED and why
+            why = f"{RIGHT}; it was refused for another reason: {why}" if is_refused else RIGHT
         terminal.show({"id": kept.id, "ok": is_good, "why": why}, lambda: AsIs(why))
         return OK if is_good else PROBLEM
     if path is None:

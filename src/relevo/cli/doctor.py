@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
 from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
@@ -12,6 +14,7 @@ from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.desk import Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
+from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.store import Finding, QueueMode
 
@@ -77,6 +80,15 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         findings.append(
             _warning("clock", f"this machine and the store differ by {span(abs(skew))}; run NTP")
         )
+    findings += [
+        _warning(
+            note.name,
+            "secrets in its deliveries were masked before their jobs were stored: "
+            f"{', '.join(msgspec.json.decode(note.value, type=list[str]))}. Set RELEVO_SEAL_KEYS, "
+            "and they are sealed instead, or let a field pass with allow=",
+        )
+        for note in await desk.store.notes(MASKED)
+    ]
     workers = [worker for worker in await desk.workers() if not worker.silent]
     served = {queue for worker in workers for queue in worker.queues}
     known = {queue for app in apps for queue in queues_of(app)}

@@ -13,6 +13,7 @@ from relevo.ids import first_moment_of, moment_of, parse_id
 from relevo.intake.door import Door, Reject
 from relevo.job import NewJob, Unique
 from relevo.message import Command, Event, KeyPart, Priority
+from relevo.payload import Delivered
 from relevo.pending import Calls, check_awaited, noted
 from relevo.webhook import Delivery
 
@@ -37,6 +38,7 @@ class Intake:
 
     __slots__ = (
         "_engine",
+        "delivered",
         "delivery",
         "follow_ups",
         "generation",
@@ -62,6 +64,7 @@ class Intake:
         key = door.key(delivery)
         self._engine = engine
         self.delivery = delivery
+        self.delivered = Delivered(is_sealed=engine.seal is not None)
         self.id = delivery.id
         self.key = key
         self.generation = generation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -9,17 +10,23 @@ import msgspec
 
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
-from relevo.errors import BodyError, PayloadError, QueueClosed, StoreUnavailable
+from relevo.errors import BodyError, PayloadError, QueueClosed, StoreError, StoreUnavailable
 from relevo.intake.door import Door, Reject, answer_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
-from relevo.store import Arrival, Kept, Reception
+from relevo.payload import Found
+from relevo.store import DELIVERY_KEEP, Arrival, Kept, Note, Reception
+from relevo.telemetry import log
 from relevo.webhook import Answer, Delivery
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
 
+MASKED = "masked"
+"""The kind of notes that say which endpoints deliver secrets that nothing seals."""
+
+_FIELDS = 10  # named in one sentence
 _SQLITE_TROUBLE = (5, 6, 8, 10, 13, 14)  # busy, locked, read-only, I/O, full, cannot open
 _POSTGRES_TROUBLE = ("08", "40", "53", "57", "58")  # connection, conflict, resources, shutdown, I/O
 
@@ -57,6 +64,7 @@ class Receiver:
     def __init__(self, engine: Relevo) -> None:
         self._engine = engine
         self._doors: dict[str, Door] | None = None
+        self._told: set[str] = set()  # endpoints of which it is told that secrets are masked
         self._arrivals: Coalescer[Arrival, Reception] = Coalescer(self._receive)
 
     @property
@@ -108,6 +116,7 @@ class Receiver:
         answer = await self._order(door, intake)
         if isinstance(answer, Taken):
             return answer
+        await self._tell_masked(door, intake)
         [reception] = await self._arrivals.add([_arrival(door, intake, answer)])
         return taken_of(reception, answer, intake.jobs)
 
@@ -119,6 +128,7 @@ class Receiver:
         answer = await self._order(door, intake)
         if isinstance(answer, Taken):
             return answer
+        await self._tell_masked(door, intake)
         waiter.answer = answer
         self._arrivals.put([_arrival(door, intake, answer)], waiter)
         return None
@@ -193,6 +203,7 @@ class Receiver:
             if (unavailable := _unavailable(error)) is not None:
                 raise unavailable from error
             raise
+        await self._tell_masked(door, intake)
         return taken_of(reception, answer, intake.jobs)
 
     async def _receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
@@ -201,6 +212,29 @@ class Receiver:
             if reception.kept.jobs != arrival.kept.jobs and reception.verdict is Verdict.NEW:
                 self._engine.joining.received(arrival, reception.kept)
         return receptions
+
+    async def _tell_masked(self, door: Door, intake: Intake) -> None:
+        """Say once for each endpoint that secrets are masked in the jobs of its deliveries."""
+        if not intake.delivered.masked or door.source in self._told:
+            return
+        self._told.add(door.source)
+        fields = list(dict.fromkeys(map(str, intake.delivered.masked)))
+        log.warning(
+            "secrets in a delivery were masked before its jobs were stored: with "
+            "RELEVO_SEAL_KEYS they are sealed instead, and allow= lets a field pass",
+            extra={"door": door.source, "delivery": intake.id, "fields": ", ".join(fields)},
+        )
+        store = self._engine.store
+        with contextlib.suppress(StoreError):
+            [known] = await store.recall(MASKED, [door.source])
+            note = Note(
+                kind=MASKED,
+                name=door.source,
+                value=msgspec.json.encode(fields[:_FIELDS]),
+                version=0 if known is None else known.version,
+                ttl=DELIVERY_KEEP,
+            )
+            await store.remember([note])
 
     async def _receive_within(self, door: Door, intake: Intake, answer: Answer) -> Reception:
         store = self._engine.store
@@ -230,11 +264,19 @@ def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
         intake.key,
         generation=intake.generation,
         received_at=intake.received_at,
+        reason=_masked(intake.delivered.masked),
         answer=door.encoded(answer),
         status=answer.status,
         jobs=tuple([job.id for job in intake.jobs]),
     )
     return Arrival(kept, tuple(intake.jobs))
+
+
+def _masked(found: Sequence[Found]) -> str:
+    """What a delivery's line says of the secrets that its jobs are stored without."""
+    fields = list(dict.fromkeys(map(str, found)))
+    more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
+    return f"masked in its jobs: {', '.join(fields[:_FIELDS])}{more}" if fields else ""
 
 
 def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) -> Taken:

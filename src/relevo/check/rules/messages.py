@@ -14,7 +14,7 @@ from relevo.check.report import Finding
 from relevo.check.roles import Declared
 from relevo.errors import DefinitionError
 from relevo.job import queue_name
-from relevo.sensitive import names_secret
+from relevo.sensitive import Holds, holds
 
 # Names
 
@@ -158,7 +158,7 @@ def secret_fields(app: Application) -> Iterator[Finding]:
     for declared in (*app.roles.commands.values(), *app.roles.events.values()):
         for field in _fields(app, declared):
             told = {_plain(leaf) for leaf in _leaves(field.annotation)}
-            if names_secret(field.name) and not told <= {"bool", "None"}:
+            if holds(field.name) not in (None, Holds.MAYBE) and not told <= {"bool", "None"}:
                 wrong = f"{declared.cls.name}.{field.path} is a secret by its name"
                 yield Finding(declared.cls.module, field.node, wrong)
 

@@ -1,0 +1,217 @@
+"""Secrets in the forms in which they get into payloads, errors and logs.
+
+None of them is real. They are put together here, so that no scanner takes this file for a leak.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+MARK = "CANARY7f3a9b2c"
+"""Stands in every secret but those made of digits only."""
+
+CARD = "4111111111111111"
+HEX = "9f86d081884c7d659a2feaa0c55ad015"
+TAIL = "A1b2C3d4E5f6G7h8J9k0" * 3
+
+
+def _base64url(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+JWT = f"{_base64url({'alg': 'HS256'})}.{_base64url({'sub': MARK})}.c2lnbmF0dXJl"
+PEM = "-----BEGIN {}PRIVATE KEY-----\nMIIEvQ" + MARK + "\n-----END {}PRIVATE KEY-----"
+
+# By their look, wherever they stand.
+VALUES = {
+    "card": CARD,
+    "card in groups": "4111 1111 1111 1111",
+    "card with hyphens": "4111-1111-1111-1111",
+    "card with dots": "4111.1111.1111.1111",
+    "card with hard blanks": "4111\u00a01111\u00a01111\u00a01111",
+    "card in wide digits": "".join(chr(0xFF10 + int(digit)) for digit in CARD),
+    "card of 15 digits": "378282246310005",
+    "card of 15 digits in groups": "3782 822463 10005",
+    "mastercard": "5555555555554444",
+    "card in a sentence": "charge 5555 5555 5555 4444, expires 12/28",
+    "card in a query": f"https://pay.example/?card={CARD}&x=1",
+    "magnetic stripe 1": f"%B{CARD}^DOE/JOHN^28121010000000000?",
+    "magnetic stripe 2": f";{CARD}=28121010000000000?",
+    "pem": PEM.format("", ""),
+    "pem rsa": PEM.format("RSA ", "RSA "),
+    "pem ec": PEM.format("EC ", "EC "),
+    "pem openssh": PEM.format("OPENSSH ", "OPENSSH "),
+    "pem encrypted": PEM.format("ENCRYPTED ", "ENCRYPTED "),
+    "pem cut off": "-----BEGIN PRIVATE KEY-----\nMIIEvQ" + MARK,
+    "pgp": PEM.format("PGP ", "PGP ").replace("KEY-----", "KEY BLOCK-----"),
+    "putty": "PuTTY-User-Key-File-3: ssh-ed25519\nPrivate-Lines: 1\n" + MARK,
+    "jwt": JWT,
+    "bearer": f"Bearer {MARK}",
+    "basic": "Basic " + base64.b64encode(f"ana:{MARK}".encode()).decode(),
+    "url with a password": f"postgresql://ana:{MARK}@db.example/shop",
+    "redis url": f"rediss://:{MARK}@cache.example:6379/0",
+    "stripe": "sk_" + "live_51H" + TAIL,
+    "stripe test": "sk_" + "test_51H" + TAIL,
+    "stripe restricted": "rk_" + "live_51H" + TAIL,
+    "stripe webhook": "wh" + "sec_" + TAIL,
+    "slack bot": "xox" + "b-123456789012-" + TAIL,
+    "slack app": "xap" + "p-1-A0123-" + TAIL,
+    "slack webhook": "https://hooks.slack" + ".com/services/T000/B000/" + TAIL,
+    "github": "gh" + "p_" + TAIL[:36],
+    "github server": "gh" + "s_" + TAIL[:36],
+    "github fine-grained": "github" + "_pat_" + TAIL,
+    "gitlab": "gl" + "pat-" + TAIL[:20],
+    "aws": "AK" + "IAIOSFODNN7EXAMPLE",
+    "aws temporary": "AS" + "IAIOSFODNN7EXAMPLE",
+    "google": "AI" + "zaSyA1234567890abcdefghijklmnopqrstu",
+    "google oauth": "ya" + "29.a0AfH6SMB" + TAIL,
+    "google client": "GOC" + "SPX-" + TAIL[:28],
+    "openai": "sk-" + "proj-" + TAIL,
+    "anthropic": "sk-" + "ant-api03-" + TAIL,
+    "sendgrid": "S" + "G." + TAIL[:22] + "." + TAIL[:43],
+    "mailgun": "key" + "-" + HEX,
+    "mailchimp": HEX + "-us" + "12",
+    "shopify": "shp" + "at_" + HEX,
+    "mercado pago": "APP_" + "USR-1234567890123456-010203-" + HEX + "-123456789",
+    "meta": "EA" + "AG" + TAIL,
+    "square": "sq0" + "atp-" + TAIL[:22],
+    "telegram": "123456789" + ":AA" + TAIL[:33],
+    "discord": "MT" + TAIL[:22] + ".Gabcde." + TAIL[:38],
+    "discord webhook": "https://discord.com/api/" + "webhooks/123456789/" + TAIL,
+    "npm": "np" + "m_" + TAIL[:36],
+    "pypi": "py" + "pi-AgEIcHlwaS5vcmc" + TAIL,
+    "hubspot": "pat-" + "na1-0191c9a0-7d3e-7cc2-98c4-1f6cf1b0a2b3",
+    "digitalocean": "do" + "p_v1_" + HEX * 2,
+    "linear": "lin_" + "api_" + TAIL[:40],
+    "notion": "nt" + "n_" + TAIL[:46],
+    "doppler": "dp." + "pt." + TAIL[:40],
+    "vault": "hv" + "s." + TAIL[:24],
+    "azure": "DefaultEndpointsProtocol=https;Account" + f"Key={TAIL}AAAA==",
+    "astra": "Astra" + f"CS:abcdef:{HEX}",
+    "paddle": "pdl_" + "live_apikey_" + TAIL,
+    "terraform of a key in a sentence": "use gh" + f"p_{TAIL[:36]} for it",
+}
+
+# By the names of their fields.
+FIELDS: dict[str, tuple[str, str | int]] = {
+    "password": ("password", "hunter2"),
+    "password of words": ("password", "correct horse battery staple"),
+    "password of digits": ("password", "123456"),
+    "password as a number": ("password", 123456),
+    "userPassword": ("userPassword", MARK),
+    "DB_PASSWD": ("DB_PASSWD", MARK),
+    "pwd": ("pwd", MARK),
+    "passphrase": ("passphrase", "open sesame now"),
+    "password_hash": ("password_hash", "$2b$12$KIXQ9e" + TAIL),
+    "contraseña": ("contraseña", "perro-azul"),
+    "nueva_clave": ("nueva_clave", "perro-azul"),
+    "senha": ("senha", MARK),
+    "clave": ("clave", "S3cr3t!Pass"),
+    "pass": ("pass", "S3cr3t!Pass"),
+    "secret": ("secret", MARK),
+    "client_secret": ("client_secret", "pi_3MtwBw_" + "secret_YrKJUKribcBjcG8HVhfZluoGH"),
+    "webhook_secret": ("webhook_secret", HEX),
+    "aws_secret_access_key": ("aws_secret_access_key", "wJalrXUtnFEMI/K7MDENG/bPxRfiCY"),
+    "api_key": ("api_key", MARK),
+    "X-Api-Key": ("X-Api-Key", MARK),
+    "access_token": ("access_token", MARK),
+    "refreshToken": ("refreshToken", MARK),
+    "authToken": ("authToken", HEX),
+    "bot_token": ("bot_token", MARK),
+    "private_key": ("private_key", "MIIEvQIBADANBgkqhkiG9w0BAQEF" + MARK),
+    "encryption_key": ("encryption_key", MARK),
+    "authorization": ("authorization", MARK),
+    "proxy authorization": ("Proxy-Authorization", f"Digest username={MARK}"),
+    "cvv": ("cvv", "123"),
+    "cvc as a number": ("cvc", 123),
+    "CVV2": ("CVV2", "0123"),
+    "security_code": ("security_code", "123"),
+    "user_pin": ("user_pin", "4711"),
+    "card_number": ("card_number", "4111 1111 1111 1112"),
+    "pan": ("pan", "5105105105105100"),
+    "número de tarjeta": ("número_de_tarjeta", "4000000000000003"),
+    "backup_codes": ("backup_codes", "a1b2-c3d4"),
+}
+
+# In errors and in logs, where only the text is there to judge by.
+TEXTS = {
+    "header": f"Authorization: Bearer {MARK}",
+    "basic header": f"authorization: Basic {base64.b64encode(f'a:{MARK}'.encode()).decode()}",
+    "other scheme": f"Authorization: Token {MARK}",
+    "bearer alone": f"sent with bearer {MARK}",
+    "pair": f"password={MARK} rest",
+    "pair of words": f"db_password = '{MARK}'",
+    "pair in double quotes": f'pwd="{MARK}"',
+    "blanks in quotes": f'passphrase="open {MARK} now"',
+    "json": f'{{"api_key": "{MARK}"}}',
+    "json in json": f'{{\\"api_key\\": \\"{MARK}\\"}}',
+    "repr": f"{{'client_secret': '{MARK}'}}",
+    "repr of bytes": f"{{b'client_secret': b'{MARK}'}}",
+    "repr of headers": f"[(b'authorization', b'Bearer {MARK}')]",
+    "keywords": f"connect(user='ana', password='{MARK}')",
+    "yaml": f"contraseña: {MARK}",
+    "token": f"token='{MARK}'",
+    "query": f"GET https://a.example/x?id=1&access_token={MARK}&y=2",
+    "signed query": f"GET https://a.example/x?sig={MARK}",
+    "encoded query": f"body=grant%26client_secret%3D{MARK}%26x",
+    "environment": f"export STRIPE_SECRET_KEY={MARK}",
+    "pgpassword": f"PGPASSWORD={MARK} psql",
+    "option": f"mysql --password {MARK} -h db",
+    "option with a sign": f"mysql --password={MARK}",
+    "libpq": f"host=db user=ana password={MARK} dbname=shop",
+    "odbc": f"Driver=x;Uid=ana;Pwd={MARK};",
+    "url": f"postgresql://ana:{MARK}@db/shop",
+    "url of redis": f"redis://:{MARK}@cache:6379/0 is away",
+    "cookie": f"Cookie: theme=dark; session={MARK}",
+    "set-cookie": f"Set-Cookie: sid={MARK}; HttpOnly",
+    "xml": f"<Password>{MARK}</Password>",
+    "own header": f"X-Api-Key: {MARK}",
+    "amazon's header": f"X-Amz-Security-Token: {MARK}",
+    "twilio's header": f"X-Auth-Token: {MARK}",
+    "sentence": f"the password is {MARK}",
+    "Spanish sentence": f"la contraseña es {MARK}",
+    "short jwt": f"eyJhbGciOi.{MARK}.sig",
+    "stripe": "sk_" + f"live_{MARK}",
+    "stripe's public key": "pk_" + f"live_{MARK}",
+    "stripe webhook": "wh" + f"sec_{MARK}",
+    "slack": "xox" + f"b-1234-{MARK}",
+    "github": "gh" + f"p_{MARK}" + TAIL[:20],
+    "pem": PEM.format("", ""),
+    "pem with \\n": json.dumps({"key": PEM.format("RSA ", "RSA ")}),
+    "arrow": f"password => {MARK}",
+    "colon equals": f"secret_key := {MARK}",
+    "credentials": f"credentials: {MARK}",
+    "private key": f"private_key={MARK}",
+    "signature": f"signature={MARK}",
+    "list": f'"passwords": ["{MARK}"]',
+    "secret access key": f"aws_secret_access_key = {MARK}/x+y",
+    "otp": f"otp={MARK}",
+    "session": f"sessionid={MARK}",
+}
+NUMBERS = {
+    "card": f"card {CARD} was declined",
+    "card in groups": "4111 1111 1111 1111",
+    "cvv": "cvv=737 exp=12/28",
+    "json cvv": '{"cvc": "737"}',
+    "pin": "user_pin: 7373",
+}
+"""In texts too, but made of digits only: what is behind the name, or the card, must not stay."""
+
+HARMLESS = [
+    "token expired: log in again",
+    "Login.password: its name is a secret's: send an id and look it up when the job runs",
+    "password: must have 8 characters",
+    "max_tokens=4096 total_tokens=87",
+    "token_id=tok_17 key=order:17",
+    "secret_scanning: enabled",
+    "cvc_check=pass",
+    "idempotency_key=0191c9a0-7d3e-7cc2-98c4-1f6cf1b0a2b3",
+    "order_id=4111111111111111 is not there",
+    "GET https://graph.example/4111111111111111/posts 404",
+    "job 0191c9a0-7d3e-7cc2-98c4-1f6cf1b0a2b3 settled in 1767312000000 ms",
+    'File "/app/src/password.py", line 12, in reset',
+    "KeyError: 'password'",
+    "no such key: RELEVO_SEAL_KEYS",
+    "ValueError: invalid literal for int() with base 10: 'x'",
+]
