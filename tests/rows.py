@@ -62,6 +62,8 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F48": ("pruning a million while working", "sqlite postgres redis"),
     "F49": ("ten idle minutes of four workers", "redis"),
     "F50": ("model against store; half an hour of chaos", ALL),
+    "F51": ("a run dies, fails, is late, asks for another: what it starts", ALL),
+    "F52": ("a hundred turns of a poller under kills", ALL),
 }
 
 INPUTS: dict[str, str] = {

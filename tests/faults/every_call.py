@@ -13,10 +13,11 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import text
 
@@ -104,6 +105,17 @@ def stories(ledger: Ledger, begin: Callable[[Flow], Awaitable[Any]]) -> App:
     )
 
 
+class Tale(NamedTuple):
+    """An app, the command that begins a story of it, and how often each effect of one happens."""
+
+    app: Callable[[Ledger, Relevo], App]
+    begin: Callable[[int], Command]
+    parts: Mapping[str, int]
+
+
+ORDERS = Tale(lambda ledger, relevo: stories(ledger, relevo.start), Order, dict.fromkeys(PARTS, 1))
+
+
 class Fuse(FaultyStore):
     """Several stores that count their calls together."""
 
@@ -122,36 +134,49 @@ class Fuse(FaultyStore):
         return Fuse(super().spawn(), at=self._at, when=self._when, die=True, ignore=self._ignore)
 
 
-def engine(store: str, database: str | None, ledger: Ledger, k: int, when: str) -> Relevo:
+def engine(
+    store: str, database: str | None, ledger: Ledger, k: int, when: str, tale: Tale
+) -> Relevo:
     """An engine whose every store dies at the k-th call of all; k = 0 never."""
 
     def fused(url: str) -> Any:
         return Fuse(open_store(url), at=k, when=when, die=True, ignore=("wait", "tally", "page"))
 
     Fuse.burnt = 0
-    app = stories(ledger, lambda flow: relevo.start(flow))
-    relevo = Relevo(fused(store), apps=[app], database=database)
+    late = _Late()
+    app = tale.app(ledger, cast("Relevo", late))
+    relevo = late.relevo = Relevo(fused(store), apps=[app], database=database)
     if isinstance(relevo.store, Relayed) and database is not None:
         relevo.store.ledger = fused(database)
     return relevo
 
 
+class _Late:
+    """The engine of an app that is made before its engine."""
+
+    relevo: Relevo
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.relevo, name)
+
+
 async def tell(
-    relevo: Relevo, ledger: Ledger, numbers: list[int], *, is_last: bool = False
+    relevo: Relevo, ledger: Ledger, numbers: list[int], tale: Tale, *, is_last: bool = False
 ) -> None:
     """Order these stories, as a provider that had no answer would again, and work until told.
 
     The last one also ends what others told and did not live to settle: nobody works after it.
     """
 
-    def untold() -> set[tuple[int, str]]:
-        told = {(fact.number, fact.what) for fact in ledger.facts()}
-        return {(number, part) for number in numbers for part in PARTS} - told
+    def untold() -> Counter[tuple[int, str]]:
+        told = Counter((fact.number, fact.what) for fact in ledger.facts())
+        wanted = {(n, part): many for n in numbers for part, many in tale.parts.items()}
+        return Counter(wanted) - told
 
     stop = asyncio.Event()
     async with relevo:
         for number in numbers:
-            await relevo.enqueue(Order(number))
+            await relevo.enqueue(tale.begin(number))
         work = relevo.work(stop=stop, concurrency=10, lease="1s", grace="1s")
         working = asyncio.create_task(work)
         try:
@@ -183,7 +208,14 @@ def victim(run: Callable[[], Any]) -> int:
 
 
 def main(
-    store: str, database: str | None, path: str, stride: int, offset: int, waves: int, out: str
+    store: str,
+    database: str | None,
+    path: str,
+    stride: int,
+    offset: int,
+    waves: int,
+    out: str,
+    tale: Tale = ORDERS,
 ) -> None:
     """Die everywhere; what is said goes to the file `out`, its last line is the answer."""
     with Path(out).open("ab") as lines:
@@ -204,7 +236,7 @@ def main(
             wave[
                 victim(
                     lambda one=one, fate=fate: tell(
-                        engine(store, database, ledger, *fate), ledger, one
+                        engine(store, database, ledger, *fate, tale), ledger, one, tale
                     )
                 )
             ] = k
@@ -214,8 +246,8 @@ def main(
             died += code == -9
             calls = max(calls, k if code == -9 else 0)
         some = list(range(number - WAVE + 1, number + 1))
-        alive = partial(engine, store, database, ledger, 0, "")
-        clean = victim(lambda: tell(alive(), ledger, some, is_last=True))  # noqa: B023 - forked at once
+        alive = partial(engine, store, database, ledger, 0, "", tale)
+        clean = victim(lambda: tell(alive(), ledger, some, tale, is_last=True))  # noqa: B023 - forked at once
         code = os.waitstatus_to_exitcode(os.waitpid(clean, 0)[1])
         assert code == 0, f"after the wave at {at} the survivor ended with {code}"
         # One may be spared because others told its story; all are when it takes no more calls.

@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from relevo import engine, relay, telemetry, testing
 from relevo.stores import open_store
-from tests.faults import apps, every_call, fleet
+from tests.faults import apps, every_call, fleet, starts
 
 __all__ = [
     "aiosqlite", "apps", "asyncpg", "engine", "every_call", "fleet", "redis", "relay",
-    "telemetry", "testing",
+    "starts", "telemetry", "testing",
 ]  # fmt: skip
 
 create_async_engine("sqlite+aiosqlite://")

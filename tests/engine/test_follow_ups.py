@@ -1,0 +1,521 @@
+"""What a run starts, it starts once: children, events and flows of runs that are repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from relevo import (
+    App,
+    Command,
+    Context,
+    Delivery,
+    Event,
+    Flow,
+    Poll,
+    Relevo,
+    Retry,
+    SealKeys,
+    Snooze,
+    State,
+    StoreUnavailable,
+    Verdict,
+    constant,
+    sources,
+)
+from relevo.desk import Person, Role
+from relevo.intake import Intake
+from relevo.job import NewJob, Receipt
+from relevo.sealing import new_key
+from relevo.store import By, Filter, Store
+from relevo.testing import ManualClock, deliver, drain, enqueued
+from tests.conformance.fresh import SQL_STORES
+
+ANN = Person("ann", Role.ADMIN)
+FAST = {"attempts": 10, "backoff": constant("1s")}
+
+Start = Callable[..., Relevo]
+
+
+class Parent(Command, queue="test:family:parent", timeout="2s", **FAST):
+    number: int = 1
+
+
+class Child(Command, queue="test:family:child", **FAST):
+    name: str
+
+
+class Brief(Command, queue="test:family:brief", keep="0s", **FAST):
+    name: str
+
+
+class Keyed(Command, queue="test:family:keyed", key="{name}", unique="unfinished", **FAST):
+    name: str
+    said: str = ""
+
+
+class Row(Command, queue="test:family:row", **FAST):
+    number: int
+
+
+class Born(Event, name="test.born"):
+    number: int
+
+
+class Nursery:
+    """A parent with a body of the test's, and children that are counted, with their keys."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+        self.keys: dict[str, set[str]] = {}
+        self.parents = 0
+        self.receipts: list[list[str]] = []
+
+    def app(self, parent: Callable[..., Any]) -> App:
+        async def child(order: Child, ctx: Context) -> None:
+            await self.note(ctx, order.name)
+
+        async def brief(order: Brief, ctx: Context) -> None:
+            await self.note(ctx, order.name)
+
+        async def keyed(order: Keyed, ctx: Context) -> None:
+            await self.note(ctx, f"{order.name}{order.said}")
+
+        async def row(order: Row, ctx: Context) -> None:
+            await self.note(ctx, "row")
+
+        app = App("test", workers=[parent, child, brief, keyed, row])
+
+        @app.listener
+        async def left(fact: Born, ctx: Context) -> None:
+            await self.note(ctx, "left")
+
+        @app.listener
+        async def right(fact: Born, ctx: Context) -> None:
+            await self.note(ctx, "right")
+
+        return app
+
+    async def note(self, ctx: Context, name: str) -> None:
+        async def call(key: str) -> str:
+            self.keys.setdefault(name, set()).add(key)
+            return "done"
+
+        self.runs[name] += 1
+        await ctx.once("call", call)
+
+    @property
+    def effects(self) -> dict[str, int]:
+        return {name: len(keys) for name, keys in self.keys.items()}
+
+
+async def test_a_run_that_fails_asks_again_and_is_late_starts_nothing_twice(start: Start) -> None:
+    nursery = Nursery()
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        got = [await ctx.enqueue(Child("same")), await ctx.enqueue(Child("same"))]
+        got += await ctx.publish(Born(1))
+        got += await ctx.enqueue_many(Row(number) for number in range(250))
+        flow = Flow("two")
+        pieces = [flow.add(Child(name), name=name) for name in ("first", "second")]
+        flow.add(Child("whole"), name="whole", after=pieces)
+        started = await ctx.start(flow)
+        other = Flow("keyed")
+        other.add(Child("alone"), name="alone")
+        joined = await ctx.start(other, key="k")
+        ids = [receipt.id for receipt in got]
+        nursery.receipts.append([*ids, *started.jobs.values(), *joined.jobs.values()])
+        match ctx.attempt:
+            case 1:
+                raise ValueError("at the end")
+            case 2:
+                return Retry("not yet", timedelta(seconds=1))
+            case 3:
+                await asyncio.sleep(60)
+        return None
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    await relevo.enqueue(Parent())
+    await drain(relevo, skip_waits=True, timeout="60s")
+
+    assert len(nursery.receipts) == 4
+    assert all(ids == nursery.receipts[0] for ids in nursery.receipts)
+    once = {"left": 1, "right": 1, "first": 1, "second": 1, "whole": 1, "alone": 1}
+    assert nursery.effects == {"same": 2, "row": 250, **once}
+    assert nursery.runs == {"same": 2, "row": 250, **once}
+
+
+async def test_a_follow_up_is_known_whatever_became_of_it(start: Start, clock: ManualClock) -> None:
+    """Kept for no time, joined to another's job, pruned, erased: the receipt is the first one's."""
+    nursery = Nursery()
+    told: list[list[Receipt]] = []
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        asked = (Brief("brief"), Keyed("key", "mine"), Child("kept"))
+        told.append([await ctx.enqueue(each) for each in asked])
+        return Retry("again", timedelta(days=20)) if ctx.attempt < 4 else None
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    others = await relevo.enqueue(Keyed("key", "other"), delay="1h")
+    await relevo.enqueue(Parent())
+    await drain(relevo)
+    assert told[0][1].id == others.id
+    clock.advance("2h")
+    await drain(relevo)
+    assert nursery.runs == {"brief": 1, "keyother": 1, "kept": 1}
+    for again in (1, 2, 3):
+        clock.advance("21d")
+        await relevo.store.prune(dead_keep=90 * 86_400_000)
+        if again == 2:
+            ids = [receipt.id for receipt in told[0]]
+            await relevo.store.erase(ids, (), By("ann"), act="forget")
+        await drain(relevo)
+        assert [receipt.id for receipt in told[again]] == [receipt.id for receipt in told[0]]
+        assert {receipt.verdict for receipt in told[again]} == {Verdict.DONE}
+
+    assert nursery.runs == {"brief": 1, "keyother": 1, "kept": 1}
+
+
+async def test_each_turn_of_a_snoozing_job_starts_its_own(start: Start) -> None:
+    nursery = Nursery()
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        nursery.parents += 1
+        await ctx.enqueue(Child("turn"))
+        if nursery.parents % 2:
+            raise ValueError("every turn fails once")
+        return Snooze("1s") if ctx.turn < 4 else None
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    await relevo.enqueue(Parent())
+    await drain(relevo, skip_waits=True)
+
+    assert nursery.parents == 10
+    assert nursery.effects == {"turn": 5}
+
+
+async def test_an_effect_of_a_poller_belongs_to_its_turn(start: Start) -> None:
+    nursery = Nursery()
+    looks: list[str] = []
+
+    async def parent(order: Parent, ctx: Context) -> None: ...
+
+    async def look(key: str) -> int:
+        looks.append(key)
+        return len(looks)
+
+    app = nursery.app(parent)
+
+    @app.poller("all", every="10s")
+    async def pull(poll: Poll, ctx: Context) -> None:
+        seen = await ctx.once("look", look)
+        await ctx.enqueue(Child("turn"))
+        nursery.parents += 1
+        if nursery.parents % 2:
+            raise ValueError("every turn fails once")
+        poll.cursor = seen
+
+    relevo = start(app)
+    await relevo.open()
+    await drain(relevo, skip_waits=True, until=lambda: nursery.parents == 10)
+    await drain(relevo)
+
+    assert len(looks) == len(set(looks)) == 5
+    assert nursery.effects == {"turn": 5}
+
+
+async def test_what_was_asked_again_after_a_lost_answer_is_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that catches the store's error and asks once more means the same child."""
+    nursery = Nursery()
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        try:
+            await ctx.enqueue(Child("one"))
+        except StoreUnavailable:
+            await ctx.enqueue(Child("one"))
+        try:
+            await ctx.enqueue_many([Row(1), Row(2)])
+        except StoreUnavailable:
+            await ctx.enqueue_many([Row(1), Row(2)])
+        return Retry("again", timedelta(seconds=1)) if ctx.attempt < 3 else None
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    await relevo.enqueue(Parent())
+    calls = Counter[str]()
+    put = relevo._inserts  # pyright: ignore[reportPrivateUsage]
+    insert = relevo.store.insert
+
+    async def unheard(jobs: Sequence[NewJob]) -> Sequence[Receipt]:
+        answer = await insert(jobs)
+        calls["all"] += 1
+        if calls["all"] in (1, 3):
+            raise StoreUnavailable("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(put, "_flush", unheard)
+    await drain(relevo, skip_waits=True)
+
+    assert calls["all"] > 4
+    assert nursery.effects == {"one": 1, "row": 2}
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_what_a_rollback_took_back_is_asked_for_again_as_the_same(start: Start) -> None:
+    nursery = Nursery()
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        relevo = engine[0]
+        for attempt in range(2) if ctx.attempt == 1 else (1,):
+            try:
+                async with relevo.transaction() as session:
+                    await relevo.enqueue(Child("one"), tx=session)
+                    try:
+                        async with session.begin_nested():
+                            await relevo.enqueue(Child("inner"), tx=session)
+                            if ctx.attempt == 1:
+                                raise LookupError
+                    except LookupError:
+                        await relevo.enqueue(Child("inner"), tx=session)
+                    if attempt == 0:
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+        return Retry("again", timedelta(seconds=1)) if ctx.attempt < 3 else None
+
+    relevo = start(nursery.app(parent))
+    engine = [relevo]
+    await relevo.open()
+    await relevo.enqueue(Parent())
+    await drain(relevo, skip_waits=True)
+
+    assert nursery.effects == {"one": 1, "inner": 1}
+
+
+# Webhooks and replays
+
+
+class Hook:
+    """A webhook whose orders the test names, in the order it names them."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    def on(self, app: App) -> App:
+        @app.webhook("/in", verify=sources.hmac_header("X-Signature", secrets=["a" * 32]), key=_key)
+        async def take(delivery: Delivery, ctx: Intake) -> None:
+            for name in self.names:
+                await ctx.enqueue(Child(name))
+
+        return app
+
+
+def _key(delivery: Delivery) -> str:
+    return str(delivery.json["id"])
+
+
+class Grand(Command, queue="test:family:grand", **FAST):
+    name: str
+
+
+def family(nursery: Nursery) -> App:
+    """A delivery makes a child, that a grandchild and a flow; each has an effect."""
+
+    async def child(order: Child, ctx: Context) -> None:
+        await nursery.note(ctx, f"child:{order.name}")
+        await ctx.enqueue(Grand(order.name))
+        flow = Flow("family")
+        leaf = flow.add(Grand(f"leaf:{order.name}"), name="leaf")
+        flow.add(Grand(f"top:{order.name}"), name="top", after=[leaf])
+        await ctx.start(flow)
+
+    async def grand(order: Grand, ctx: Context) -> None:
+        await nursery.note(ctx, order.name)
+
+    return App("test", workers=[child, grand])
+
+
+NAMES = ["child:a", "a", "leaf:a", "top:a"]
+
+
+async def only_delivery(relevo: Relevo) -> str:
+    from relevo.store import Letterbox
+
+    found, _ = await relevo.store.deliveries(Letterbox())
+    return min(found, key=lambda kept: kept.generation).id
+
+
+async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start) -> None:
+    nursery = Nursery()
+    relevo = start(Hook("a").on(family(nursery)))
+    await relevo.open()
+    assert (await deliver(relevo, "/in", json={"id": 1})).status == 200
+    await drain(relevo)
+    assert nursery.effects == dict.fromkeys(NAMES, 1)
+    came = await only_delivery(relevo)
+
+    for again in (2, 3):
+        await relevo.desk.replay(came, ANN, relevo.receiver)
+        await drain(relevo)
+        assert nursery.runs == dict.fromkeys(NAMES, again)
+        assert nursery.effects == dict.fromkeys(NAMES, 1)
+
+    await relevo.desk.replay(came, ANN, relevo.receiver, repeat_effects=True)
+    await drain(relevo)
+    assert nursery.runs == dict.fromkeys(NAMES, 4)
+    assert nursery.effects == dict.fromkeys(NAMES, 2)
+
+    await relevo.desk.replay(came, ANN, relevo.receiver)
+    await drain(relevo)
+    assert nursery.effects == dict.fromkeys(NAMES, 2)
+
+
+async def test_a_replay_finds_effects_after_the_keys_were_changed(
+    store: Store, clock: ManualClock
+) -> None:
+    old, new = new_key(), new_key()
+    nursery = Nursery()
+    first = Relevo(store, apps=[Hook("a").on(family(nursery))], clock=clock, seal=SealKeys(old))
+    await first.open()
+    assert (await deliver(first, "/in", json={"id": 1})).status == 200
+    await drain(first)
+    came = await only_delivery(first)
+    await first.rest()
+
+    seal = SealKeys(new, old)
+    then = Relevo(store, apps=[Hook("a").on(family(nursery))], clock=clock, seal=seal)
+    await then.open()
+    await then.desk.replay(came, ANN, then.receiver)
+    await drain(then)
+    await then.rest()
+
+    assert nursery.runs == dict.fromkeys(NAMES, 2)
+    assert nursery.effects == dict.fromkeys(NAMES, 1)
+
+
+async def test_a_key_that_is_added_between_two_runs_changes_no_follow_up(
+    store: Store, clock: ManualClock
+) -> None:
+    nursery = Nursery()
+    old = new_key()
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        await ctx.enqueue(Child("sealed"))
+        return Retry("again", timedelta(seconds=1)) if ctx.attempt == 1 else None
+
+    first = Relevo(store, apps=[nursery.app(parent)], clock=clock, seal=SealKeys(old))
+    await first.open()
+    await first.enqueue(Parent())
+    await drain(first)
+    await first.rest()
+    then = Relevo(store, apps=[nursery.app(parent)], clock=clock, seal=SealKeys(new_key(), old))
+    await then.open()
+    await drain(then, skip_waits=True)
+    await then.rest()
+
+    assert nursery.effects == {"sealed": 1}
+
+
+async def test_the_jobs_of_a_delivery_are_known_by_what_they_are(start: Start) -> None:
+    """Not by their place: mended code may enqueue in another order."""
+    hook = Hook("a", "b", "a")
+    relevo = start(hook.on(family(Nursery())))
+    await relevo.open()
+    assert (await deliver(relevo, "/in", json={"id": 1})).status == 200
+    [kept] = await relevo.store.delivery([await only_delivery(relevo)])
+    assert kept is not None
+    door = relevo.receiver.doors["/in"]
+    sent = Delivery(
+        id=kept.id, path="/in", method="POST", query="", body=kept.body,
+        received_at=relevo.clock.now(),
+    )  # fmt: skip
+
+    async def ids() -> Counter[tuple[str, bytes]]:
+        taken = await relevo.receiver.rehearse(door, sent, 0)
+        return Counter((job.id, job.payload) for job in taken.jobs)
+
+    before = await ids()
+    hook.names = ["a", "a", "b"]
+    assert await ids() == before
+    hook.names = ["b", "c", "a", "a"]
+    assert before <= await ids()
+    jobs = {job.id for job in (await relevo.store.page(Filter(kind="Child"))).jobs}
+    assert {id for id, _ in before} == jobs
+
+
+async def test_a_tick_that_is_tried_again_in_another_order_orders_once(
+    start: Start, clock: ManualClock
+) -> None:
+    nursery = Nursery()
+
+    async def parent(order: Parent) -> None: ...
+
+    app = nursery.app(parent)
+    tries: list[int] = []
+
+    @app.schedule("0 6 * * *")
+    def morning() -> list[Command]:
+        tries.append(1)
+        rows: list[Command] = [Row(1), Row(2), Row(2), Child("tick")]
+        return rows if len(tries) == 1 else rows[::-1]
+
+    relevo = start(app)
+    await relevo.open()
+    await drain(relevo)
+    real, asked = relevo.enqueue_for, Counter[str]()
+
+    async def breaks(follow_ups: Any, order: Command) -> Receipt:
+        asked["all"] += 1
+        if asked["all"] == 4:
+            raise StoreUnavailable("away for a moment")
+        return await real(follow_ups, order)
+
+    relevo.enqueue_for = breaks  # pyright: ignore[reportAttributeAccessIssue]
+    clock.advance_to(6, 1)
+    await drain(relevo, skip_waits=True, until=lambda: nursery.runs.total() >= 4)
+    await drain(relevo)
+
+    assert len(tries) == 2
+    assert nursery.effects == {"row": 3, "tick": 1}
+    assert await enqueued(relevo, Child) == [Child("tick")]
+
+
+async def test_a_flow_with_a_key_that_a_repeated_run_starts_is_the_first_one(
+    start: Start,
+) -> None:
+    """Also when that has ended meanwhile, and when another's has taken the key since."""
+    nursery = Nursery()
+    begun: list[str] = []
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        flow = Flow("nightly")
+        flow.add(Child("flow"), name="one")
+        begun.append((await ctx.start(flow, key="k")).id)
+        return Retry("again", timedelta(hours=1)) if ctx.attempt < 3 else None
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    receipt = await relevo.enqueue(Parent())
+    await drain(relevo)
+    theirs = Flow("nightly")
+    theirs.add(Child("theirs"), name="one")
+    other = await relevo.start(theirs, key="k")
+    await drain(relevo, skip_waits=True)
+
+    assert other.id not in begun
+    assert len(begun) == 3
+    assert len(set(begun)) == 1
+    assert nursery.effects == {"flow": 1, "theirs": 1}
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert job.state is State.DONE
