@@ -519,3 +519,35 @@ async def test_a_flow_with_a_key_that_a_repeated_run_starts_is_the_first_one(
     [job] = await relevo.store.find([receipt.id])
     assert job is not None
     assert job.state is State.DONE
+
+
+async def test_a_person_decides_what_a_replay_is_held_for(start: Start) -> None:
+    """Its effects stand under its origin, whose job has ended well without them."""
+    calls: list[str] = []
+    is_mended = False
+
+    async def child(order: Child, ctx: Context) -> str | None:
+        async def call(key: str) -> str:
+            calls.append(key)
+            raise TimeoutError
+
+        return await ctx.once("charge", call) if is_mended else None
+
+    relevo = start(Hook("a").on(App("test", workers=[child])))
+    await relevo.open()
+    await deliver(relevo, "/in", json={"id": 1})
+    await drain(relevo)
+    is_mended = True
+    replayed = await relevo.desk.replay(await only_delivery(relevo), ANN, relevo.receiver)
+    await drain(relevo)
+    [order] = replayed.orders
+    assert (await relevo.desk.job(order.id)).state is State.HELD
+    [effect], _ = await relevo.desk.effects(job=order.id)
+    assert effect.name == "charge"
+    assert [job.id for job in await relevo.desk.askers(effect)] == [order.id]
+
+    assert await relevo.desk.confirm_effect(order.id, "charge", "ch_1", ANN)
+    await drain(relevo)
+
+    assert (await relevo.desk.job(order.id)).state is State.DONE
+    assert len(calls) == 1

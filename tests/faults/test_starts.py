@@ -63,7 +63,7 @@ async def test_f51_a_run_that_dies_anywhere_starts_nothing_twice(
 async def test_f51_a_run_that_dies_at_every_call_starts_nothing_twice(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
-    await every_start(store, ledger, tmp_path, STARTS, stride=1, waves=1_000)
+    await every_start(store, ledger, tmp_path, STARTS, stride=1, waves=100)
 
 
 @pytest.mark.parametrize("store_name", STORES_HERE)
@@ -78,7 +78,7 @@ async def test_f51_what_a_run_posts_in_a_transaction_is_posted_once(
 async def test_f51_what_a_run_posts_is_posted_once_wherever_it_dies(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
-    await every_start(store, ledger, tmp_path, POSTS, stride=1, waves=1_000)
+    await every_start(store, ledger, tmp_path, POSTS, stride=1, waves=100)
 
 
 async def turned(store: Store, ledger: Ledger, folder: Path, database: str | None) -> None:

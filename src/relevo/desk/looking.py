@@ -14,6 +14,7 @@ from relevo.desk.views import Story, joined_by
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import parse_id
 from relevo.job import Job, State, queue_name
+from relevo.job_meta import origin_of
 from relevo.payload import mask
 from relevo.store import (
     Audit,
@@ -178,9 +179,9 @@ class Looking:
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
-        """The effect ledger, newest first."""
+        """The effect ledger, newest first; of a `job` that was replayed, those of its origin."""
         _bounded(text, "the text to search for")
-        job = None if job is None else plain_id(job)
+        job = None if job is None else await self._origin(plain_id(job))
         question = ("effects", job, states, text)
         effects, place = await self.store.effects(
             job=job,
@@ -195,6 +196,11 @@ class Looking:
             place = place if mine else None
         return mine, sealed(place, question)
 
+    async def _origin(self, id: str) -> str:
+        """The id that the effects of a job are written under."""
+        [job] = await self.store.find([id])
+        return id if job is None else origin_of(job)
+
     async def effect(self, job: str, name: str) -> Effect:
         """One effect of a job, or of what several jobs share it under."""
         effects, _ = await self.effects(job=job, limit=PAGE_MAX)
@@ -206,13 +212,23 @@ class Looking:
         raise NotFoundError(f"job {owner.id} has no effect called {name!r:.80}; it has {names}")
 
     async def askers(self, effect: Effect) -> list[Job]:
-        """The job of an effect; of one that several share, those that are held for it, or run."""
+        """The job of an effect; of one that several share, those that are held for it, or run.
+
+        A replay shares the effects of the job that it repeats.
+        """
         [owner] = await self.store.find([effect.job])
-        if owner is not None:
-            return [owner]
-        states = frozenset({State.HELD, State.RUNNING})
-        where = Filter(queue=effect.queue, thread=effect.thread, states=states)
-        return (await self.store.page(where, limit=PAGE_MAX)).jobs
+        sharing: list[Job] = []
+        place = None
+        for _ in range(20):  # of thousands that are held only the newest are looked through
+            where = Filter(queue=effect.queue, states=_ASKING)
+            page = await self.store.page(where, cursor=place, limit=PAGE_MAX)
+            sharing += [job for job in page.jobs if _shares(job, effect, owner)]
+            place = page.cursor
+            if place is None:
+                break
+        if owner is None or (sharing and owner.state is State.DONE):
+            return sharing
+        return [owner, *sharing]
 
     async def audits(
         self, *, target: str | None = None, cursor: str | None = None, limit: int = 50
@@ -346,6 +362,16 @@ class Looking:
             effects=effects,
             is_cut=is_cut,
         )
+
+
+_ASKING = frozenset({State.HELD, State.RUNNING})
+
+
+def _shares(job: Job, effect: Effect, owner: Job | None) -> bool:
+    """Whether a job that is not the effect's own makes that effect, too."""
+    if owner is None and (job.thread or job.id) == effect.thread:
+        return True
+    return origin_of(job) == effect.job != job.id
 
 
 def _result(effect: Effect) -> str:
