@@ -30,6 +30,9 @@ class OneDelivery(Asked):
 class DeliveryReplay(OneDelivery):
     note: Note = ""
     dry_run: Annotated[bool, Meta(description="Only tell what would be enqueued.")] = False
+    repeat_effects: Annotated[
+        bool, Meta(description="Make effects that are confirmed once more, too.")
+    ] = False
 
 
 class SomeLetters(Asked):
@@ -53,7 +56,12 @@ async def show_delivery(caller: Caller, ask: OneDelivery) -> Kept:
 async def replay_delivery(caller: Caller, ask: DeliveryReplay) -> Replay:
     """Run today's code on a delivery's raw bytes, as the next generation of its key."""
     return await caller.desk.replay(
-        ask.id, caller.person, caller.relevo.receiver, ask.note, dry_run=ask.dry_run
+        ask.id,
+        caller.person,
+        caller.relevo.receiver,
+        ask.note,
+        dry_run=ask.dry_run,
+        repeat_effects=ask.repeat_effects,
     )
 
 

@@ -161,18 +161,28 @@ async def replay(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would be enqueued.")
     ] = False,
+    repeat_effects: Annotated[
+        bool,
+        typer.Option("--repeat-effects", help="Make effects that are confirmed once more, too."),
+    ] = False,
     app: AppOption = None,
     note: NoteOption = "",
     yes: Yes = False,
     reveal: Reveal = False,
 ) -> None:
-    """Run today's code on a delivery's raw bytes, as the next generation of its key."""
+    """Run today's code on a delivery's raw bytes, as the next generation of its key.
+
+    All of its jobs run again. Effects that are confirmed are not made again.
+    """
     async with _engine(terminal, app) as engine:
         person, receiver = terminal.person, engine.receiver
         if not dry_run:
             kept = await engine.desk.delivery(id)
-            terminal.ask(f"Let {kept.source} {kept.key or ''} in again?", yes)
-        done = await engine.desk.replay(id, person, receiver, note, dry_run=dry_run)
+            again = ", and make its effects once more" if repeat_effects else ""
+            terminal.ask(f"Let {kept.source} {kept.key or ''} in again{again}?", yes)
+        done = await engine.desk.replay(
+            id, person, receiver, note, dry_run=dry_run, repeat_effects=repeat_effects
+        )
     shown = view(done)
     payloads = [each.payload if reveal else mask(each.payload) for each in done.orders]
     for order, payload in zip(shown["orders"], payloads, strict=True):

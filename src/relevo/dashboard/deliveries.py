@@ -62,7 +62,13 @@ async def replay(board: Board, request: Request) -> Response:
     desk, by = board.desk(request), board.person(request)
     filled = await form(request)
     note = one(filled, "note") or ""
-    done = await desk.replay(request.path_params["id"], by, board.relevo.receiver, note)
+    done = await desk.replay(
+        request.path_params["id"],
+        by,
+        board.relevo.receiver,
+        note,
+        repeat_effects=one(filled, "effects") == "1",
+    )
     board.changed()
     _ = board.words(request)
     jobs = counted(_, len(done.orders), "job")

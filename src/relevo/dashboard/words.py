@@ -332,6 +332,7 @@ SPANISH: Final[dict[str, str]] = {
     "It would be taken again as if it had just come; the preview stores nothing.": (
         "Se tomaría otra vez como recién llegada; la vista previa no guarda nada."
     ),
+    "Make confirmed effects once more, too": "Repetir también los efectos confirmados",
     "It was let in again, and {jobs} came of it.": "Se dejó entrar otra vez, y salió: {jobs}.",
     "none were kept": "no se guardó ninguna",
     "(empty)": "(vacía)",
