@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from relevo.ids import new_id
-from relevo.job import After, Verdict
-from relevo.store import Arrival, By, Keeping, Kept, QueueMode, Reception
+from relevo.job import After, Ending, State, Verdict
+from relevo.store import Arrival, By, Keeping, Kept, QueueMode, Reception, Want
 from relevo.stores.sqlite import arriving, deliveries, lines
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import SIZES, Tx
@@ -63,10 +63,15 @@ async def verdicts(store: SqliteStore, *arrivals: Arrival) -> list[Verdict]:
     return [answer.verdict for answer in await store.receive(arrivals)]
 
 
-async def test_new_ones_take_one_statement(handles: list[SqliteStore], longer: list[int]) -> None:
+@pytest.mark.parametrize("remember", [0, 1_000])
+async def test_new_ones_take_one_statement(
+    handles: list[SqliteStore], longer: list[int], remember: int
+) -> None:
     store = handles[-1]
     for size in (1, 2, 5, 40, SIZES[0]):
-        batch = [arrival(f"{size} {n}", body=b"%d" % n) for n in range(size)]
+        batch = [
+            arrival(f"{size} {n}", job(remember=remember), body=b"%d" % n) for n in range(size)
+        ]
         answers = await store.receive(batch)
         assert [answer.verdict for answer in answers] == [Verdict.NEW] * size
         found = await store.delivery([each.kept.id for each in batch])
@@ -75,6 +80,23 @@ async def test_new_ones_take_one_statement(handles: list[SqliteStore], longer: l
         for each in await store.find([order.id for one in batch for order in one.jobs]):
             assert each is not None
     assert longer == []
+
+
+async def test_a_remembered_id_goes_the_long_way(
+    handles: list[SqliteStore], longer: list[int]
+) -> None:
+    known = job("app:module:once", remember=60_000, keep=0)
+    store = handles[-1]
+    await store.insert([known])
+    (lease,) = (await store.claim([Want(queue=known.queue)], 1, "w", 60_000)).leases
+    await store.settle([Ending(lease=lease, state=State.DONE)])
+    batch = [arrival(f"k{n}", job(remember=60_000)) for n in range(4)]
+
+    answers = await store.receive([*batch, arrival("k", known)])
+
+    assert [answer.kept.jobs for answer in answers][-1] == (known.id,)
+    assert longer == [5]
+    assert await store.find([known.id]) == [None]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -264,6 +264,42 @@ def test_a_migration_killed_at_any_statement_leaves_the_old_tables_or_the_new(
             assert schema.version_of(hand) == schema.migrations()[-1][0]
 
 
+async def test_jobs_from_before_the_promises_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of version 4, with a job of each kind of key."""
+    with monkeypatch.context() as patch:
+        steps = schema.migrations()
+        patch.setattr(schema, "migrations", lambda: steps[:4])
+        schema.migrate(path)
+    with connected(path) as hand:
+        hand.execute("insert into relevo_queues (name) values (?)", (WORK,))
+        for seq, (key, forever) in enumerate([(None, 0), ("once", 0), ("good", 1)], 1):
+            hand.execute(
+                """
+                insert into relevo_jobs
+                    (seq, state, priority, attempts, forever, run_at, inserted_at, keep, id, queue,
+                     kind, key, payload)
+                values (?, 10, 1, 3, ?, 0, 0, 1000000000, ?, ?, 'DoWork', ?, x'7b7d')
+                """,
+                (seq, forever, f"{seq:032x}", WORK, key),
+            )
+    assert await SqliteStore(f"sqlite:///{path}").migrate() == [name for _, name, _ in steps[4:]]
+
+    async with opened(path) as store:
+        found = await store.find([f"{seq:032x}" for seq in (1, 2, 3)])
+        said = [(one.unique, one.turn, one.remember, one.joined) for one in found if one]
+        assert said == [("unfinished", 0, 0, 0)] * 2 + [("forever", 0, 0, 0)]
+        (answer,) = await store.insert([job(key="once", digest=b"\0" * 8)])
+        assert answer == Receipt(f"{2:032x}", Verdict.IN_PROGRESS, False)
+        leases = (await store.claim([Want(queue=WORK, rate=(9, 1_000))], 9, "w", 60_000)).leases
+        assert [lease.turn for lease in leases] == [0, 0, 0]
+        ends = [Ending(lease=lease, state=State.SCHEDULED, planned=True) for lease in leases]
+        assert await store.settle(ends) == [True] * 3
+        leases = (await store.claim([Want(queue=WORK)], 9, "w", 60_000)).leases
+        assert [lease.turn for lease in leases] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("cut", [0, 50, 8_192, 100_000])
 async def test_a_torn_file_is_refused_with_advice(path: Path, cut: int) -> None:
     """F21"""

@@ -2,8 +2,8 @@
 
 The event loop lays out the rows and goes on; the thread that commits does the rest. The statement
 inserts into a view of this connection alone, and triggers put each row where it belongs. The first
-row is the head: it sees whether another process has left a key, whether a key has its line, and
-whether a queue has changed. The long way is `deliveries.receive`.
+row is the head: it sees whether another process has left a key, whether a key has its line or a
+job's id is remembered, and whether a queue has changed. The long way is `deliveries.receive`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from relevo.job import NewJob, Verdict
 from relevo.store import Arrival, QueueMode, Reception
-from relevo.stores.sqlite import deliveries, jobs, lines
+from relevo.stores.sqlite import deliveries, jobs, lines, remembered
 from relevo.stores.sqlite.command import FAIL, Command, Stroke
 from relevo.stores.sqlite.transaction import SIZES, Known, Tx
 
@@ -28,9 +28,7 @@ class Part:
     In most batches all rows have the same in all columns but their own: that is bound once.
     """
 
-    def __init__(
-        self, prefix: str, table: str, columns: str, own: set[str], check: str = ""
-    ) -> None:
+    def __init__(self, prefix: str, table: str, columns: str, own: set[str]) -> None:
         names = "".join(columns.split()).split(",")
         self.names = [f"{prefix}_{name}" for name in names]
         self.is_own = tuple([name in own for name in names])
@@ -38,7 +36,6 @@ class Part:
             create temp trigger relevo_arriving_{prefix} instead of insert on relevo_arriving
             when new.seen is null and new.{prefix}_seq is not null
             begin
-                {check}
                 insert into {table} ({columns})
                 values ({", ".join([f"new.{name}" for name in self.names])});
             end
@@ -60,18 +57,8 @@ KEPT = Part(
     deliveries.COLUMNS,
     {"seq", "id", "key", "hash", "jobs", "headers", "body"},
 )
-JOB = Part(
-    "job",
-    "relevo_jobs",
-    jobs.COLUMNS,
-    {"seq", "id", "thread", "cause", "payload", "meta"},
-    f"""
-    {FAIL}
-    where new.job_remember > 0
-      and exists (select 1 from relevo_remembered where id = new.job_id);
-    """,  # noqa: S608 - put together from constants
-)
-HEAD = ["seen", "version", "hashes", "enters"]
+JOB = Part("job", "relevo_jobs", jobs.COLUMNS, {"seq", "id", "thread", "cause", "payload", "meta"})
+HEAD = ["seen", "version", "hashes", "enters", "ids"]
 FIRST = ["kept_seq", "job_seq"]  # in the head too: the first of each
 
 _NAMES = [*HEAD, *KEPT.names, *JOB.names]
@@ -94,6 +81,16 @@ SCHEMA = (
                select 1
                from each
                cross join relevo_delivered on hash = substr(new.hashes, at, 16)
+           )
+           or exists (
+               with recursive each (at) as (
+                   select 1
+                   union all
+                   select at + 16 from each where at + 16 < length(new.ids)
+               )
+               select 1
+               from each
+               cross join relevo_remembered on id = substr(new.ids, at, 16)
            );
         {lines.ENTER_ALL.replace("where ", "where new.enters and ")};
         delete from relevo_fresh where new.enters;
@@ -129,10 +126,13 @@ def lay(tx: Tx, batch: Sequence[Command]) -> Stroke | None:
         deliveries.stored_of(arrival.kept, tx.now, tuple([job.id for job in arrival.jobs]))
         for arrival in arrivals
     ]
+    ids = remembered.all_packed([job.id for job in orders if job.remember])
+    if ids is None:
+        return None
     first, first_job = known.last_delivery + 1, tx.take_seqs(len(orders))
     enters = not lines.have_room(known, len(hashes))
     sql, values = _statement(
-        [known.fresh_seen, known.version, b"".join(hashes), enters, first, first_job],
+        [known.fresh_seen, known.version, b"".join(hashes), enters, ids, first, first_job],
         deliveries.rows_of(first, arrivals, stored, hashes),
         jobs.rows_of(tx, orders, first_job),
     )

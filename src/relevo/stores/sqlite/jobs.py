@@ -11,7 +11,7 @@ import msgspec
 
 from relevo.job import JOINS, Ending, Failure, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import QueueMode
-from relevo.stores.sqlite import flows
+from relevo.stores.sqlite import flows, remembered
 from relevo.stores.sqlite.latest import LATEST
 from relevo.stores.sqlite.transaction import (
     CANCELLED,
@@ -95,19 +95,8 @@ def _known_ids(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, tuple[int, int]]:
 def _remembered(tx: Tx, jobs: Sequence[NewJob]) -> dict[str, Receipt]:
     """The answers to ids that have no row, or had one."""
     asked = [job.id for job in jobs if job.remember]
-    if not asked:
-        return {}
-    rows = tx.all(
-        """
-        select known.id, known.stands, ifnull(job.state, 30)
-        from json_each(?) as asked
-        cross join relevo_remembered as known on known.id = asked.value
-        left join relevo_jobs as job on job.id = known.stands
-        where known.until_at > ?
-        """,
-        (as_list(asked), tx.now),
-    )
-    return {id_: Receipt(stands, _standing(state)) for id_, stands, state in rows}
+    known = remembered.known(tx, asked) if asked else {}
+    return {id_: Receipt(stands, _standing(state)) for id_, (stands, state) in known.items()}
 
 
 def _insert_judged(tx: Tx, jobs: Sequence[NewJob], memory: dict[str, Receipt]) -> list[Receipt]:
@@ -123,7 +112,7 @@ def _insert_judged(tx: Tx, jobs: Sequence[NewJob], memory: dict[str, Receipt]) -
     _keep_keys(tx, pairs)
     for owner, job in judge.joins:
         _write_join(tx, owner, job)
-    _remember(tx, judge.stands)
+    remembered.remember(tx, [(job.id, owner, job.remember) for job, owner in judge.stands])
     parents = {answer.id: job.after for job, answer in pairs if job.after}
     if parents:
         stands = {job.id: answer.id for job, answer in zip(jobs, answers, strict=True)}
@@ -227,21 +216,6 @@ def _write_join(tx: Tx, owner: str, job: NewJob) -> None:
         (seq, line % JOINS, line, job.id, optional(job.cause), tx.now),
     )
     tx.run("update relevo_jobs set joined = joined + 1 where seq = ?", (seq,))
-
-
-def _remember(tx: Tx, stands: Sequence[tuple[NewJob, str]]) -> None:
-    """Have ids answered by other jobs."""
-    for some in chunks([(job.id, owner, tx.now + job.remember) for job, owner in stands]):
-        tx.run(
-            fill(
-                """
-                insert or replace into relevo_remembered (id, stands, until_at)
-                values [?, ?, ?]
-                """,
-                len(some),
-            ),
-            [value for row in some for value in row],
-        )
 
 
 def _hash(key: str) -> bytes:
@@ -699,16 +673,7 @@ def remove(tx: Tx, seqs: Sequence[int]) -> None:
     if not seqs:
         return
     these = (as_list(seqs),)
-    tx.run(
-        """
-        insert or replace into relevo_remembered (id, stands, until_at)
-        select id, id, remember + ?2
-        from relevo_jobs
-        where seq in (select value from json_each(?1))
-          and remember > 0
-        """,
-        (*these, tx.now),
-    )
+    remembered.remember_rows(tx, *these)
     tx.run("delete from relevo_joins where job in (select value from json_each(?))", these)
     tx.run("delete from relevo_attempts where job in (select value from json_each(?))", these)
     tx.run("delete from relevo_edges where parent in (select value from json_each(?))", these)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relevo.job import Failure, State
 from relevo.store import By, Rescued, Sweep
-from relevo.stores.sqlite import deliveries, flows
+from relevo.stores.sqlite import deliveries, flows, remembered
 from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
 from relevo.stores.sqlite.memory import write_audit
 from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, plain, text
@@ -180,10 +180,11 @@ def prune(tx: Tx, dead_keep: int, limit: int) -> int:
         (_OLD_EFFECTS, before),
         (_OLD_WORKERS, tx.now - DAY),
         (_OLD_LANES, tx.now - DAY),
-        (_OLD_IDS, tx.now),
     ):
         if left > 0:
             left -= tx.run(sql, (moment, left))
+    if left > 0:
+        left -= remembered.prune(tx, left)
     if left > 0:
         left -= deliveries.prune(tx, left)
     return limit - left
@@ -216,10 +217,6 @@ _OLD_LANES = """
           and tat <= (?1 + 86400000) * 1000
         limit ?2
     )
-"""
-_OLD_IDS = """
-    delete from relevo_remembered
-    where id in (select id from relevo_remembered where until_at <= ? limit ?)
 """
 
 

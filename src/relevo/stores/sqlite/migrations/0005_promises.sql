@@ -20,10 +20,10 @@ create table relevo_joins (
     primary key (job, slot)
 ) without rowid;
 
--- Ids that have no row in relevo_jobs, and the job that stands for each.
+-- Ids that have no row in relevo_jobs: sixteen bytes each.
 create table relevo_remembered (
-    id text primary key,
-    stands text not null,
+    id primary key,
+    stands text,  -- the job that stands for it; null: itself, which has been removed
     until_at integer not null
 ) without rowid;
 create index relevo_remembered_age on relevo_remembered (until_at);
