@@ -1587,7 +1587,16 @@ begin
         limit 1
         for key share skip locked;
         if found then
-            update relevo.jobs set state = -2 where id = any (_one.ids);
+            update relevo.jobs
+            set state = -2
+            where id = any (array(
+                select id
+                from relevo.jobs
+                where queue = _queue and keyhash = _one.hash and latest and claimed_at is null
+                    and state in (-1, 0)
+                order by seq
+                limit _most
+            ) || _one.ids);
             due := least(due, _now + 1);
             continue;
         end if;
@@ -1617,31 +1626,27 @@ begin
         where queue = _queue and keyhash = _one.hash and latest
         order by seq desc
         limit 1;
-        if _newest.id = any (_one.ids)
-            or (
-                _is_swapped and _newest.is_due and _one.is_one
-                and _newest.lane is not distinct from _one.lane
+        _olds := array(
+            select id
+            from relevo.jobs
+            where queue = _queue and keyhash = _one.hash and latest and id <> _newest.id
+            order by seq
+            limit _most
+        );
+        if cardinality(_olds) < _most
+            and (
+                _newest.id = any (_one.ids)
+                or _is_swapped and _newest.is_due and _one.is_one
+                    and _newest.lane is not distinct from _one.lane
             )
         then
-            _olds := array(
-                select id
-                from relevo.jobs
-                where queue = _queue and keyhash = _one.hash and latest and id <> _newest.id
-                order by seq
-                limit _most
-            );
-            if cardinality(_olds) < _most then
-                _chosen := _chosen || _newest.id;
-                update relevo.ended
-                set outdated = true
-                where queue = _queue and keyhash = _one.hash and latest and state > 5
-                    and not outdated;
-            else
-                due := least(due, _now + 1);  -- a part of them first: a claim has little time
-            end if;
+            _chosen := _chosen || _newest.id;
+            update relevo.ended
+            set outdated = true
+            where queue = _queue and keyhash = _one.hash and latest and state > 5
+                and not outdated;
         else
-            _olds := _one.ids;
-            due := least(due, _now + 1);
+            due := least(due, _now + 1);  -- a claim ends but a part of very many
         end if;
         _replaced := _replaced || _olds;
         _notes := _notes || array_fill(
@@ -1839,6 +1844,8 @@ declare
     _fresh boolean;     -- and some of these have never started and have no lane
     _again bigint;      -- when to look again at what could not be judged now
     _judged record;
+    _before bigint;
+    _rounds integer := 0;
 begin
     ids := '{}';
     -- The caller holds this row: claims of a queue go one by one, limits are counted, not guessed.
@@ -1931,6 +1938,7 @@ begin
             for no key update skip locked
         ) as awake;
         exit when _lanes is null;
+        _before := _after;
         _after := _last;
         _per := ceil((_room - cardinality(ids))::numeric / cardinality(_lanes));
 
@@ -1997,7 +2005,13 @@ begin
         if _picked is not null and _latest then
             select * into _judged
             from relevo.judge_latest(_now, _queue, _picked, not _ordered);
-            _again := least(_again, _judged.due);
+            if _judged.due is not null and _rounds < 10 then
+                -- Some have ended or wait behind others: there may be more where they were.
+                _rounds := _rounds + 1;
+                _after := _before;
+            else
+                _again := least(_again, _judged.due);
+            end if;
             _picked := nullif(_judged.taken, '{}');
             _givers := array(
                 select lane from relevo.jobs where id = any (_picked) and lane is not null
