@@ -41,12 +41,13 @@ from relevo.errors import (
     StoreError,
     StoreUnavailable,
 )
-from relevo.flow import Flow
+from relevo.flow import Flow, Results
 from relevo.intake import Intake, Reject
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
 from relevo.orders import Receipt, Started
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
+from relevo.plain_context import PlainContext
 from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook
 from relevo.sealing import SealKeys
@@ -80,6 +81,7 @@ __all__ = [
     "NotAllowed",
     "NotFoundError",
     "PayloadError",
+    "PlainContext",
     "Poll",
     "Proof",
     "ProviderCredentials",
@@ -92,6 +94,7 @@ __all__ = [
     "Reject",
     "Relevo",
     "RelevoError",
+    "Results",
     "Retry",
     "SchemaMismatch",
     "SealError",

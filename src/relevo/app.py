@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from relevo.backoff import Backoff
 from relevo.client_errors import Rows, error_rows
@@ -236,17 +236,19 @@ class App:
         return add
 
     def _add_worker(self, function: Callable[..., Any], names: dict[str, Any]) -> None:
-        message, takes_context = _parameters(function, names)
+        takes = _parameters(function, names)
+        message = takes.message
         if not issubclass(message, Command):
             raise DefinitionError(
                 f"{_label(function)} takes {message.__name__}, which is no Command: "
                 "a worker carries out a Command, a listener reacts to an Event"
             )
-        self.workers.append(self._bind(function, message, message.__relevo__, takes_context))
+        self.workers.append(self._bind(function, takes, message.__relevo__))
 
     def _add_listener(self, item: Listener, names: dict[str, Any]) -> None:
         function, options = item.function, item.options
-        message, takes_context = _parameters(function, names)
+        takes = _parameters(function, names)
+        message = takes.message
         if not issubclass(message, Event):
             raise DefinitionError(
                 f"{_label(function)} takes {message.__name__}, which is no Event: "
@@ -260,12 +262,10 @@ class App:
             timeout=time_limit(options["timeout"]),
             keep=milliseconds(options["keep"]),
         )
-        self.listeners.append(self._bind(function, message, spec, takes_context))
+        self.listeners.append(self._bind(function, takes, spec))
 
-    def _bind(
-        self, function: Callable[..., Any], message: type[Message], spec: Spec, context: bool
-    ) -> Binding:
-        codec(message)
+    def _bind(self, function: Callable[..., Any], takes: _Takes, spec: Spec) -> Binding:
+        codec(takes.message)
         called = _called(function)
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
             raise DefinitionError(
@@ -273,7 +273,14 @@ class App:
                 "what comes next"
             )
         is_async = inspect.iscoroutinefunction(called)
-        return Binding(self.name, function, message, spec, is_async, context)
+        if not is_async and inspect.iscoroutinefunction(inspect.unwrap(called)):
+            function, is_async = _awaited(function), True  # a plain decorator around an async one
+        if is_async and takes.is_plain:
+            raise DefinitionError(
+                f"{_label(function)} is an `async def`, and PlainContext is what a plain `def` "
+                "worker gets: annotate it with Context, and await its methods"
+            )
+        return Binding(self.name, function, takes.message, spec, is_async, takes.context)
 
     def _listener_queue(self, function: Callable[..., Any]) -> str:
         """app:module:function; the module is the one a person would name."""
@@ -299,13 +306,35 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
     return function.__call__
 
 
-def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> tuple[type[Message], bool]:
-    """The message class a function takes, and whether it takes a context too."""
-    from relevo.context import Context  # context.py knows the engine, which knows apps
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function that gives something to await, as an async one."""
+
+    @functools.wraps(function)
+    async def called(*given: Any) -> Any:
+        value = function(*given)
+        return await value if inspect.isawaitable(value) else value
+
+    return called
+
+
+class _Takes(NamedTuple):
+    """What a worker or listener takes: its message, and a context of either kind."""
+
+    message: type[Message]
+    context: bool
+    is_plain: bool  # the context is annotated as that of a plain `def`
+
+
+def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> _Takes:
+    """What a function takes, by its annotations."""
+    # They know the engine, which knows apps.
+    from relevo.context import Context
+    from relevo.plain_context import PlainContext
 
     label = _label(function)
+    known = {"Context": Context, "PlainContext": PlainContext, **names}
     try:
-        signature = inspect.signature(function, eval_str=True, locals={"Context": Context, **names})
+        signature = inspect.signature(function, eval_str=True, locals=known)
     except (NameError, TypeError, ValueError) as error:
         raise DefinitionError(f"cannot read the annotations of {label}: {error}") from error
     parameters = list(signature.parameters.values())
@@ -320,4 +349,5 @@ def _parameters(function: Callable[..., Any], names: dict[str, Any]) -> tuple[ty
         raise DefinitionError(
             f"the first parameter of {label} must be annotated with a Command or an Event of yours"
         )
-    return message, len(parameters) == 2
+    context = parameters[1].annotation if len(parameters) == 2 else None
+    return _Takes(message, len(parameters) == 2, context is PlainContext)

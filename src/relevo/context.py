@@ -15,13 +15,13 @@ import msgspec
 from relevo.calling import Invoke
 from relevo.clock import Duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError, StoreError
-from relevo.flow import Flow
+from relevo.flow import Flow, Results
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import Call, Once, OnceOptions
-from relevo.payload import plain
+from relevo.payload import kept_result
 from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
 from relevo.store import Tally
@@ -84,12 +84,12 @@ class Context:
         self._loop = loop
         self._origin = origin
         self._follow_ups: FollowUps | None = None
-        self.pending: Calls = {}  # what was called and has not been awaited to its end
+        self.pending = Calls()  # what was called and has not been awaited to its end
         self._calling = _NOTHING  # the effects whose call is under way
         self._called = _NOTHING  # and all that this run has asked for
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
-        self._result: Any = None
+        self._result: bytes | None = None
         self.is_settled = False
 
     # what it is about
@@ -364,38 +364,35 @@ class Context:
 
     def give(self, result: Any) -> None:
         """Set the job's result, for those who end with `transaction()` and so cannot return it."""
-        self._result = result
+        self._result = None if result is None else kept_result(result)
 
     async def tallies(self) -> list[Tally]:
         """How many jobs every queue has, for work that must know what others still have to do."""
         return await self._engine.store.tally()
 
-    async def results(self) -> dict[str, Any]:
-        """What the children of this flow's node gave, by node name; None where one ended badly."""
-        [job] = await self._engine.store.find([self.id])
-        if job is None or not job.after:
-            return {}
-        children = await self._engine.store.find([edge.child for edge in job.after])
-        return {
-            child.node or child.id: None
-            if child.result is None
-            else msgspec.json.decode(unsealed(child.result))
-            for child in children
-            if child is not None
-        }
+    async def results(self) -> Results:
+        """What the children of this flow's node gave, by node name.
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something async from a plain `def` worker: `ctx.wait(ctx.enqueue(…))`."""
-        try:
-            is_here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            is_here = False
-        if is_here:
-            work.close()
-            raise MisuseError(
-                "ctx.wait() in an async function would wait for itself for ever: await it instead"
-            )
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        A child that gave nothing is there with None. One that ended badly, which is possible where
+        it was added with `on_failure="continue"`, is not there but in `.failed`, with the reason.
+        """
+        [job] = await self._engine.store.find([self.id])
+        edges = () if job is None else job.after
+        given: dict[str, Any] = {}
+        failed: dict[str, str] = {}
+        children = await self._engine.store.find([edge.child for edge in edges])
+        for edge, child in zip(edges, children, strict=True):
+            if child is None:
+                failed[edge.child] = "its job is no longer kept"
+            elif child.state is not State.DONE:
+                said = child.failure
+                why = "" if said is None else f" ({said.type}: {said.message})"
+                failed[child.node or child.id] = f"it is {child.state}{why}"
+            elif child.result is None:
+                given[child.node or child.id] = None
+            else:
+                given[child.node or child.id] = msgspec.json.decode(unsealed(child.result))
+        return Results(given, failed)
 
     # for the engine
 
@@ -419,8 +416,7 @@ class Context:
 
     def _ending(self) -> Ending:
         if self._again is None:
-            result = None if self._result is None else plain(self._result)
-            return Ending(lease=self._lease, state=State.DONE, result=result)
+            return Ending(lease=self._lease, state=State.DONE, result=self._result)
         delay, progress = self._again()
         return Ending(
             lease=self._lease,

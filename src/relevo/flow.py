@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from relevo.errors import DefinitionError
+from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import derived_id, moment_of
 from relevo.job import Policy
 from relevo.message import Command
@@ -50,7 +51,7 @@ class Flow:
         """Add a command, or all of another flow, to run when the nodes of `after` have ended.
 
         `on_failure` says what its own bad end means for those that wait for it: "fail" ends them
-        too, "continue" lets them run with None as its result.
+        too, "continue" lets them run and find it in `ctx.results().failed`.
         """
         if on_failure not in ("fail", "continue"):
             raise DefinitionError(f"on_failure is 'fail' or 'continue', not {on_failure!r:.40}")
@@ -143,6 +144,28 @@ class Flow:
         if len(self.nodes) >= NODES_MAX:
             raise DefinitionError(f"a flow has at most {NODES_MAX:,} nodes")
         self.nodes[node.name] = node
+
+
+class Results(dict[str, Any]):
+    """What the children of a node gave, by node name; a child that gave nothing is there with None.
+
+    A child that did not end well is not in it: to ask for its result raises NotFoundError, and
+    `failed` has its name with the reason. `get(name)` gives None for such a child.
+    """
+
+    def __init__(self, given: dict[str, Any], failed: dict[str, str]) -> None:
+        super().__init__(given)
+        self.failed = failed
+
+    def __missing__(self, name: str) -> Any:
+        why = self.failed.get(name)
+        if why is None:
+            known = ", ".join(sorted((*self, *self.failed))[:10]) or "none"
+            raise NotFoundError(f"no child is called {name!r:.80}; this node waited for: {known}")
+        raise NotFoundError(
+            f"'{name}' has no result: {why}. Ask `if '{name}' in results` first, or use "
+            f"results.get('{name}')"
+        )
 
 
 def node_id(flow: str, name: str) -> str:

@@ -57,7 +57,11 @@ class Database:
             )
             if self._engine.dialect.name == "sqlite":
                 _write_from_the_start(self._engine)
-            self._session = async_sessionmaker(self._engine, expire_on_commit=False)
+            # Once closed it stays so: what uses it after its block would begin another transaction,
+            # which nothing commits.
+            self._session = async_sessionmaker(
+                self._engine, expire_on_commit=False, close_resets_only=False
+            )
         return self._engine
 
     @asynccontextmanager

@@ -399,6 +399,20 @@ def plain(value: Any) -> bytes:
     return data
 
 
+def kept_result(value: Any) -> bytes:
+    """The JSON of what a worker gave; PayloadError, with what to give instead, if it has none."""
+    try:
+        return plain(value)
+    except PayloadError as error:
+        told, path = str(error), error.path
+    # Out here, so that the error does not drag along one that quotes the value.
+    raise PayloadError(
+        f"the result cannot be kept: {told}. Return what is small and plain (an id, a code, a dict "
+        "of what is needed) or nothing, and store the rest yourself",
+        path=path,
+    )
+
+
 def mask(data: bytes) -> bytes:
     """The same JSON with secrets, cards, e-mail addresses and phone numbers hidden. Never fails."""
     tree: Any = None

@@ -7,9 +7,10 @@ function returns is an error that names it.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from relevo.errors import MisuseError
 
@@ -17,7 +18,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
 
-Calls: TypeAlias = "dict[Pending[Any], None]"
+
+class Calls(dict["Pending[Any]", None]):
+    """The calls that have not ended; `is_plain` in a function that cannot await any."""
+
+    is_plain = False
 
 
 class Pending(Coroutine[Any, Any, T]):
@@ -86,6 +91,11 @@ def noted(
             if noted_in is None:
                 return method(self, *args, **kwargs)
             told = f"{face}.{method.__name__}({_told(args[0]) if args else '…'})"
+            if noted_in.is_plain and _is_in_a_thread():
+                raise MisuseError(
+                    f"{told} has to be awaited, which a plain `def` worker cannot do: write "
+                    f"ctx.{method.__name__}(…), which needs no await there"
+                )
             return Pending(noted_in, told, lambda: method(self, *args, **kwargs))
 
         return call
@@ -103,6 +113,14 @@ def check_awaited(calls: Calls) -> None:
     raise MisuseError(
         f"{told} was not awaited{more}: without that nothing comes of it. Write `await {told}`"
     )
+
+
+def _is_in_a_thread() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _told(given: object) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,9 @@ from relevo.outcome import (
     reason,
     wait_for,
 )
-from relevo.payload import plain
+from relevo.payload import kept_result
 from relevo.pending import check_awaited
+from relevo.plain_context import PlainContext
 from relevo.sealing import closed, is_sealed
 from relevo.store import UNDECIDED
 from relevo.telemetry import log
@@ -124,6 +126,8 @@ class Runner:
             if ctx.pending:
                 check_awaited(ctx.pending)
             outcome: Outcome = DONE if value is None else _outcome(value)
+            if isinstance(outcome, Done) and outcome.result is not None:
+                outcome = Done(Kept(kept_result(outcome.result)))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -138,10 +142,17 @@ class Runner:
         if outcome is DONE and not ctx.is_settled:
             return DONE
         if ctx.is_settled:
+            told = {"job": lease.id, "queue": lease.queue}
             if not isinstance(outcome, Done | Again):
                 log.warning(
                     "worker failed after its transaction had committed; the job stays done",
-                    extra={"job": lease.id, "queue": lease.queue, "outcome": repr(outcome)},
+                    extra={**told, "outcome": repr(outcome)},
+                )
+            elif isinstance(outcome, Done) and outcome.result is not None:
+                log.warning(
+                    "worker returned a result after its transaction had ended the job; give it "
+                    "with ctx.give() before the transaction ends",
+                    extra=told,
                 )
             return None
         if isinstance(outcome, Retry):
@@ -162,23 +173,29 @@ class Runner:
             self._engine.telemetry.trouble("cannot note that a job waits", error)
 
     async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
-        arguments = (message, ctx) if binding.takes_context else (message,)
         began, limit = self._loop.time(), _limit(binding, meta)
         if binding.is_async:
+            arguments = (message, ctx) if binding.takes_context else (message,)
             timer = asyncio.timeout_at(began + limit)
             try:
                 async with timer:
                     return await binding.function(*arguments)
             except TimeoutError as error:
                 raise too_long(error, timer, limit) from None
+        face = PlainContext(ctx, self._loop)
+        ctx.pending.is_plain = True
+        function = (
+            partial(face.run, binding.function) if binding.takes_context else binding.function
+        )
         context = contextvars.copy_context()
-        job = self._threads.submit(context.run, _called, binding.function, arguments)
+        job = self._threads.submit(context.run, _called, function, message)
         work = asyncio.wrap_future(job)
         try:
             done, _ = await asyncio.wait({work}, timeout=limit)
         finally:
-            # Who still waits for a thread must not run when its job has been given up.
+            # What still waits for a thread must not run when its job has been given up.
             has_waited = job.cancel()
+            face.leave()
         if has_waited:
             why = f"no thread was free for {limit:g} s: others ran past their limits"
             raise TooEarly(why, timedelta(seconds=1))
@@ -257,10 +274,10 @@ def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> Timeo
     return TimeoutError(_TOO_LONG.format(limit)).with_traceback(error.__cause__.__traceback__)
 
 
-def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def _called(function: Callable[[Any], Any], message: Any) -> Any:
     """What a plain function gives, or an error that can leave its thread."""
     try:
-        return function(*arguments)
+        return function(message)
     except StopIteration as error:
         # No future takes it: the job would seem to run until its time is over.
         raise RuntimeError("the worker raised StopIteration") from error
@@ -306,6 +323,10 @@ def _outcome(value: Any) -> Outcome:
     return Done(value)
 
 
+class Kept(bytes):
+    """A result as it is stored: what cannot be has failed the run by then."""
+
+
 def unknown(kind: str) -> str:
     """What jobs are parked behind when no code here knows their command."""
     return f"unknown:{kind}"
@@ -317,7 +338,8 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
         case Done(None):
             return Ending(lease=lease, state=State.DONE)
         case Done(result):
-            return Ending(lease=lease, state=State.DONE, result=_result(lease, result))
+            kept = bytes(result) if isinstance(result, Kept) else kept_result(result)
+            return Ending(lease=lease, state=State.DONE, result=kept)
         case Retry(text, delay, failure=failure):
             wait = 1_000 if delay is None else milliseconds(delay)  # the runner has filled it in
             failure = failure or reason("Retry", text)
@@ -359,17 +381,6 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
             )
         case Held(failure):
             return Ending(lease=lease, state=State.HELD, failure=failure)
-
-
-def _result(lease: Lease, value: Any) -> bytes | None:
-    try:
-        return plain(value)
-    except PayloadError as error:
-        log.warning(
-            "a worker's result cannot be kept; the job is done without it",
-            extra={"job": lease.id, "queue": lease.queue, "error": str(error)},
-        )
-        return None
 
 
 def _limit(binding: Binding, meta: Meta | None) -> float:

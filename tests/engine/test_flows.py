@@ -12,13 +12,15 @@ from relevo import (
     Context,
     DefinitionError,
     Flow,
+    NotFoundError,
     Relevo,
+    Results,
     State,
     StoreUnavailable,
     Verdict,
 )
 from relevo.clock import milliseconds
-from relevo.job import NewJob, Receipt
+from relevo.job import NewJob, Policy, Receipt
 from relevo.testing import ManualClock, drain
 
 Start = Callable[..., Relevo]
@@ -29,6 +31,10 @@ class Read(Command, queue="test:cortex:read", attempts=1):
 
 
 class Glance(Command, queue="test:cortex:glance", keep="0s"):
+    what: str
+
+
+class Scan(Command, queue="test:cortex:scan", attempts=3):
     what: str
 
 
@@ -99,7 +105,59 @@ async def test_a_child_that_may_fail_does_not_lose_the_others(start: Start) -> N
     await relevo.start(flow)
     await drain(relevo)
 
-    assert seen[-1] == {"a": "A", "b": None}
+    [results] = [each for each in seen if isinstance(each, Results)]
+    assert results == {"a": "A"}
+    assert results.failed == {"b": "it is dead (ValueError: cannot read it)"}
+    assert results.get("b") is None
+    with pytest.raises(NotFoundError, match="'b' has no result: it is dead"):
+        results["b"]
+    with pytest.raises(NotFoundError, match="no child is called 'c'; this node waited for: a, b"):
+        results["c"]
+
+
+async def test_a_child_that_gave_nothing_is_no_child_that_failed(start: Start) -> None:
+    seen: list[Results] = []
+
+    async def read(order: Read) -> None: ...
+
+    async def add(order: Sum, ctx: Context) -> None:
+        seen.append(await ctx.results())
+
+    relevo = start(App("test", workers=[read, add]))
+    flow = Flow("cortex")
+    flow.add(Sum(), after=[flow.add(Read("a"), name="a")])
+    await relevo.start(flow)
+    await drain(relevo)
+
+    assert [(dict(each), each.failed) for each in seen] == [({"a": None}, {})]
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+async def test_a_child_whose_result_cannot_be_kept_has_failed(start: Start, policy: Policy) -> None:
+    """It was done with None, and the parent told a customer the page was empty."""
+    seen: list[Results] = []
+
+    async def scan(order: Scan) -> str:
+        return "x" * 70_000
+
+    async def add(order: Sum, ctx: Context) -> None:
+        seen.append(await ctx.results())
+
+    relevo = start(App("test", workers=[scan, add]))
+    flow = Flow("cortex")
+    parent = flow.add(Sum(), after=[flow.add(Scan("a"), name="a", on_failure=policy)])
+    started = await relevo.start(flow)
+    await drain(relevo, skip_waits=True)
+
+    child, sum = await relevo.store.find([started.jobs["a"], started.jobs[parent.name]])
+    assert child is not None and child.failure is not None and sum is not None
+    assert (child.state, child.attempt) == (State.DEAD, 1)
+    assert "the result cannot be kept" in child.failure.message
+    if policy == "fail":
+        assert (sum.state, seen) == (State.DEAD, [])
+    else:
+        assert sum.state is State.DONE
+        assert "more than 65,536 bytes" in seen[0].failed["a"]
 
 
 async def test_a_child_that_must_not_fail_takes_its_parent_along(start: Start) -> None:

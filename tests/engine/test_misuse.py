@@ -236,15 +236,6 @@ async def test_a_retry_without_a_delay_waits_as_the_command_says(
 # context
 
 
-async def test_waiting_on_the_loop_itself_is_refused(run: Any) -> None:
-    async def greet(order: Greet, ctx: Context) -> None:
-        ctx.wait(ctx.enqueue(Greet("Eva")))
-
-    job = await run(greet)
-
-    assert job.failure.type == "MisuseError"
-
-
 async def test_the_same_effect_twice_at_once_is_called_once(run: Any) -> None:
     calls: list[str] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from relevo import App, Command, DefinitionError, Flow, Relevo, State, Verdict
+from relevo import App, Command, Context, DefinitionError, Done, Flow, Relevo, State, Verdict
 from relevo.store import Filter
 from relevo.testing import drain
 
@@ -89,3 +90,87 @@ async def test_a_decimal_goes_in_and_comes_out_to_the_digit(start: Start) -> Non
     assert job is not None
     assert job.state is State.DONE
     assert msgspec.json.decode(job.result or b"") == {"paid": "19.91"}
+
+
+# results
+
+
+class Find(Command, queue="test:orders:find", attempts=3):
+    pass
+
+
+UNFIT: list[tuple[Any, str]] = [
+    ("x" * 70_000, "more than 65,536 bytes"),
+    ({"at": datetime(2030, 1, 1)}, "at: a moment without time zone"),
+    ({"total": {"text": "paid with 4242424242424242"}}, "total.text"),
+    ([b"pdf"], "[0]: bytes"),
+    ({"names": {"a", "b"}}, "names: a set"),
+    (object(), "object, which is not JSON"),
+    (float("nan"), "NaN"),
+    (2**70, "64 bit"),
+]
+
+
+@pytest.mark.parametrize(("value", "told"), UNFIT, ids=[told for _, told in UNFIT])
+@pytest.mark.parametrize("is_plain", [False, True], ids=["async", "plain"])
+@pytest.mark.parametrize("way", ["returned", "done", "given"])
+async def test_a_result_that_cannot_be_kept_fails_its_job_at_once(
+    start: Start, value: Any, told: str, is_plain: bool, way: str
+) -> None:
+    runs: list[int] = []
+
+    def result(ctx: Any) -> Any:
+        runs.append(ctx.attempt)
+        if way == "given":
+            return ctx.give(value)
+        return Done(value) if way == "done" else value
+
+    async def find(order: Find, ctx: Context) -> Any:
+        return result(ctx)
+
+    def find_plainly(order: Find, ctx: Context) -> Any:
+        return result(ctx)
+
+    relevo = start(App("test", workers=[find_plainly if is_plain else find]))
+    sent = await relevo.enqueue(Find())
+    await drain(relevo, skip_waits=True)
+
+    [job] = await relevo.store.find([sent.id])
+    assert job is not None and job.failure is not None
+    assert (job.state, job.result, runs) == (State.DEAD, None, [1])
+    assert job.failure.type == "PayloadError"
+    assert "the result cannot be kept" in job.failure.message
+    assert told in job.failure.message
+    assert "Return what is small and plain" in job.failure.message
+    assert "4242" not in job.failure.message
+
+
+FIT: list[tuple[Any, str]] = [
+    (None, "null"),
+    (0, "0"),
+    ("", '""'),
+    ({"a": [1, 2.5, True, None]}, '{"a":[1,2.5,true,null]}'),
+    (Decimal("19.90"), '"19.90"'),
+    (datetime(2030, 1, 1, tzinfo=UTC), '"2030-01-01T00:00:00Z"'),
+    (date(2030, 1, 1), '"2030-01-01"'),
+    (ID, f'"{ID}"'),
+    ((1, 2), "[1,2]"),
+    (State.DONE, '"done"'),
+    (Pay(Decimal("0.10")), '{"amount":"0.10","parts":null}'),
+]
+
+
+async def test_ordinary_values_are_kept(start: Start) -> None:
+    values = iter(value for value, _ in FIT)
+
+    async def find(order: Find) -> Any:
+        return next(values)
+
+    relevo = start(App("test", workers=[find]))
+    for value, text in FIT:
+        sent = await relevo.enqueue(Find())
+        await drain(relevo)
+        [job] = await relevo.store.find([sent.id])
+        assert job is not None
+        assert job.state is State.DONE, (value, job.failure)
+        assert (job.result or b"null").decode() == text

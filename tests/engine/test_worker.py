@@ -69,18 +69,14 @@ async def test_a_job_runs_once_and_is_done(start: Start) -> None:
 async def test_a_plain_function_runs_in_a_thread(start: Start) -> None:
     threads: list[int] = []
 
-    def greet(order: Greet, ctx: Context) -> str:
+    def greet(order: Greet) -> str:
         threads.append(threading.get_ident())
-        return ctx.wait(_say(order.name))
+        return f"hello {order.name}"
 
     _, job = await run_one(start, greet)
 
     assert threads != [threading.get_ident()]
     assert (job.state, job.result) == (State.DONE, b'"hello Ana"')
-
-
-async def _say(name: str) -> str:
-    return f"hello {name}"
 
 
 async def test_an_error_is_tried_again_after_its_backoff(start: Start, clock: ManualClock) -> None:

@@ -1006,6 +1006,18 @@ async def paid(delivery, ctx: Intake):
         ctx.publish(Paid(delivery.json["id"]))  # <-
 """,
 ]
+BAD["RV016"].append(
+    """
+from relevo import PlainContext, Relevo
+
+relevo = Relevo()
+
+@app.worker
+def pack(order: Ship, ctx: PlainContext) -> None:
+    ctx.enqueue(Ship(order.id))
+    relevo.enqueue(Ship(order.id))  # <-
+""",
+)
 GOOD["RV016"] = [
     """
 import asyncio

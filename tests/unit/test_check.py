@@ -53,7 +53,9 @@ def test_what_is_bad_is_reported_on_its_line(tmp_path: Path, code: str, source: 
     marks = " # <-" if code != "RV015" else "relevo: allow"
     expected = [number for number, line in enumerate(lines, 1) if marks in line]
     assert [report.line for report in reports] == expected
-    assert all(report.mending == RULES[code].mending for report in reports)
+    mending = RULES[code].mending
+    plain = mending.replace("`await ctx.", "`ctx.")  # what works in a plain `def`
+    assert all(report.mending in (mending, plain) for report in reports)
     assert all(report.file == f"{tmp_path.as_posix()}/shop.py" for report in reports)
 
 
@@ -63,6 +65,25 @@ def test_what_is_bad_is_reported_on_its_line(tmp_path: Path, code: str, source: 
 def test_what_is_good_is_left_alone(tmp_path: Path, code: str, source: str) -> None:
     write(tmp_path, {"shop.py": source})
     assert of(check([tmp_path]), code) == []
+
+
+@pytest.mark.parametrize(("colour", "context"), [("async def", "Context"), ("def", "PlainContext")])
+def test_what_is_advised_works_in_the_function_it_is_for(
+    tmp_path: Path, colour: str, context: str
+) -> None:
+    source = f"""
+import requests
+from relevo import {context}
+
+{colour} book(order: Book, ctx: {context}) -> None:
+    requests.post("https://api.example.com/bookings").raise_for_status()
+"""
+    write(tmp_path, {"shop.py": source})
+    [report] = of(check([tmp_path]), "RV010")
+
+    is_await = "`await ctx.once(" in report.mending
+    assert is_await == (colour == "async def")
+    assert "ctx.once(" in report.mending
 
 
 # through the project's own helpers

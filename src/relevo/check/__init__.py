@@ -6,9 +6,11 @@ What is read is never imported or run.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from relevo.check.application import Application
+from relevo.check.outline import Module
 from relevo.check.report import Finding, Report, Rule
 from relevo.check.rules import RULES
 from relevo.check.source import Allow, Source, Unread, find, read
@@ -45,17 +47,32 @@ def check(
     app = Application(sources)
     for rule in RULES.values():
         if rule.find and rule.code in wanted:
-            reports.update(_told(rule, rule.find(app)))
+            reports.update(_told(app, rule, rule.find(app)))
     return sorted(report for report in reports if report.code in wanted)
 
 
-def _told(rule: Rule, findings: Iterable[Finding]) -> Iterator[Report]:
+def _told(app: Application, rule: Rule, findings: Iterable[Finding]) -> Iterator[Report]:
     for finding in findings:
         source = finding.module.source
         line = getattr(finding.node, "lineno", 1)
         if (line, rule.code) not in source.silenced:
             col = _column(source, line, getattr(finding.node, "col_offset", 0))
-            yield _report(rule.code, source.file, line, col, finding.message)
+            report = _report(rule.code, source.file, line, col, finding.message)
+            if "`await ctx." in rule.mending and not _is_async(app, finding.module, line):
+                # In a plain `def`, await is a syntax error, and its context needs none.
+                report = replace(report, mending=rule.mending.replace("`await ctx.", "`ctx."))
+            yield report
+
+
+def _is_async(app: Application, module: Module, line: int) -> bool:
+    """Whether the innermost function of a line is an async one."""
+    around = [
+        function
+        for function in app.project.functions
+        if function.module is module
+        and function.node.lineno <= line <= (function.node.end_lineno or line)
+    ]
+    return not around or max(around, key=lambda each: each.node.lineno).is_async
 
 
 def _malformed(source: Source) -> Iterator[Report]:

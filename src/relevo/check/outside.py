@@ -259,13 +259,17 @@ def _is_address(call: ast.Call) -> bool:
     return isinstance(text, str) and text.startswith(("http://", "https://"))
 
 
+CONTEXTS = ("Context", "PlainContext")
+"""What a worker is handed: the first to await its methods, the second in a plain `def`."""
+
+
 def is_context(project: Project, func: ast.expr, scope: Scope) -> bool:
     """Whether the object whose method `func` is, is a relevo Context."""
     if not isinstance(func, ast.Attribute):
         return False
     value = project.value(func.value, scope)
     if value is not None:
-        return project.is_relevo(value, "Context")
+        return any(project.is_relevo(value, name) for name in CONTEXTS)
     return dotted(func.value)[-1:] in (["ctx"], ["context"])
 
 
@@ -280,7 +284,7 @@ def is_enqueue(project: Project, call: ast.Call, scope: Scope) -> bool:
         return False
     value = project.value(func.value, scope)
     if value is not None:
-        return any(project.is_relevo(value, name) for name in ("Context", "Intake", "Relevo"))
+        return any(project.is_relevo(value, name) for name in (*CONTEXTS, "Intake", "Relevo"))
     return dotted(func.value)[-1:] in (["ctx"], ["context"], ["relevo"], ["engine"])
 
 

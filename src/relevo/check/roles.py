@@ -10,6 +10,7 @@ from functools import cached_property
 
 from relevo.check.names import Project
 from relevo.check.outline import Class, Function, Instance, Outside, Scope, dotted, words
+from relevo.check.outside import CONTEXTS
 
 _ROUTES = words("get post put patch delete head options route api_route")
 _VERBS = words("get post put patch delete head options")
@@ -129,7 +130,8 @@ class Roles:
             if len(function.parameters) == 2 and function.parameters[0].annotation:
                 second = function.parameters[1].annotation
                 value = self.project.typed(second, function) if second else None
-                if function.owner is None and self.project.is_relevo(value, "Context"):
+                is_context = any(self.project.is_relevo(value, name) for name in CONTEXTS)
+                if function.owner is None and is_context:
                     found.append(function)
         return found
 

@@ -72,7 +72,7 @@ class Intake:
         self.jobs: list[NewJob] = []
         self.tx: AsyncSession | None = None
         self.is_over = False  # its function has returned: nothing more is stored with it
-        self.pending: Calls = {}
+        self.pending = Calls()
         # Without transactions a half-done receive is finished by the next one, which comes later
         # and must give its jobs the same ids; elsewhere ids that rise with time are kinder.
         self.follow_ups = of_delivery(

@@ -19,13 +19,14 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def not_awaited(app: Application) -> Iterator[Finding]:
-    """RV016: an order that stands alone in an async function, without await."""
+    """RV016: an order that stands alone without await; a plain `def` worker's ctx needs none."""
     for function in app.project.functions:
-        if not function.is_async:
-            continue
         for node, _ in walk(app.project, function):
             call = node.value if isinstance(node, ast.Expr) else None
-            if isinstance(call, ast.Call) and _is_order(app, call, function):
+            if not isinstance(call, ast.Call):
+                continue
+            is_order = _is_order if function.is_async else _is_engines
+            if is_order(app, call, function):
                 told = ".".join(dotted(call.func)[-2:])
                 yield Finding(function.module, call, f"{told}(…) is not awaited: nothing happens")
 
@@ -35,6 +36,18 @@ def _is_order(app: Application, call: ast.Call, scope: Function) -> bool:
         return True
     word = (dotted(call.func) or [""])[-1]
     return word in ("once", "start") and is_context(app.project, call.func, scope)
+
+
+def _is_engines(app: Application, call: ast.Call, scope: Function) -> bool:
+    """Whether it is an async method of the engine, which a plain function cannot await."""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr not in _ENGINES:
+        return False
+    value = app.project.value(func.value, scope)
+    return app.project.is_relevo(value, "Relevo")
+
+
+_ENGINES = words("enqueue enqueue_many publish start once")
 
 
 # What differs from run to run

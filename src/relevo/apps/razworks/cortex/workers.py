@@ -45,10 +45,10 @@ async def classify(order: ClassifyIntent, ctx: Context) -> dict[str, Any]:
 
 async def summarise(order: Summarise, ctx: Context) -> None:
     found = await ctx.results()
-    # Of a step that ended badly there is None.
+    # A step that ended badly is not among them.
     parts: dict[str, Any] = {}
     for step in found.values():
-        parts |= step or {}
+        parts |= step
     transcript: str = parts.get("transcript", "")
     mind = ctx.use(Gateways).mind
     said = await ctx.once(
