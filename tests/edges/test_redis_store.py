@@ -1581,8 +1581,7 @@ async def test_what_is_pruned_leaves_nothing_behind(
         await store.rescue(worker="w1")
         found = (await store.page(Filter(), limit=200)).jobs
         await store.cancel([one.id for one in found], ANN)
-        # First the jobs, and once their time is over the ids that are remembered.
-        for _ in range(2):
+        for _ in ("jobs", "the ids remembered of them"):
             clock.advance("30d")
             while await store.prune(dead_keep=1_000):
                 pass

@@ -26,8 +26,35 @@ CONNECTIONS = 16  # per server
 REDIRECTS = 12
 LONGEST_PAUSE = 2.0
 SLOTS = 16_384
-# What some scripts share beside the words of all.
-SHARED = {"insert": ("plain",), "receive": ("letters",), "arrive": ("plain", "letters")}
+# What some scripts share beside moves.lua, which stands in front of all. Every function is made anew
+# each time a script runs: what few scripts need is kept apart.
+SHARED = {
+    "insert": ("latest", "plain"),
+    "claim": ("latest",),
+    "arrive": ("plain", "kept", "letters"),
+    "receive": ("kept", "letters"),
+    "delivered": ("kept",),
+    "deliveries": ("kept",),
+    "delivery": ("kept",),
+    "tidy_deliveries": ("kept",),
+    "erase_deliveries": ("kept",),
+    "read": ("shown",),
+    "tally": ("shown",),
+    "walk": ("shown",),
+    "retry": ("latest", "acts"),
+    "cancel": ("acts",),
+    "edit": ("acts",),
+    "mode": ("acts",),
+    "audit": ("acts",),
+    "intend": ("ledger",),
+    "effects": ("ledger",),
+    "conclude": ("ledger", "acts"),
+    "erase": ("ledger", "removal", "kept", "acts"),
+    "prune": ("ledger", "removal", "shelves", "kept"),
+    "forget": ("shelves",),
+    "tidy_notes": ("shelves",),
+    "tidy_workers": ("shelves",),
+}
 # Words of errors that pass. Inside a script they come wrapped, so the text is searched.
 PASSING = (
     "OOM",

@@ -16,11 +16,12 @@ local function sooner(moment)
 end
 
 local queues = {}
+local rated, special = false, false -- whether any of them is
 for n, root in ipairs(KEYS) do
   local mode, laned, bell, latest = unpack(call('HMGET', root, 'mode', 'laned', 'bell', 'latest'))
   if mode ~= 'paused' then
-    local want = { n = n, root = root, ids = {}, laned = laned, bell = bell, short = 'due', latest = latest,
-      gone = call('EXISTS', root .. ':gone') == 1, passed = {}, fresh = true }
+    local want = { n = n, root = root, ids = {}, laned = laned, latest = latest, bell = bell,
+      short = 'due', gone = call('EXISTS', root .. ':gone') == 1, passed = {}, fresh = true }
     local asked = ARGV[6 + 2 * n]
     want.unheard = ARGV[7 + 2 * n]
     if asked ~= '' then
@@ -37,6 +38,7 @@ for n, root in ipairs(KEYS) do
       want.special = want.ordered
     end
     want.special = want.special or laned
+    rated, special = rated or want.rate or want.lane_rate, special or want.special
     queues[#queues + 1] = want
   end
 end
@@ -45,98 +47,102 @@ end
 --
 -- With a burst (GCRA) that is the moment from which the rate would be even. Without one it is when how
 -- many began: a job counts until it is a whole window old, and a margin for the answer to arrive.
-
-local function burst_allowance(rate, kept)
-  local gap = rate.length / rate.most
-  local tat = math.max(tonumber(kept or 0) or 0, at)
-  -- A hair of tolerance: the clock is finer than what a sum of gaps keeps.
-  local free = math.floor((at + rate.burst * gap - tat) / gap + 1e-6)
-  return free, function(nth)
-    return tat + (nth - rate.burst) * gap
-  end
-end
-
-local function entries_of(rate, kept)
-  local entries, used = {}, 0
-  for text, count in string.gmatch(kept or '', '([%d.]+) (%d+)') do
-    local moment = math.min(tonumber(text) or 0, at) -- a clock that was set back makes none wait for long
-    if moment + rate.length + rate.margin > at then
-      entries[#entries + 1] = { moment, tonumber(count) }
-      used = used + count
-    end
-  end
-  return entries, used
-end
-
-local function allowance(rate, kept)
-  if rate.burst then
-    return burst_allowance(rate, kept)
-  end
-  local entries, used = entries_of(rate, kept)
-  local free = rate.most - used
-  return math.max(free, 0), function(nth)
-    local room = free
-    for _, entry in ipairs(entries) do
-      room = room + entry[2]
-      if room >= nth then
-        return entry[1] + rate.length + rate.margin
-      end
-    end
-    return at + rate.length + rate.margin
-  end
-end
-
-local ENTRIES = 32
-
--- What is kept once some more have begun. Where there are too many entries, the two that are nearest to
--- each other become one, at the later moment.
-local function spent(rate, kept, used)
-  if rate.burst then
+--
+-- A function costs something by being made: what most claims do not need is made for the others.
+local allowance, kept_rate, spend_rate, kept_lane_rate, spend_lane_rate
+if rated then
+  local function burst_allowance(rate, kept)
     local gap = rate.length / rate.most
-    return string.format('%.4f', math.max(tonumber(kept or 0) or 0, at) + used * gap)
+    local tat = math.max(tonumber(kept or 0) or 0, at)
+    -- A hair of tolerance: the clock is finer than what a sum of gaps keeps.
+    local free = math.floor((at + rate.burst * gap - tat) / gap + 1e-6)
+    return free, function(nth)
+      return tat + (nth - rate.burst) * gap
+    end
   end
-  local entries = entries_of(rate, kept)
-  entries[#entries + 1] = { at, used }
-  while #entries > ENTRIES do
-    local nearest = 1
-    for n = 2, #entries - 1 do
-      if entries[n + 1][1] - entries[n][1] < entries[nearest + 1][1] - entries[nearest][1] then
-        nearest = n
+
+  local function entries_of(rate, kept)
+    local entries, used = {}, 0
+    for text, count in string.gmatch(kept or '', '([%d.]+) (%d+)') do
+      local moment = math.min(tonumber(text) or 0, at) -- a clock set back makes none wait for long
+      if moment + rate.length + rate.margin > at then
+        entries[#entries + 1] = { moment, tonumber(count) }
+        used = used + count
       end
     end
-    entries[nearest + 1][2] = entries[nearest + 1][2] + entries[nearest][2]
-    table.remove(entries, nearest)
+    return entries, used
   end
-  for n, entry in ipairs(entries) do
-    entries[n] = string.format('%.3f %d', entry[1], entry[2])
+
+  function allowance(rate, kept)
+    if rate.burst then
+      return burst_allowance(rate, kept)
+    end
+    local entries, used = entries_of(rate, kept)
+    local free = rate.most - used
+    return math.max(free, 0), function(nth)
+      local room = free
+      for _, entry in ipairs(entries) do
+        room = room + entry[2]
+        if room >= nth then
+          return entry[1] + rate.length + rate.margin
+        end
+      end
+      return at + rate.length + rate.margin
+    end
   end
-  return table.concat(entries, ',')
-end
 
--- Where that is kept.
-local function kept_rate(want)
-  return call('HGET', want.root, want.rate.burst and 'tat' or 'log')
-end
+  local ENTRIES = 32
 
-local function spend_rate(want, used)
-  call('HSET', want.root, want.rate.burst and 'tat' or 'log', spent(want.rate, kept_rate(want), used))
-end
-
-local function kept_lane_rate(want, lane)
-  if want.lane_rate.burst then
-    return call('ZSCORE', want.root .. ':tats', lane)
+  -- What is kept once some more have begun. Where there are too many entries, the two that are nearest
+  -- to each other become one, at the later moment.
+  local function spent(rate, kept, used)
+    if rate.burst then
+      local gap = rate.length / rate.most
+      return string.format('%.4f', math.max(tonumber(kept or 0) or 0, at) + used * gap)
+    end
+    local entries = entries_of(rate, kept)
+    entries[#entries + 1] = { at, used }
+    while #entries > ENTRIES do
+      local nearest = 1
+      for n = 2, #entries - 1 do
+        if entries[n + 1][1] - entries[n][1] < entries[nearest + 1][1] - entries[nearest][1] then
+          nearest = n
+        end
+      end
+      entries[nearest + 1][2] = entries[nearest + 1][2] + entries[nearest][2]
+      table.remove(entries, nearest)
+    end
+    for n, entry in ipairs(entries) do
+      entries[n] = string.format('%.3f %d', entry[1], entry[2])
+    end
+    return table.concat(entries, ',')
   end
-  return call('HGET', want.root .. ':logs', lane)
-end
 
-local function spend_lane_rate(want, lane)
-  local rate, root = want.lane_rate, want.root
-  local kept = spent(rate, kept_lane_rate(want, lane), 1)
-  if rate.burst then
-    call('ZADD', root .. ':tats', kept, lane)
-  else
-    call('HSET', root .. ':logs', lane, kept)
-    call('ZADD', root .. ':logged', now + rate.length + rate.margin + 1, lane)
+  -- Where that is kept.
+  function kept_rate(want)
+    return call('HGET', want.root, want.rate.burst and 'tat' or 'log')
+  end
+
+  function spend_rate(want, used)
+    call('HSET', want.root, want.rate.burst and 'tat' or 'log', spent(want.rate, kept_rate(want), used))
+  end
+
+  function kept_lane_rate(want, lane)
+    if want.lane_rate.burst then
+      return call('ZSCORE', want.root .. ':tats', lane)
+    end
+    return call('HGET', want.root .. ':logs', lane)
+  end
+
+  function spend_lane_rate(want, lane)
+    local rate, root = want.lane_rate, want.root
+    local kept = spent(rate, kept_lane_rate(want, lane), 1)
+    if rate.burst then
+      call('ZADD', root .. ':tats', kept, lane)
+    else
+      call('HSET', root .. ':logs', lane, kept)
+      call('ZADD', root .. ':logged', now + rate.length + rate.margin + 1, lane)
+    end
   end
 end
 
@@ -238,156 +244,160 @@ local function take_plain(want, wanted)
   return taken
 end
 
--- Whether a job is not to be taken, as a later one of its key is there.
-local function is_superseded(want, id, job)
-  return want.latest and behind_of(want.root, id, job) and newest_of(want.root, job.key) ~= id
-end
-
--- Jobs of a queue that is not laned, strictly one at a time in the order they came in.
-local function take_next(want)
-  local root = want.root
-  if want.next_taken then
-    return 0
+-- Lanes and order.
+local take_lanes
+if special then
+  -- Whether a job is not to be taken, as a later one of its key is there.
+  local function is_superseded(want, id, job)
+    return want.latest and behind_of(want.root, id, job) and newest_of(want.root, job.key) ~= id
   end
-  local from = call('HGET', root, 'head') or '-inf'
-  local ids = call('ZRANGEBYSCORE', root .. ':all', from, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
-  for n = 1, #ids, 2 do
-    local id = ids[n]
-    local job, state = facts(root, id), status(root, id).state
-    if job.lane == '' and not is_ended(state) and not is_superseded(want, id, job) then
-      call('HSET', root, 'head', ids[n + 1])
-      want.next_taken = true
-      local moment = state == 'Q' and not behind_of(root, id, job) and due_of(root, id, job)
-      if not moment then
-        want.short = 'limit'
-        return 0
-      elseif tonumber(moment) >= now + 1 then
-        sooner(moment)
-        return 0
-      end
-      want.ids[#want.ids + 1] = id
-      want.fresh = false
-      want.pulled = want.pulled or {}
-      want.pulled[#want.pulled + 1] = { id, job }
-      return 1
+
+  -- Jobs of a queue that is not laned, strictly one at a time in the order they came in.
+  local function take_next(want)
+    local root = want.root
+    if want.next_taken then
+      return 0
     end
-  end
-  if #ids == 2 * MOST then
-    call('HSET', root, 'head', ids[#ids])
-    sooner(now)
-  end
-  return 0
-end
-
--- Lane by lane, the least recently served first; jobs without a lane take turns as one more.
--- A rank is drawn before anything else is written: a full server refuses it, and nothing has moved.
-local function rank_of(root)
-  return call('HINCRBY', root, 'rank', 1)
-end
-
-local function wake_lanes(want)
-  for band = 0, 2 do
-    local rest = want.root .. ':rest:' .. band
-    for _, lane in ipairs(call('ZRANGEBYSCORE', rest, '-inf', due_by, 'LIMIT', 0, MOST)) do
-      call('ZADD', want.root .. ':turn:' .. band, 'NX', rank_of(want.root), lane)
-      call('ZREM', rest, lane)
-    end
-  end
-end
-
--- The next job of a lane: its id, or nothing and when to look again (nil: when something moves).
-local function next_of(want, lane, band)
-  local root = want.root
-  local key = root .. ':lane:' .. lane .. ':' .. band
-  local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if want.ordered then
-    local line = root .. ':line:' .. lane
-    local first = call('ZRANGE', line, 0, 0)[1]
-    local place = 0
-    while first and want.latest and is_superseded(want, first, facts(root, first)) do
-      place = place + 1
-      first = call('ZRANGE', line, place, place)[1]
-    end
-    local moment = first and call('ZSCORE', key, first)
-    head = moment and { first, moment } or {}
-  end
-  if not head[1] then
-    return nil, nil
-  elseif tonumber(head[2]) >= now + 1 then
-    return nil, head[2]
-  end
-  local running = tonumber(call('HGET', root .. ':lanes', lane) or 0)
-  local most = want.ordered and 1 or want.lane_limit
-  if most and running >= most then
-    return nil, nil
-  end
-  if want.lane_rate then
-    local free, moment_of = allowance(want.lane_rate, kept_lane_rate(want, lane))
-    if free < 1 then
-      return nil, moment_of(1)
-    end
-  end
-  return head[1], nil
-end
-
-local function serve(want, lane, band)
-  local root = want.root
-  local id, later = next_of(want, lane, band)
-  if not id then
-    call('ZREM', root .. ':turn:' .. band, lane)
-    if later then
-      call('ZADD', root .. ':rest:' .. band, 'LT', later, lane)
-    else
-      want.short = 'limit'
-    end
-    return 0
-  end
-  call('ZADD', root .. ':turn:' .. band, rank_of(root), lane)
-  call('HINCRBY', root .. ':lanes', lane, 1)
-  call('ZREM', root .. ':lane:' .. lane .. ':' .. band, id)
-  call('ZREM', root .. ':laned', id)
-  if want.lane_rate then
-    spend_lane_rate(want, lane)
-  end
-  want.ids[#want.ids + 1] = id
-  want.fresh = false
-  return 1
-end
-
-local function plain_turn(want, band)
-  if want.ordered then
-    return band == 1 and take_next(want) or 0
-  end
-  return take_band(want, band, 1)
-end
-
-local function take_lanes(want, wanted)
-  local root, taken = want.root, 0
-  if not want.woken then
-    wake_lanes(want)
-    want.woken = true
-  end
-  for band = 0, 2 do
-    local turn, mine = root .. ':turn:' .. band, 'plain:' .. band
-    local exhausted = false
-    while taken < wanted do
-      local head = call('ZRANGE', turn, 0, 0, 'WITHSCORES')
-      local rank = tonumber(call('HGET', root, mine) or 0)
-      if not exhausted and (not head[1] or rank <= tonumber(head[2])) then
-        if plain_turn(want, band) == 1 then
-          taken = taken + 1
-          call('HSET', root, mine, rank_of(root))
-        else
-          exhausted = true
+    local from = call('HGET', root, 'head') or '-inf'
+    local ids = call('ZRANGEBYSCORE', root .. ':all', from, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
+    for n = 1, #ids, 2 do
+      local id = ids[n]
+      local job, state = facts(root, id), status(root, id).state
+      if job.lane == '' and not is_ended(state) and not is_superseded(want, id, job) then
+        call('HSET', root, 'head', ids[n + 1])
+        want.next_taken = true
+        local moment = state == 'Q' and not behind_of(root, id, job) and due_of(root, id, job)
+        if not moment then
+          want.short = 'limit'
+          return 0
+        elseif tonumber(moment) >= now + 1 then
+          sooner(moment)
+          return 0
         end
-      elseif head[1] then
-        taken = taken + serve(want, head[1], band)
-      else
-        break
+        want.ids[#want.ids + 1] = id
+        want.fresh = false
+        want.pulled = want.pulled or {}
+        want.pulled[#want.pulled + 1] = { id, job }
+        return 1
+      end
+    end
+    if #ids == 2 * MOST then
+      call('HSET', root, 'head', ids[#ids])
+      sooner(now)
+    end
+    return 0
+  end
+
+  -- Lane by lane, the least recently served first; jobs without a lane take turns as one more.
+  -- A rank is drawn before anything else is written: a full server refuses it, and nothing has moved.
+  local function rank_of(root)
+    return call('HINCRBY', root, 'rank', 1)
+  end
+
+  local function wake_lanes(want)
+    for band = 0, 2 do
+      local rest = want.root .. ':rest:' .. band
+      for _, lane in ipairs(call('ZRANGEBYSCORE', rest, '-inf', due_by, 'LIMIT', 0, MOST)) do
+        call('ZADD', want.root .. ':turn:' .. band, 'NX', rank_of(want.root), lane)
+        call('ZREM', rest, lane)
       end
     end
   end
-  return taken
+
+  -- The next job of a lane: its id, or nothing and when to look again (nil: when something moves).
+  local function next_of(want, lane, band)
+    local root = want.root
+    local key = root .. ':lane:' .. lane .. ':' .. band
+    local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if want.ordered then
+      local line = root .. ':line:' .. lane
+      local first = call('ZRANGE', line, 0, 0)[1]
+      local place = 0
+      while first and want.latest and is_superseded(want, first, facts(root, first)) do
+        place = place + 1
+        first = call('ZRANGE', line, place, place)[1]
+      end
+      local moment = first and call('ZSCORE', key, first)
+      head = moment and { first, moment } or {}
+    end
+    if not head[1] then
+      return nil, nil
+    elseif tonumber(head[2]) >= now + 1 then
+      return nil, head[2]
+    end
+    local running = tonumber(call('HGET', root .. ':lanes', lane) or 0)
+    local most = want.ordered and 1 or want.lane_limit
+    if most and running >= most then
+      return nil, nil
+    end
+    if want.lane_rate then
+      local free, moment_of = allowance(want.lane_rate, kept_lane_rate(want, lane))
+      if free < 1 then
+        return nil, moment_of(1)
+      end
+    end
+    return head[1], nil
+  end
+
+  local function serve(want, lane, band)
+    local root = want.root
+    local id, later = next_of(want, lane, band)
+    if not id then
+      call('ZREM', root .. ':turn:' .. band, lane)
+      if later then
+        call('ZADD', root .. ':rest:' .. band, 'LT', later, lane)
+      else
+        want.short = 'limit'
+      end
+      return 0
+    end
+    call('ZADD', root .. ':turn:' .. band, rank_of(root), lane)
+    call('HINCRBY', root .. ':lanes', lane, 1)
+    call('ZREM', root .. ':lane:' .. lane .. ':' .. band, id)
+    call('ZREM', root .. ':laned', id)
+    if want.lane_rate then
+      spend_lane_rate(want, lane)
+    end
+    want.ids[#want.ids + 1] = id
+    want.fresh = false
+    return 1
+  end
+
+  local function plain_turn(want, band)
+    if want.ordered then
+      return band == 1 and take_next(want) or 0
+    end
+    return take_band(want, band, 1)
+  end
+
+  function take_lanes(want, wanted)
+    local root, taken = want.root, 0
+    if not want.woken then
+      wake_lanes(want)
+      want.woken = true
+    end
+    for band = 0, 2 do
+      local turn, mine = root .. ':turn:' .. band, 'plain:' .. band
+      local exhausted = false
+      while taken < wanted do
+        local head = call('ZRANGE', turn, 0, 0, 'WITHSCORES')
+        local rank = tonumber(call('HGET', root, mine) or 0)
+        if not exhausted and (not head[1] or rank <= tonumber(head[2])) then
+          if plain_turn(want, band) == 1 then
+            taken = taken + 1
+            call('HSET', root, mine, rank_of(root))
+          else
+            exhausted = true
+          end
+        elseif head[1] then
+          taken = taken + serve(want, head[1], band)
+        else
+          break
+        end
+      end
+    end
+    return taken
+  end
 end
 
 local function joined(some, others)

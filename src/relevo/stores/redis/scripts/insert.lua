@@ -10,8 +10,9 @@
 --                waits for others, its cause as JSON, blob
 --         forced: the same; bundles are stored also where a queue has begun to drain meanwhile
 --       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy
--- Answers {} when all are new; else position, verdict, id and 1 if its payload is another of each that
--- is not. A call that is not rich and meets a draining queue stores nothing and answers {-1}: ask again in the rich form.
+-- Answers {} when all are new; else of each that is not: position, verdict, the job that stands for it,
+-- and 1 if the payload of that one is another. A call that is not rich and meets a draining queue stores
+-- nothing and answers {-1}: ask again in the rich form.
 
 local form, count = ARGV[4], tonumber(ARGV[5])
 local began = tonumber(ARGV[6]) or at
@@ -111,6 +112,12 @@ if drains and form ~= 'forced' then
       closed[bundle] = true
     end
   end
+end
+
+-- A job never taken nor moved, and ready from the start.
+local function enter_fresh(root, id, band)
+  call('RPUSH', root .. ':fresh:' .. band, id)
+  ring(root)
 end
 
 local stands = {} -- id → the job that stands for it

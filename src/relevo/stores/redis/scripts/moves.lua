@@ -270,12 +270,6 @@ local function enter_due(root, id, job, moment, is_new)
   ring(root)
 end
 
--- A job never taken nor moved, and ready from the start.
-local function enter_fresh(root, id, band)
-  call('RPUSH', root .. ':fresh:' .. band, id)
-  ring(root)
-end
-
 -- Out of the middle of a long list would take long: it is passed over when its turn comes.
 local function leave_fresh(root, id, band)
   local list, gone = root .. ':fresh:' .. band, root .. ':gone'
@@ -286,20 +280,6 @@ local function leave_fresh(root, id, band)
       break
     end
     call('LPOP', list)
-  end
-end
-
--- The first of a list, from a place on and before another, that has not left it; and its place.
-local function first_fresh(root, list, from, past)
-  local some = 1
-  while from < past do
-    local ids = call('LRANGE', list, from, math.min(from + some, past) - 1)
-    for n, gone in ipairs(read('SMISMEMBER', root .. ':gone', ids)) do
-      if gone == 0 then
-        return ids[n], from + n - 1
-      end
-    end
-    from, some = from + some, math.min(10 * some, MOST)
   end
 end
 
@@ -314,15 +294,6 @@ local function due_of(root, id, job)
   local moment = call('ZSCORE', root .. ':due:' .. job.band, id)
   local came = not moment and call('ZSCORE', root .. ':all', id)
   return came and string.format('%.4f', math.min(tonumber(came), at)) or moment
-end
-
--- The same as a person sees it: a job behind another of its key is due once that has ended.
-local function shown_due(root, id, job)
-  local moment = due_of(root, id, job)
-  if behind_of(root, id, job) then
-    return string.format('%.4f', math.max(tonumber(moment), now + 1000))
-  end
-  return moment
 end
 
 local function leave_due(root, id, job)
@@ -437,33 +408,6 @@ local function leave_park(root, id)
     call('ZREM', root .. ':park:' .. redis.sha1hex(park), id)
     call('HDEL', root .. ':parks', id)
   end
-end
-
--- Done jobs that are kept until one moment. An id of another make goes into the set: in a line it
--- could be taken for several, or for a part of another.
-local function enter_done(root, moment, ids)
-  local expiry = string.format('%d', moment)
-  local early = moment < tonumber(call('HGET', root, 'until') or 0)
-  local kept, line, count = {}, {}, 0
-  for n = 1, #ids do
-    local id = ids[n]
-    if early or #id ~= 32 or string.find(id, ' ', 1, true) then
-      kept[#kept + 1], kept[#kept + 2] = expiry, id
-    else
-      count = count + 1
-      line[count] = id
-    end
-  end
-  many('ZADD', root .. ':done', kept)
-  if count == 0 then
-    return
-  end
-  for first = 1, count, MOST do
-    local last = math.min(first + MOST - 1, count)
-    call('RPUSH', root .. ':past', expiry .. ' ' .. table.concat(line, ' ', first, last))
-  end
-  call('HSET', root, 'until', expiry)
-  call('HINCRBY', root, 'past', count)
 end
 
 -- Until when those are kept that ended together, and their ids.
@@ -640,50 +584,6 @@ local function requeue(root, id, job, was, attempt, moment)
   enter_due(root, id, job, moment)
 end
 
--- One that never started gives way to a later one of its key.
-local function replace(root, id, later)
-  local job, was = facts(root, id), status(root, id)
-  leave(root, id, job, was)
-  call('HSET', root .. ':notes', id, 'replaced by ' .. later)
-  cancel(root, id, job, was)
-end
-
--- One more that has never started; the one before it, if it could be taken, gives way.
-local function enter_latest(root, id, key, rank)
-  local before = newest_of(root, key)
-  call('ZADD', root .. ':latest:' .. key, rank, id)
-  if before and newest_of(root, key) == id and status(root, before).state == 'Q' then
-    local job = facts(root, before)
-    if not behind_of(root, before, job) then
-      local moment = due_of(root, before, job)
-      leave_due(root, before, job)
-      call('ZADD', root .. ':behind', moment or at, before)
-    end
-  end
-  -- A key whose job is held for days collects no more than one claim can put aside.
-  if call('ZCARD', root .. ':latest:' .. key) > MOST then
-    replace(root, call('ZRANGE', root .. ':latest:' .. key, 0, 0)[1], id)
-  end
-end
-
--- It has been taken: the others of its key that have never started are not needed any more.
-local function start_latest(root, id, key)
-  local name = root .. ':latest:' .. key
-  if call('ZSCORE', name, id) then
-    call('HSET', root .. ':keys', key, id)
-    call('HSET', root .. ':newest', key, call('ZSCORE', name, id))
-    call('ZREM', name, id)
-    for _, other in ipairs(call('ZRANGE', name, 0, -1)) do
-      replace(root, other, id)
-    end
-  end
-end
-
-local function has_started(root, id, was)
-  return was.attempt > 0 or was.turn > 0 or was.began ~= ''
-    or call('HEXISTS', root .. ':history', id) == 1
-end
-
 -- A child of a waiting parent has ended. Counted once, by its id.
 local function release(root, parent, child, queue, verdict, policy)
   if call('SREM', root .. ':pending:' .. parent, child) == 0 then
@@ -746,25 +646,8 @@ local function tie(root, child, policy, parent, queue)
   return is_ended(state) and state or nil
 end
 
--- An effect in the indexes: the length of its job's name, the job, its own name.
-local function member_of(job, name)
-  return #job .. ' ' .. job .. name
-end
-
-local function parts_of(member)
-  local length, start = string.match(member, '^(%d+) ()')
-  return string.sub(member, start, start + length - 1), string.sub(member, start + length)
-end
-
-local function remove_effect(root, job, name)
-  call('HDEL', root .. ':effects:' .. redis.sha1hex(job), name)
-  call('ZREM', root .. ':effects', member_of(job, name))
-  call('ZREM', root .. ':concluded', member_of(job, name))
-end
-
--- What ids answer whose jobs are gone, or that joined another.
-
--- Behind what makes room: a full server refuses it else.
+-- Ids that answer though their jobs are gone, or never were. A full server refuses this but behind what
+-- makes room.
 local function remember_ids(root, ids, length)
   local kept = {}
   for n, id in ipairs(ids) do
@@ -773,165 +656,10 @@ local function remember_ids(root, ids, length)
   many('ZADD', root .. ':remembered', kept)
 end
 
-local function is_live(root, id)
-  return call('HEXISTS', root .. ':jobs', id) == 1 and not is_ended(status(root, id).state)
-end
-
--- Verdict, the job that stands for it, and whether its payload is another; nothing if it is unknown.
-local function recalled(root, id)
-  if not call('ZSCORE', root .. ':remembered', id) then
-    return nil
-  end
-  local mark, holder = string.match(call('HGET', root .. ':stood', id) or id, '^(!?)(.*)$')
-  return is_live(root, holder) and 'in_progress' or 'done', holder, mark == '!'
-end
-
 -- What a job has beside the sets it is in.
 local function remove_rows(root, ids)
   for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before', ':joins' }) do
     many('HDEL', root .. part, ids)
   end
   many('ZREM', root .. ':all', ids)
-end
-
--- Takes jobs that have ended out of the set they ended in, with all they have; root:ever stays.
-local function remove_jobs(root, set, ids, blobs)
-  local lengths = {}
-  for n, blob in ipairs(blobs or read('HMGET', root .. ':jobs', ids)) do
-    local length = blob and facts_of(blob).remember or 0
-    if length > 0 then
-      lengths[length] = lengths[length] or {}
-      table.insert(lengths[length], ids[n])
-    end
-  end
-  if set == ':dead' then
-    for _, id in ipairs(ids) do
-      leave_group(root, id)
-    end
-  end
-  remove_rows(root, ids)
-  many('ZREM', root .. set, ids)
-  for length, some in pairs(lengths) do
-    remember_ids(root, some, length)
-  end
-end
-
--- One line of the audit, in the slot of what was changed.
-local function audit(root, who, note, verb, target, before, after)
-  call('XADD', root .. ':audit', '*', 'at', now, 'who', who, 'verb', verb, 'target', target,
-    'note', note, 'before', before, 'after', after)
-end
-
-local function forget_notes(shelf, names)
-  for _, name in ipairs(names) do
-    call('HDEL', shelf, name)
-    call('ZREM', shelf .. ':names', name)
-    call('ZREM', shelf .. ':expiry', name)
-  end
-end
-
-local function forget_workers(people, silence, most)
-  local removed = 0
-  local rows = call('HGETALL', people)
-  for n = 1, #rows, 2 do
-    local silent = tonumber(string.match(rows[n + 1], '^%d+|(%d+)|') or 0)
-    if silent < now - silence and removed < most then
-      call('HDEL', people, rows[n])
-      removed = removed + 1
-    end
-  end
-  return removed
-end
-
--- A delivery as it is kept, with its body or without.
-local function delivery_of(root, id, whole)
-  return {
-    root,
-    id,
-    call('HGET', root .. ':rows', id) or '',
-    call('HGET', root .. ':again', id) or '',
-    whole and call('HGET', root .. ':bodies', id) or '',
-  }
-end
-
--- Of a delivery only the answer stays, under the hash of its key; of a rejected one nothing.
-local function shed_deliveries(root, set, ids)
-  local left, gone, threads = {}, {}, {}
-  for n, kept in ipairs(read('HMGET', root .. ':rows', ids)) do
-    local front, key, reason, headers, answer, thread, start =
-      string.match(kept or '', '^(%u|%d+|%d+|%d+)|([%d-]+)|(%d+)|(%d+)|(%d+)|(%x*)|()')
-    if set == 'accepted' and front then
-      start = start + (tonumber(key) or 0) + reason + headers
-      left[#left + 1] = ids[n]
-      left[#left + 1] = front .. '|-|0|0|' .. answer .. '||'
-        .. string.sub(kept, start, start + answer - 1)
-    else
-      gone[#gone + 1] = ids[n]
-    end
-    threads[n] = (thread or '') .. ' ' .. ids[n]
-  end
-  many('HSET', root .. ':rows', left)
-  many('HDEL', root .. ':rows', gone)
-  many('HDEL', root .. ':bodies', ids)
-  many('HDEL', root .. ':again', ids)
-  many('ZREM', root .. ':threads', threads)
-  many('ZREM', root .. ':' .. set, ids)
-end
-
-local function prune_deliveries(root, keep, keep_rejected, most)
-  local removed = 0
-  for set, length in pairs({ accepted = keep, rejected = keep_rejected }) do
-    local ids = most > removed and call('ZRANGEBYSCORE', root .. ':' .. set, '-inf', now - length,
-      'LIMIT', 0, most - removed) or {}
-    shed_deliveries(root, set, ids)
-    removed = removed + #ids
-  end
-  return removed
-end
-
--- The same for these, whatever their age.
-local function erase_deliveries(root, ids)
-  local removed = 0
-  for _, set in ipairs({ 'accepted', 'rejected' }) do
-    local mine = {}
-    for _, id in ipairs(ids) do
-      if call('ZSCORE', root .. ':' .. set, id) then
-        mine[#mine + 1] = id
-      end
-    end
-    if mine[1] then
-      shed_deliveries(root, set, mine)
-    end
-    removed = removed + #mine
-  end
-  return removed
-end
-
--- A job as `find` and `page` show it.
-local function row(root, id, blob, whole)
-  local kept = call('HGET', root .. ':state', id)
-  local state = kept and string.sub(kept, 1, 1) or 'Q'
-  local moment = ''
-  if state == 'Q' then
-    moment = shown_due(root, id, facts_of(blob))
-  elseif state == 'R' then
-    moment = status_of(kept).ended
-  end
-  local history = call('HGET', root .. ':history', id) or ''
-  if not whole then
-    history = string.match(history, '[^\n]*$')
-  end
-  return {
-    name_of(root),
-    id,
-    blob,
-    kept or '',
-    moment or '',
-    history,
-    call('HGET', root .. ':results', id),
-    call('HGET', root .. ':notes', id) or '',
-    call('HGET', root .. ':parks', id),
-    whole and call('HGET', root .. ':before', id) or '',
-    whole and call('HGET', root .. ':joins', id) or '',
-  }
 end

@@ -11,6 +11,19 @@ local function known(root, id)
   return is_ended(state and string.sub(state, 1, 1)) and 'done' or 'in_progress'
 end
 
+local function is_live(root, id)
+  return call('HEXISTS', root .. ':jobs', id) == 1 and not is_ended(status(root, id).state)
+end
+
+-- Verdict, the job that stands for it, and whether its payload is another; nothing if it is unknown.
+local function recalled(root, id)
+  if not call('ZSCORE', root .. ':remembered', id) then
+    return nil
+  end
+  local mark, holder = string.match(call('HGET', root .. ':stood', id) or id, '^(!?)(.*)$')
+  return is_live(root, holder) and 'in_progress' or 'done', holder, mark == '!'
+end
+
 -- Into the list of all, but for those that are there; answers how many went in.
 local function list(root, all)
   local fresh = 0

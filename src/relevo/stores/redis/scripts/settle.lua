@@ -7,6 +7,33 @@
 -- Answers the positions that were not ours any more, plain ones first, and the releases that the
 -- caller must carry to other slots.
 
+-- Done jobs that are kept until one moment. An id of another make goes into the set: in a line it
+-- could be taken for several, or for a part of another.
+local function enter_done(root, moment, ids)
+  local expiry = string.format('%d', moment)
+  local early = moment < tonumber(call('HGET', root, 'until') or 0)
+  local kept, line, count = {}, {}, 0
+  for n = 1, #ids do
+    local id = ids[n]
+    if early or #id ~= 32 or string.find(id, ' ', 1, true) then
+      kept[#kept + 1], kept[#kept + 2] = expiry, id
+    else
+      count = count + 1
+      line[count] = id
+    end
+  end
+  many('ZADD', root .. ':done', kept)
+  if count == 0 then
+    return
+  end
+  for first = 1, count, MOST do
+    local last = math.min(first + MOST - 1, count)
+    call('RPUSH', root .. ':past', expiry .. ' ' .. table.concat(line, ' ', first, last))
+  end
+  call('HSET', root, 'until', expiry)
+  call('HINCRBY', root, 'past', count)
+end
+
 local lost = {}
 local place, arg = 0, 5
 
