@@ -26,8 +26,8 @@ CONNECTIONS = 16  # per server
 REDIRECTS = 12
 LONGEST_PAUSE = 2.0
 SLOTS = 16_384
-# What some scripts share beside moves.lua, which stands in front of all. Every function is made anew
-# each time a script runs: what few scripts need is kept apart.
+# What some scripts share beside moves.lua, which stands in front of all. Every function is made
+# anew each time a script runs: what few scripts need is kept apart.
 SHARED = {
     "insert": ("latest", "plain"),
     "claim": ("latest",),
