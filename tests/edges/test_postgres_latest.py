@@ -169,6 +169,37 @@ async def test_a_claim_in_a_hurry_leaves_none_behind(store: PostgresStore) -> No
     assert await state(store, old.id) is State.CANCELLED
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("has_lanes", [False, True])
+async def test_a_claim_of_one_finds_what_lies_behind_old_ones(
+    store: PostgresStore, has_lanes: bool, is_ordered: bool
+) -> None:
+    """Their newest is not due: they end, and the claim goes on to the next key."""
+
+    def of(key: str, **fields: Any) -> NewJob:
+        return latest(key=key, lane=key if has_lanes else None, **fields)
+
+    wanted = of("b")
+    await put(store, *(of("a") for _ in range(50)), wanted, of("a", delay=HOUR))
+
+    leases = await take(store, 1, Want(queue=WORK, ordered=is_ordered))
+
+    assert [lease.id for lease in leases] == [wanted.id]
+
+
+async def test_one_that_made_way_for_nothing_may_be_retried(store: PostgresStore) -> None:
+    old, newest = latest(), latest(delay=HOUR)
+    await put(store, old, newest)
+    assert await take(store) == []
+    assert await state(store, old.id) is State.CANCELLED
+    assert await store.retry([old.id], ANN) == [False]
+    assert await store.cancel([newest.id], ANN) == [True]
+
+    assert await store.retry([old.id], ANN) == [True]
+
+    await take_id(store, old.id)
+
+
 # a key that was for something else before
 
 

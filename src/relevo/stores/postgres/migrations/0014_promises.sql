@@ -1538,6 +1538,7 @@ declare
     _olds uuid[];
     _chosen uuid[] := '{}';
     _replaced uuid[] := '{}';
+    _outdated uuid[] := '{}';  -- those of them whose newest is given out now
     _notes text[] := '{}';
     _one record;
     _started record;
@@ -1641,6 +1642,7 @@ begin
             )
         then
             _chosen := _chosen || _newest.id;
+            _outdated := _outdated || _olds;
             update relevo.ended
             set outdated = true
             where queue = _queue and keyhash = _one.hash and latest and state > 5
@@ -1664,7 +1666,7 @@ begin
             _now, _replaced, array_fill(7::smallint, array[cardinality(_replaced)]), '{}', '{}', '{}',
             '{}', '{}', '{}', _notes
         );
-        update relevo.ended set outdated = true where id = any (_replaced);
+        update relevo.ended set outdated = true where id = any (_outdated);
         perform relevo.conclude_children(
             _now, _replaced, array_fill(7::smallint, array[cardinality(_replaced)])
         );
