@@ -107,6 +107,30 @@ async def test_a_wake_up_between_claim_and_wait_is_not_lost(store: Store, handle
             assert len(await take(handle, 10)) == 1
 
 
+async def test_what_is_scheduled_between_claim_and_wait_is_taken_when_it_is_due(
+    store: Store, handles: Handles
+) -> None:
+    """The claim told of no next due time, as it was running; nothing else will wake the worker."""
+    (other,) = await handles(1)
+    for handle in (store, other):
+        await add(store)
+        await store.wait([WORK], 0.1)
+        (running,) = await take(store, 10)
+        assert await take(store, 10) == []
+        await end(handle, running, State.SCHEDULED, delay=500, spend=False)
+
+        began, got = time.monotonic(), []
+        idle = LONG
+        while not got and time.monotonic() - began < LONG:
+            await store.wait([WORK], idle)
+            claim = await store.claim([Want(queue=WORK)], 10, "w1", LEASE)
+            got = claim.leases
+            idle = LONG if claim.next_due is None else claim.next_due / 1_000
+        assert [lease.id for lease in got] == [running.id]
+        assert time.monotonic() - began < SOON
+        await end(store, got[0])
+
+
 async def test_every_sleeper_gets_work_in_the_end(store: Store, handles: Handles) -> None:
     workers = [store, *await handles(3)]
     done: list[str] = []

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -128,7 +129,8 @@ class RedisStore(People, Deliveries, Ledger, Memory):
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if queues:
-            await self._bell.wait(list(queues), timeout, self._has_work)
+            has_work = partial(self._has_work, within=int(timeout * 1_000))
+            await self._bell.wait(list(queues), timeout, has_work)
 
     # upkeep
 
@@ -302,12 +304,12 @@ class RedisStore(People, Deliveries, Ledger, Memory):
             _, out = await self._settle(run)
             await self._carry(out)
 
-    async def _has_work(self, queues: Sequence[str]) -> bool:
-        return any(await self._arm(queues))
+    async def _has_work(self, queues: Sequence[str], *, within: int) -> bool:
+        return any(await self._arm(queues, within))
 
     @timely
-    async def _arm(self, queues: Sequence[str]) -> list[int]:
-        return await self._each("arm", queues)
+    async def _arm(self, queues: Sequence[str], within: int) -> list[int]:
+        return await self._each("arm", queues, (within,))
 
     def _endings(
         self, endings: Sequence[Ending], already: AbstractSet[tuple[str, str]] = frozenset()

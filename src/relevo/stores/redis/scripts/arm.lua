@@ -1,8 +1,10 @@
 -- Leaves the mark of a sleeper on queues.
 -- KEYS  the roots of the queues
--- Answers 1 if one of them has something to claim right now, else 0.
+-- ARGV  4 for how long the worker means to sleep
+-- Answers 1 if one of them has something to claim by then, else 0: what was scheduled since the
+-- worker's last claim is not in what that claim told of the next due time.
 
-local due_by = '(' .. (now + 1)
+local due_by = '(' .. (now + tonumber(ARGV[4]) + 1)
 local found = 0
 for _, root in ipairs(KEYS) do
   local mode, laned, bell = unpack(call('HMGET', root, 'mode', 'laned', 'bell'))
