@@ -26,6 +26,7 @@ import msgspec
 from relevo import sensitive
 from relevo.errors import MisuseError, PayloadError, ProviderUncertain
 from relevo.payload import plain
+from relevo.sensitive import Holds
 from relevo.values import DEPTH, LIMIT, from_plain, is_model, kind_of
 
 
@@ -337,7 +338,12 @@ class _Walk:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    return bool(value) and not isinstance(value, bool) and sensitive.names_secret(name)
+    kind = sensitive.holds(name)
+    if kind is None or not value or isinstance(value, bool):
+        return False
+    if isinstance(value, str | int):
+        return sensitive.named_leak(value, kind) is not None
+    return kind in (Holds.PASSWORD, Holds.KEY, Holds.SECRET)
 
 
 # Objects, known by what they can do, so that no client has to be imported

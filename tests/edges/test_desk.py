@@ -511,16 +511,16 @@ async def test_what_a_mask_hid_survives_an_edit_of_the_masked_view(
 
 
 async def test_what_a_class_allowed_may_stay_but_not_change(desk: Desk, store: Store) -> None:
-    payload = {"pin": "4711", "rooms": [{"pin": "0815", "n": 1}], "n": 1}
+    payload = {"user_pin": "4711", "rooms": [{"user_pin": "0815", "n": 1}], "n": 1}
     id = await dead(store, payload=json.dumps(payload).encode())
 
     after = await desk.edit(id, ANN, payload=json.dumps({**payload, "n": 2}))
     assert json.loads(after.payload) == {**payload, "n": 2}
 
     for change in (
-        {**payload, "pin": "9999"},
-        {**payload, "rooms": [{"pin": "0815"}, {"pin": "9999"}]},
-        {**payload, "nested": {"pin": "4711"}},
+        {**payload, "user_pin": "9999"},
+        {**payload, "rooms": [{"user_pin": "0815"}, {"user_pin": "9999"}]},
+        {**payload, "nested": {"user_pin": "4711"}},
     ):
         with pytest.raises(PayloadError):
             await desk.edit(id, ANN, payload=json.dumps(change))
