@@ -137,6 +137,7 @@ class Worker:
         keeper = Keeper(self)
         try:
             await self._forgive_unknown()
+            await self._tell_changed_keys()
             lifeline.start()
             async with asyncio.TaskGroup() as group:
                 runners = [
@@ -165,6 +166,18 @@ class Worker:
             raise
         except (StoreError, OSError) as error:
             self.telemetry.trouble("parked jobs of newly known commands stay parked", error)
+
+    async def _tell_changed_keys(self) -> None:
+        """Warn of jobs that wait under another `unique` than their commands say now."""
+        queues = set(self.queues)
+        specs = [each.spec for each in self.engine.bindings.values() if each.spec.queue in queues]
+        try:
+            for found in await self.engine.desk.changed_uniques(specs):
+                log.warning("%s", found, extra={"queue": found.queue, "job": found.job})
+        except SchemaMismatch:
+            raise
+        except (StoreError, OSError) as error:
+            self.telemetry.trouble("cannot see what the waiting jobs' keys are for", error)
 
     # claiming
 

@@ -114,7 +114,7 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                     f"{counted(held, 'job')} held for a person to decide: `relevo effects ls`",
                 )
             )
-    return [*findings, *await _joins(desk)]
+    return [*findings, *await _joins(desk), *await _changed_keys(desk, apps)]
 
 
 async def _joins(desk: Desk) -> list[Finding]:
@@ -129,6 +129,12 @@ async def _joins(desk: Desk) -> list[Finding]:
         )
         for each in await desk.joins()
     ]
+
+
+async def _changed_keys(desk: Desk, apps: list[App]) -> list[Finding]:
+    """Jobs that wait under another `unique` than their commands say now."""
+    specs = [each.spec for app in apps for each in (*app.workers, *app.listeners)]
+    return [_warning(each.queue, str(each)) for each in await desk.changed_uniques(specs)]
 
 
 async def _spend(desk: Desk, apps: list[App], settings: Settings) -> list[Finding]:

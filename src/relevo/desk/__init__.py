@@ -10,7 +10,15 @@ from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.people import ACTIONS, Person, Role
-from relevo.desk.standing import BreakerView, JoinsView, OutboxView, RecurringView, WaitView, What
+from relevo.desk.standing import (
+    BreakerView,
+    JoinsView,
+    OutboxView,
+    RecurringView,
+    UniqueView,
+    WaitView,
+    What,
+)
 from relevo.desk.views import Progress, Story, Sweep, view
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "Role",
     "Story",
     "Sweep",
+    "UniqueView",
     "WaitView",
     "What",
     "is_replayable",

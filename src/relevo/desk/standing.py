@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.job import ENDED, LIVE, Job, State, Unique
 from relevo.joining import KIND as JOINED
 from relevo.joining import decode as decode_joins
+from relevo.message import Spec
 from relevo.outcome import behind
 from relevo.payload import mask, plain
 from relevo.poller import PAUSED, RUN, Progress
@@ -67,6 +69,25 @@ class JoinsView(msgspec.Struct, frozen=True, kw_only=True):
     job: str  # which the last one joined
     since_at: int
     last_at: int
+
+
+class UniqueView(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that wait and were stored under another `unique` than their command says now."""
+
+    queue: str
+    kind: str
+    stored: Unique
+    unique: Unique
+    count: int  # of the newest 200 of the queue
+    job: str  # one of them
+
+    def __str__(self) -> str:
+        return (
+            f"jobs of {self.kind} wait that were stored with unique='{self.stored}', and it says "
+            f"'{self.unique}' now ({self.count:,} of the newest {PAGE_MAX}, such as {self.job}): "
+            "they go on as they were stored, and until they have ended a new command with the key "
+            "of one of them may run beside it"
+        )
 
 
 class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +215,37 @@ class Standing(Looking):
                     )
                 )
         return sorted(found, key=lambda each: -each.count)
+
+    async def changed_uniques(self, specs: Iterable[Spec]) -> list[UniqueView]:
+        """Commands of which jobs wait that were stored when their key was for something else.
+
+        Looked for among the newest jobs of each queue that have not ended.
+        """
+        wanted: dict[str, dict[str, Unique]] = {}
+        for spec in specs:
+            if spec.key is not None:
+                wanted.setdefault(spec.queue, {})[spec.kind] = spec.unique
+        found: dict[tuple[str, str, Unique], UniqueView] = {}
+        for tally in await self.queues() if wanted else ():
+            says = wanted.get(tally.queue)
+            if says is None or not any(tally.counts.get(state) for state in LIVE):
+                continue
+            where = Filter(queue=tally.queue, states=LIVE)
+            for job in (await self.jobs(where, None, PAGE_MAX)).jobs:
+                unique = says.get(job.kind, job.unique)
+                if job.key is None or job.unique == unique:
+                    continue
+                place = (job.queue, job.kind, job.unique)
+                seen = found.get(place)
+                found[place] = UniqueView(
+                    queue=job.queue,
+                    kind=job.kind,
+                    stored=job.unique,
+                    unique=unique,
+                    count=1 if seen is None else seen.count + 1,
+                    job=job.id,
+                )
+        return list(found.values())
 
     # pollers and schedules
 
