@@ -18,6 +18,7 @@ from relevo.errors import StoreError, StoreUnavailable
 from relevo.job import ENDED, Ending, Job, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import (
     BATCH,
+    DELIVERY_KEEP,
     KNOWN,
     Arrival,
     Audit,
@@ -45,6 +46,9 @@ DAY = 86_400_000
 MODES_FOR = 5.0  # seconds for which it is remembered which queues are draining
 MODES_WITHIN = 0.25  # seconds to ask for them while a transaction is open
 Insert: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[list[Receipt]]]
+
+STANDS = "stands"
+"""The kind of the notes that tell which job stands for one of the outbox that joined it."""
 
 TURN = 15_000  # milliseconds for which a recurring job is ours while its turn commits
 
@@ -374,6 +378,19 @@ class Relayed:
         for letter, answer in zip(letters, answers, strict=True):
             if answer.differs:
                 self.joined(letter.job, answer)
+        # The delivery that asked for it names its letter, which is no job.
+        stand = [
+            Note(
+                kind=STANDS,
+                name=letter.job.id,
+                value=msgspec.json.encode(answer.id),
+                ttl=DELIVERY_KEEP,
+            )
+            for letter, answer in zip(letters, answers, strict=True)
+            if answer.verdict is not Verdict.CLOSED and answer.id != letter.job.id
+        ]
+        if stand:
+            await self.fast.remember(stand)
         # What a draining queue does not take was promised all the same: it waits for the queue.
         taken = [
             (letter.job.id, answer.id)

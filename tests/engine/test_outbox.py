@@ -16,14 +16,17 @@ from relevo import (
     Command,
     Context,
     Dead,
+    Delivery,
     Event,
     Flow,
+    Intake,
     QueueClosed,
     Relevo,
     State,
     StoreUnavailable,
     Verdict,
     constant,
+    sources,
 )
 from relevo.clock import milliseconds
 from relevo.desk import Person, Role
@@ -209,6 +212,39 @@ async def _refilled(relay: object) -> bool:
 
 async def _all(relevo: Relevo, names: list[str]) -> bool:
     return await rows(relevo) == names
+
+
+async def test_a_delivery_names_the_job_that_it_joined(start: Start) -> None:
+    app = App("test")
+
+    class Sync(Command, queue="test:rows:sync", key="{sub}", unique="unfinished"):
+        sub: str
+        state: str
+
+    @app.worker
+    async def sync(order: Sync) -> None: ...
+
+    @app.webhook("/in", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    async def came(delivery: Delivery, ctx: Intake) -> None:
+        await ctx.enqueue(Sync("s1", delivery.json["id"]), delay="1h")
+
+    relevo = await start(app)
+    kept: list[str] = []
+    for id in ("evt_1", "evt_2"):
+        call = Delivery(
+            path="/in", body=msgspec.json.encode({"id": id}), received_at=relevo.clock.now()
+        )
+        kept.append((await relevo.receiver.take(relevo.receiver.doors["/in"], call)).kept.id)
+    await drain(relevo, until=lambda: relevo.telemetry.counts["joined"] == 1)
+    first, second = [await relevo.desk.delivery(id) for id in kept]
+
+    [job] = first.jobs
+    assert first.joined == ()
+    assert second.jobs == second.joined == (job,)
+    assert [line.cause for line in (await relevo.desk.job(job)).joins] == [second.id]
+    story = await relevo.desk.trace("evt_2")
+    assert [each.joined for each in story.deliveries] == [(job,)]
+    assert [each.id for each in story.jobs] == [job]
 
 
 async def test_while_redis_is_away_producers_go_on(start: Start, server: RedisServer) -> None:

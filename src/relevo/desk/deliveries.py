@@ -12,7 +12,6 @@ from relevo import sensitive
 from relevo.clock import moment
 from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
-from relevo.desk.views import joined_by
 from relevo.errors import DefinitionError, MisuseError, NotFoundError, RelevoError
 from relevo.ids import first_moment_of, moment_of, new_id, replay_id
 from relevo.outcome import describe
@@ -82,8 +81,7 @@ class Deliveries(Looking):
         [kept] = await self.store.delivery([plain])
         if kept is None or not self.sees(kept.source):
             raise NotFoundError(f"no delivery has the id {plain}: it may be past its keeping time")
-        jobs = [job for job in await self.store.find(kept.jobs[:PAGE_MAX]) if job is not None]
-        return replace(kept, joined=joined_by(kept, jobs))
+        return self._with_joined(kept, await self._stands(kept.jobs[:PAGE_MAX]))
 
     def masked_delivery(self, kept: Kept) -> Kept:
         """The delivery as a viewer sees it: what looks personal or secret is masked."""

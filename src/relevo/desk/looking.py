@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from relevo.ids import parse_id
 from relevo.job import Job, State, queue_name
 from relevo.job_meta import origin_of
 from relevo.payload import mask
+from relevo.relay import STANDS
 from relevo.store import (
     Audit,
     Effect,
@@ -263,6 +264,25 @@ class Looking:
         """The effect as a viewer sees it."""
         return effect if effect.result is None else replace(effect, result=mask(effect.result))
 
+    async def _stands(self, ids: Sequence[str]) -> dict[str, Job]:
+        """The jobs that stand for these ids: their own, or those that they joined by the outbox."""
+        found = dict(zip(ids, await self.store.find(ids), strict=True))
+        gone = [id for id, job in found.items() if job is None]
+        notes = await self.store.recall(STANDS, gone) if gone else []
+        others = {
+            id: msgspec.json.decode(note.value, type=str)
+            for id, note in zip(gone, notes, strict=True)
+            if note is not None
+        }
+        stand = await self.store.find(list(others.values())) if others else []
+        found |= zip(others, stand, strict=True)
+        return {id: job for id, job in found.items() if job is not None}
+
+    def _with_joined(self, kept: Kept, stands: Mapping[str, Job]) -> Kept:
+        """The delivery with the jobs that stand for its own, and which of these it joined."""
+        ids = tuple(stands[id].id if id in stands else id for id in kept.jobs)
+        return replace(kept, jobs=ids, joined=joined_by(kept, stands.values()))
+
     async def readable(self, where: Letterbox, found: list[Kept]) -> list[Kept]:
         """Of what a search found, the deliveries in which this person can read what it was for."""
         text = where.text
@@ -346,9 +366,10 @@ class Looking:
         # Of a delivery that was received in two goes the jobs may be of the first one's thread.
         ids = list(dict.fromkeys([*ids, *(id for kept in begun for id in kept.jobs)]))
         is_cut = is_cut or len(ids) > STORY_MAX
-        known = [job for job in await self.store.find(ids[:STORY_MAX]) if job is not None]
-        jobs = [job for job in known if self.sees(job.queue)]
-        begun = [replace(kept, joined=joined_by(kept, jobs)) for kept in begun]
+        stands = await self._stands(ids[:STORY_MAX])
+        known = {job.id: job for job in stands.values()}
+        jobs = [job for job in known.values() if self.sees(job.queue)]
+        begun = [self._with_joined(kept, stands) for kept in begun]
         jobs.sort(key=lambda job: (job.inserted_at, job.id))
         effects: list[Effect] = []
         for job in jobs:
