@@ -54,7 +54,7 @@ class Seen:
                     self.begun.set()
                     await self.go.wait()
                 case "again" if ctx.attempt == 1:
-                    return Retry("not yet", "5s")
+                    return Retry("not yet", "1h")
                 case "dead":
                     return Dead("no use")
                 case "doubtful":
