@@ -130,6 +130,15 @@ _ELSEWHERE = {
         "standard",
         "stripe",
     )
+} | {
+    name: f"`from {place} import {name}`"
+    for place, names in {
+        "relevo.testing": "FaultyStore ManualClock assert_enqueued deliver drain enqueued until "
+        "working",
+        "relevo.store": "By Filter Tally",
+        "relevo.clock": "Clock Duration SystemClock",
+    }.items()
+    for name in names.split()
 }
 """Names that people look for here and that live elsewhere, with what to write instead."""
 

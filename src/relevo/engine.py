@@ -543,6 +543,7 @@ class Relevo:
             self.joining.noticed(job, receipt)
         return taken(job, receipt)
 
+    @noted("relevo", _calls)
     async def once(
         self,
         of: str,
@@ -613,6 +614,8 @@ class Relevo:
 
     def ended_within(self, ending: Ending) -> None:
         """That transaction has committed; for Context."""
+        if self.telemetry.narrator is not None:
+            self.telemetry.narrator.ended_within(ending.lease)
         if self._relay is not None:
             self._relay.ended_within(ending)
 

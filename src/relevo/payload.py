@@ -75,7 +75,8 @@ class Delivered:
 
 
 def _error(owner: str, path: str, reason: str) -> PayloadError:
-    where = f"{owner}.{path}" if owner and path else owner or path or "payload"
+    dot = "." if owner and path and not path.startswith("[") else ""
+    where = f"{owner}{dot}{path}" or "payload"
     return PayloadError(f"{where}: {reason}", path=path)
 
 
@@ -381,33 +382,33 @@ def guard(data: bytes, *, allow: frozenset[str] = NOTHING) -> None:
     raise _error("", "", reason)
 
 
-def plain(value: Any) -> bytes:
+def plain(value: Any, owner: str = "") -> bytes:
     """The JSON of a worker's result, under the same limits and refusals."""
     walk = Walk()
     try:
         check_any(value, walk, 1)
         data = to_json(value)
     except Refused as refused:
-        raise _error("", refused.path, refused.reason) from None
+        raise _error(owner, refused.path, refused.reason) from None
     except ValueError:  # half a surrogate pair, or an integer of thousands of digits
         data = b""
         walk.suspect = True
     if len(data) > LIMIT:
-        raise _error("", "", TOO_BIG)
+        raise _error(owner, "", TOO_BIG)
     if walk.suspect or not sensitive.looks_clean(data):
-        _Search("", NOTHING).look(msgspec.to_builtins(value, enc_hook=to_plain))
+        _Search(owner, NOTHING).look(msgspec.to_builtins(value, enc_hook=to_plain))
     return data
 
 
 def kept_result(value: Any) -> bytes:
     """The JSON of what a worker gave; PayloadError, with what to give instead, if it has none."""
     try:
-        return plain(value)
+        return plain(value, "result")
     except PayloadError as error:
         told, path = str(error), error.path
     # Out here, so that the error does not drag along one that quotes the value.
     raise PayloadError(
-        f"the result cannot be kept: {told}. Return what is small and plain (an id, a code, a dict "
+        f"a result cannot be kept: {told}. Return what is small and plain (an id, a code, a dict "
         "of what is needed) or nothing, and store the rest yourself",
         path=path,
     )

@@ -29,6 +29,7 @@ from relevo.clock import Duration, duration
 from relevo.errors import DefinitionError
 from relevo.job import slug
 from relevo.message import Command, backoff_of, time_limit
+from relevo.pending import Calls, noted
 
 Over = Callable[[], Iterable[Mapping[str, str]] | Awaitable[Iterable[Mapping[str, str]]]]
 Mend = Callable[..., Awaitable[Any]]
@@ -65,6 +66,10 @@ class BadItem:
     size: int  # in bytes, before it was cut
 
 
+def _calls(poll: Poll) -> Calls | None:
+    return poll.pending
+
+
 @dataclass(slots=True)
 class Poll:
     """One turn of a poller. Set `cursor` to move on; it is saved when the turn ends well.
@@ -79,7 +84,9 @@ class Poll:
     failures: int = 0  # how many turns in a row have failed before this one
     rest: timedelta | None = None
     put_aside: Callable[[Any, str], Awaitable[None]] | None = field(default=None, repr=False)
+    pending: Calls | None = field(default=None, repr=False)
 
+    @noted("poll", _calls)
     async def bad(self, item: Any, reason: str) -> None:
         """Put an item that cannot be used among the dead letters, as it is, and go on.
 

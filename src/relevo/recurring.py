@@ -13,7 +13,7 @@ from relevo.app import Binding
 from relevo.backoff import constant
 from relevo.clock import milliseconds, moment
 from relevo.context import Context
-from relevo.errors import CircuitOpen, LeaseLost, StoreUnavailable
+from relevo.errors import CircuitOpen, LeaseLost, MisuseError, StoreUnavailable
 from relevo.follow_ups import of_tick
 from relevo.ids import derived_id, moment_of
 from relevo.message import Command
@@ -129,7 +129,7 @@ class Recurring:
                 await self._engine.enqueue_as(id, bad)
 
             turn = Poll(order.key, order.values, progress.cursor, progress.failures)
-            turn.put_aside = put_aside
+            turn.put_aside, turn.pending = put_aside, ctx.pending
 
             def again() -> tuple[timedelta, bytes]:
                 now = self._engine.time.last()
@@ -179,8 +179,8 @@ class Recurring:
             if not await self._is_off(schedule.name):
                 try:
                     for moment_due in schedule.due(last, now):
-                        await self._order(schedule, moment_due)
-                    await self._order_asked(schedule)
+                        await self._order(schedule, moment_due, ctx)
+                    await self._order_asked(schedule, ctx)
                 except (LeaseLost, StoreUnavailable):
                     raise
                 except Exception as error:  # noqa: BLE001 - it may raise anything; its tick waits
@@ -197,14 +197,22 @@ class Recurring:
 
         return tick
 
-    async def _order_asked(self, schedule: Schedule) -> None:
+    async def _order_asked(self, schedule: Schedule, ctx: Context) -> None:
         [asked] = await self._engine.store.recall(RUN, [schedule.name])
         if asked is not None:
-            await self._order(schedule, msgspec.json.decode(asked.value, type=int))
+            await self._order(schedule, msgspec.json.decode(asked.value, type=int), ctx)
             await self._engine.store.forget(RUN, [schedule.name])
 
-    async def _order(self, schedule: Schedule, tick: int) -> None:
+    async def _order(self, schedule: Schedule, tick: int, ctx: Context) -> None:
         engine = self._engine
         asked = of_tick(schedule.name, tick, engine.seal, milliseconds(engine.keep_dead))
-        for order in schedule.orders(tick):
+        orders = schedule.orders(tick)
+        if ctx.pending:
+            told = next(iter(ctx.pending)).told
+            ctx.pending.clear()
+            raise MisuseError(
+                f"{told} in the function of a schedule does nothing, for nothing awaits it: return "
+                "the command, or a list of commands"
+            )
+        for order in orders:
             await engine.enqueue_for(asked, order)

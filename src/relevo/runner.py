@@ -32,7 +32,7 @@ from relevo.errors import (
 )
 from relevo.job import Ending, Lease, State
 from relevo.job_meta import Meta, decode_meta
-from relevo.message import Spec, codec
+from relevo.message import Command, Event, Spec, codec
 from relevo.outcome import (
     Again,
     Cancelled,
@@ -319,6 +319,16 @@ def _outcome(value: Any) -> Outcome:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         raise DefinitionError(
             "the worker gave a generator, of which nothing has run: return instead"
+        )
+    if isinstance(value, BaseException):
+        raise DefinitionError(
+            f"the worker returned {type(value).__name__}: raise it, or return Retry(…) or Dead(…)"
+        )
+    if isinstance(value, Command | Event):
+        word = "enqueue" if isinstance(value, Command) else "publish"
+        raise DefinitionError(
+            f"the worker returned {type(value).__name__}, which starts nothing: write "
+            f"ctx.{word}({type(value).__name__}(…))"
         )
     return Done(value)
 

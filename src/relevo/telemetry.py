@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from relevo.clock import duration
 from relevo.errors import SettingsError
 from relevo.job import Lease, NewJob
-from relevo.outcome import Outcome, scrub
+from relevo.outcome import Again, Done, Outcome, scrub
 from relevo.store import Rescued
 
 log = logging.getLogger("relevo")
@@ -53,6 +54,7 @@ class Telemetry:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.tracing: Tracing | None = None  # off: one look at this is all it costs
+        self.narrator: Narrator | None = None  # the same
         self._throttle = Throttle()
         self._joined: set[str] = set()  # the queues that a warning tells of already
 
@@ -63,6 +65,11 @@ class Telemetry:
             self.tracing = Tracing()
         except ImportError as error:
             raise SettingsError(f"{error}: pip install 'relevo[otel]'") from error
+
+    def narrate(self) -> None:
+        """From now on a line of log for each delivery and each run, if such lines are wanted."""
+        if log.isEnabledFor(logging.INFO):
+            self.narrator = Narrator()
 
     def ended(self, lease: Lease, outcome: Outcome) -> None:
         """A run that did not simply work."""
@@ -76,6 +83,8 @@ class Telemetry:
                 facts = {"error": failure.message, "unsaid": held}
                 log.warning("jobs wait, since the store is away", extra=facts)
             return
+        if self.narrator is not None:
+            return  # it tells every run
         level = logging.INFO if failure is None else logging.WARNING
         log.log(
             level,
@@ -128,6 +137,76 @@ class Telemetry:
         if unsaid is not None:
             extra = {"error": f"{type(error).__name__}: {error}", "unsaid": unsaid}
             log.warning("%s", what, extra=extra)
+
+
+class Narrator:
+    """A line for each delivery and each run, for a person who looks on at a terminal.
+
+    A poller's or schedule's turn that went well is not told: there is one every few seconds.
+    """
+
+    def __init__(self) -> None:
+        self._within: set[str] = set()  # the jobs whose own transaction has just ended them
+
+    def delivery(self, door: str, key: str | None, jobs: int, *, is_new: bool) -> None:
+        """A delivery was taken, or had been taken before."""
+        if is_new:
+            log.info("%s", _line("accepted", door, key, f"{jobs} job{'' if jobs == 1 else 's'}"))
+        else:
+            log.info("%s", _line("repeated", door, key, "nothing new"))
+
+    def ended_within(self, lease: Lease) -> None:
+        """A job was ended by its own transaction."""
+        self._within.add(lease.id)
+
+    async def run(self, run: Run, lease: Lease, began: float) -> Outcome | None:
+        """Run a job, and tell what came of it."""
+        started = time.monotonic()
+        try:
+            outcome = await run(lease, began)
+        except BaseException:
+            self._within.discard(lease.id)
+            log.info("%s", _line("stopped", lease.queue, lease.key, lease.id))
+            raise
+        took = f"{(time.monotonic() - started) * 1_000:,.0f} ms"
+        match outcome:
+            case None if lease.id in self._within:
+                self._within.discard(lease.id)
+                self._tell(logging.INFO, "done", lease, took)
+            case None:
+                self._tell(logging.WARNING, "lost", lease, "another worker has it, or a person")
+            case Again():
+                self._within.discard(lease.id)
+            case Done():
+                self._tell(logging.INFO, "done", lease, took)
+            case _:
+                self._failed(outcome, lease, took)
+        return outcome
+
+    def _failed(self, outcome: Outcome, lease: Lease, took: str) -> None:
+        word = type(outcome).__name__.lower()
+        failure = getattr(outcome, "failure", None)
+        wait = getattr(outcome, "delay", None)
+        told = [f"attempt {lease.attempt} of {lease.attempts}", took]
+        if wait is not None:
+            told.append(f"again in {duration(wait).total_seconds():,.3g} s")
+        why = getattr(outcome, "reason", "")
+        trace = ""
+        if failure is not None:
+            why = f"{failure.type}: {failure.message}" if failure.message else failure.type
+            trace = failure.trace
+        if why:
+            told.append(why)
+        level = logging.INFO if failure is None else logging.WARNING
+        self._tell(level, word, lease, ", ".join(told), trace)
+
+    def _tell(self, level: int, word: str, lease: Lease, told: str, trace: str = "") -> None:
+        line = _line(word, lease.queue, lease.key, lease.id, told)
+        log.log(level, "%s", line, extra={"text": trace} if trace else None)
+
+
+def _line(word: str, *parts: str | None) -> str:
+    return "  ".join([f"{word:9}", *(part for part in parts if part)])
 
 
 class _Carried(msgspec.Struct):
@@ -207,11 +286,15 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items() if value)
+        known = _fields(record)
+        known.pop("text", None)  # several lines, below
+        fields = " ".join(f"{name}={value}" for name, value in known.items() if value)
         message = scrub(record.getMessage()).replace("\n", "\\n")[:_FIELD_MAX]
         line = f"{at} {record.levelname.lower():7} {message}  {fields}".rstrip()
         if record.exc_info:
             line += "\n" + scrub(self.formatException(record.exc_info))
+        if text := getattr(record, "text", ""):
+            line += "\nTraceback (most recent call last):\n" + scrub(str(text)).rstrip()
         return line
 
 
@@ -223,8 +306,11 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
-def start_logging(level: str = "info", form: str = "auto") -> None:
-    """Log relevo's lines to standard error; a closed or full one never stops the work."""
+def start_logging(level: str = "info", form: str = "auto") -> bool:
+    """Log relevo's lines to standard error; whether a person is to read them.
+
+    A closed or full standard error never stops the work.
+    """
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
@@ -232,3 +318,4 @@ def start_logging(level: str = "info", form: str = "auto") -> None:
     log.handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False
+    return is_text

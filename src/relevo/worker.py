@@ -271,6 +271,8 @@ class Worker:
         local, endings, time = self._local, self._endings, self._loop.time
         tracing = self.telemetry.tracing
         run = self.runner.run if tracing is None else partial(tracing.run, self.runner.run)
+        if self.telemetry.narrator is not None:
+            run = partial(self.telemetry.narrator.run, run)
         task = asyncio.current_task()
         yielded = time()
         while True:

@@ -222,6 +222,30 @@ async def test_the_class_of_an_ending_is_no_ending(run: Any) -> None:
     assert "write Retry(…)" in job.failure.message
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (ValueError("gone"), "the worker returned ValueError: raise it"),
+        (
+            Greet("Eva"),
+            r"the worker returned Greet, which starts nothing: write ctx.enqueue(Greet(",
+        ),
+        (Greeted("Eva"), "which starts nothing: write ctx.publish(Greeted("),
+    ],
+    ids=["error", "command", "event"],
+)
+async def test_what_a_worker_must_not_return_is_told(run: Any, value: Any, told: str) -> None:
+    """As a result it would be kept, and the job be done although nothing comes of it."""
+
+    async def greet(order: Greet) -> Any:
+        return value
+
+    job = await run(greet)
+
+    assert job.state is State.SCHEDULED
+    assert told in job.failure.message
+
+
 async def test_a_retry_without_a_delay_waits_as_the_command_says(
     run: Any, clock: ManualClock
 ) -> None:
@@ -231,6 +255,25 @@ async def test_a_retry_without_a_delay_waits_as_the_command_says(
     job = await run(greet)
 
     assert 55_000 < job.run_at - clock.now().timestamp() * 1000 <= 60_000
+
+
+# imports
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ManualClock", "`from relevo.testing import ManualClock`"),
+        ("drain", "`from relevo.testing import drain`"),
+        ("Tally", "`from relevo.store import Tally`"),
+        ("stripe", "`from relevo import sources`"),
+        ("Clock", "`from relevo.clock import Clock`"),
+    ],
+)
+def test_a_name_that_lives_elsewhere_says_where(name: str, told: str) -> None:
+    with pytest.raises(ImportError) as raised:
+        exec(f"from relevo import {name}")  # noqa: S102 - as a person writes it
+    assert told in str(raised.value)
 
 
 # context

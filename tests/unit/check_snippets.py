@@ -1219,3 +1219,250 @@ class Plain(Command, queue="a:b:d"):
     id: str
 """,
 ]
+
+# RV018 and RV019 as people write them
+
+BAD["RV018"].append(
+    """
+import asyncio
+import aiohttp
+import httpx
+import requests
+from relevo import App, Command, Context, PlainContext
+
+@app.worker
+async def a1(order: Ship, ctx: Context) -> None:
+    for item in order.items:
+        await ctx.once("charge", lambda key: client.charge(item, key))  # <-
+
+@app.worker
+async def a2(order: Ship, ctx: Context) -> None:
+    name = "charge"
+    for item in order.items:
+        await ctx.once(name, lambda key: client.charge(item, key))  # <-
+
+@app.worker
+async def a6(order: Ship, ctx: Context) -> None:
+    async def one(item):
+        await ctx.once("charge", lambda key: client.charge(item, key))
+    for item in order.items:
+        await one(item)  # <-
+
+@app.worker
+async def a8(order: Ship, ctx: Context) -> None:
+    for attempt in range(3):
+        try:
+            await ctx.once("charge", lambda key: client.charge(order, key))  # <-
+        except ValueError:
+            continue
+
+@app.worker
+def a9(order: Ship, ctx: PlainContext) -> None:
+    for item in order.items:
+        ctx.once("charge", lambda key: client.charge(item, key))  # <-
+
+@app.worker
+def a11(order: Ship, ctx: PlainContext) -> None:
+    ids = [ctx.once("charge", lambda key: client.charge(i, key)) for i in order.items]  # <-
+
+@app.worker
+async def a13(order: Ship, ctx: Context) -> None:
+    await charge_each(order, ctx)
+
+async def charge_each(order, ctx: Context):
+    for item in order.items:
+        await charge_one(item, ctx)  # <-
+
+async def charge_one(item, ctx: Context):
+    await ctx.once("charge", lambda key: client.charge(item, key))
+""",
+)
+GOOD["RV018"].append(
+    """
+import asyncio
+import aiohttp
+import httpx
+import requests
+from relevo import App, Command, Context, PlainContext
+
+@app.worker
+async def a3(order: Ship, ctx: Context) -> None:
+    for item in order.items:
+        await ctx.once("charge:" + item.id, lambda key: client.charge(item, key))
+
+@app.worker
+async def a4(order: Ship, ctx: Context) -> None:
+    for item in order.items:
+        await ctx.once("charge:{}".format(item.id), lambda key: client.charge(item, key))
+
+@app.worker
+async def a5(order: Ship, ctx: Context) -> None:
+    for item in order.items:
+        await ctx.once("charge", lambda key: client.charge(item, key), of=f"{order.id}:{item}")
+
+@app.worker
+async def a7(order: Ship, ctx: Context) -> None:
+    while True:
+        code = await ctx.once("charge", lambda key: client.charge(order, key))
+        break
+
+@app.worker
+def a10(order: Ship, ctx: PlainContext) -> None:
+    for item in order.items:
+        ctx.once(f"charge:{item['id']}", lambda key: client.charge(item, key))
+
+@app.worker
+async def a12(order: Ship, ctx: Context) -> None:
+    for item in order.items:
+        if item.first:
+            await ctx.once("charge", lambda key: client.charge(item, key))
+            return
+""",
+)
+BAD["RV019"].append(
+    """
+import asyncio
+import aiohttp
+import httpx
+import requests
+from relevo import App, Command, Context, PlainContext
+
+@app.worker
+async def b1(order: Ship, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        async def call(key):
+            response = await client.post("https://x/y", json={"key": key})  # <-
+            return response.json()
+        await ctx.once("b", call)
+
+@app.worker
+def b4(order: Ship, ctx: PlainContext) -> None:
+    ctx.once("b", lambda key: requests.post("https://x/y").json())  # <-
+
+@app.worker
+async def b6(order: Ship, ctx: Context) -> None:
+    async with aiohttp.ClientSession() as session:
+        async with session.get("https://x/y") as response:  # <-
+            data = await response.json()
+
+@app.worker
+def b10(order: Ship, ctx: PlainContext) -> None:
+    with requests.Session() as session:
+        response = session.post("https://x/y")  # <-
+        data = response.json()
+
+@app.worker
+async def b14(order: Ship, ctx: Context) -> None:
+    response = await asyncio.to_thread(requests.get, "https://x/y")  # <-
+    data = response.json()
+
+@app.worker
+def b17(order: Ship, ctx: PlainContext) -> None:
+    (response := requests.get("https://x/y"))  # <-
+    print(response.json())
+
+@app.worker
+def b18(order: Ship, ctx: PlainContext) -> None:
+    status = requests.get("https://x/y").status_code
+    response: requests.Response = requests.get("https://x/z")  # <-
+    print(response.json())
+
+@app.worker
+def b19(order: Ship, ctx: PlainContext) -> None:
+    for page in range(3):
+        response = requests.get("https://x/y", params={"page": page})  # <-
+        for each in response.json():
+            ctx.enqueue(Ship(each))
+
+@app.worker
+async def b20(order: Ship, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        one, two = await asyncio.gather(client.get("https://x/1"), client.post("y"))  # <-
+        print(one.json(), checked(two))
+
+class Gateway:
+    def __init__(self):
+        self.client = httpx.AsyncClient(base_url="https://x")
+
+    async def book(self, key):
+        response = await self.client.post("/book")  # <-
+        return response.json()["code"]
+
+    async def find(self, key):
+        response = await self.client.get("/book")
+        return checked(response)["code"]
+""",
+)
+GOOD["RV019"].append(
+    """
+import asyncio
+import aiohttp
+import httpx
+import requests
+from relevo import App, Command, Context, PlainContext
+
+@app.worker
+async def b2(order: Ship, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        async def call(key):
+            response = await client.post("https://x/y", json={})
+            response.raise_for_status()
+            return response.json()
+        await ctx.once("b", call)
+
+@app.worker
+async def b3(order: Ship, ctx: Context) -> None:
+    async with httpx.AsyncClient() as client:
+        await ctx.once("b", lambda key: client.post("https://x/y"))
+
+@app.worker
+def b5(order: Ship, ctx: PlainContext) -> None:
+    ctx.once("b", lambda key: requests.post("https://x/y", timeout=3))
+
+@app.worker
+async def b7(order: Ship, ctx: Context) -> None:
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        async with session.get("https://x/y") as response:
+            data = await response.json()
+
+@app.worker
+async def b8(order: Ship, ctx: Context) -> None:
+    async with aiohttp.ClientSession() as session:
+        async with session.get("https://x/y", raise_for_status=True) as response:
+            data = await response.json()
+
+@app.worker
+async def b9(order: Ship, ctx: Context) -> None:
+    client = httpx.AsyncClient()
+    response = await client.get("https://x/y")
+    match response.status_code:
+        case 200:
+            pass
+
+@app.worker
+def b11(order: Ship, ctx: PlainContext) -> None:
+    response = requests.post("https://x/y")
+    assert response.ok
+    data = response.json()
+
+@app.worker
+def b12(order: Ship, ctx: PlainContext) -> None:
+    data = requests.post("https://x/y").raise_for_status().json()
+
+@app.worker
+async def b13(order: Ship, ctx: Context) -> None:
+    client = httpx.AsyncClient(event_hooks={"response": [check]})
+    data = (await client.get("https://x/y")).json()
+
+@app.worker
+def b15(order: Ship, ctx: PlainContext) -> None:
+    response = ctx.once("b", lambda key: requests.post("https://x/y"))
+    print(response.json())
+
+@app.worker
+def b16(order: Ship, ctx: PlainContext) -> None:
+    if (response := requests.get("https://x/y")).status_code == 404:
+        return
+    print(response.json())
+""",
+)

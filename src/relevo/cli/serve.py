@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relevo.cli.loading import come_along
-from relevo.cli.terminal import OK, AppOption, AsIs, Terminal, Verbs, say
+from relevo.cli.terminal import OK, AppOption, AsIs, LogFormatOption, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals
 from relevo.errors import SettingsError
 from relevo.telemetry import start_logging
@@ -45,13 +45,17 @@ def add_to(root: Verbs) -> None:
 
 
 async def serve(
-    terminal: Terminal, app: AppOption = None, host: Host = None, port: Port = None
+    terminal: Terminal,
+    app: AppOption = None,
+    host: Host = None,
+    port: Port = None,
+    log_format: LogFormatOption = None,
 ) -> int:
     """Serve HTTP alone: webhooks, the apps' sites, the API and the dashboard.
 
     The jobs are for `relevo work`, elsewhere. The first SIGTERM or SIGINT stops politely.
     """
-    return await _run(terminal, app, host, port, is_working=False)
+    return await _run(terminal, app, host, port, log_format, is_working=False)
 
 
 async def up(
@@ -64,13 +68,15 @@ async def up(
     port: Port = None,
     pretend: Simulators = False,
     simulators_port: SimulatorsPort = SIMULATORS_PORT,
+    log_format: LogFormatOption = None,
 ) -> int:
     """Run everything in one process: HTTP, workers, upkeep, pollers and schedules.
 
-    An embedded store is brought up to date by itself.
+    An embedded store is brought up to date by itself. On a terminal each delivery and job is told
+    in a line, elsewhere what went wrong, in JSON.
     """
     if not pretend:
-        return await _run(terminal, apps, host, port, is_working=True)
+        return await _run(terminal, apps, host, port, log_format, is_working=True)
     # By name and only here: what runs in production does not know them.
     pretended = importlib.import_module("relevo.simulators")
     async with AsyncExitStack() as stack:
@@ -81,7 +87,7 @@ async def up(
             raise SettingsError(f"cannot pretend the providers at {place}: {error}") from error
         os.environ.update(pretended.environment(world.base))
         say(AsIs(f"pretending the providers at {world.base}; effects at {world.base}/ledger"))
-        return await _run(terminal, apps, host, port, is_working=True, world=world)
+        return await _run(terminal, apps, host, port, log_format, is_working=True, world=world)
 
 
 async def simulators(terminal: Terminal, port: SimulatorsPort = SIMULATORS_PORT) -> None:
@@ -103,6 +109,7 @@ async def _run(
     names: list[str] | None,
     host: str | None,
     port: int | None,
+    log_format: str | None,
     *,
     is_working: bool,
     world: Any = None,
@@ -122,10 +129,12 @@ async def _run(
         )
     host = host or settings.host
     check_binding(host, settings)
-    start_logging(settings.log_level, settings.log_format)
+    is_read = start_logging(settings.log_level, log_format or settings.log_format)
     engine = terminal.engine(apps, keep_dead=settings.keep_dead, spool=settings.spool)
     if settings.tracing == "on":
         engine.telemetry.trace()
+    if is_read:
+        engine.telemetry.narrate()
     front = engine.asgi()
     stop = asyncio.Event()
     stop_on_signals(stop)

@@ -27,7 +27,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -76,6 +76,13 @@ DatabaseOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value, nothing else.")]
 PlainOption = Annotated[bool, typer.Option("--no-color", help="No colours, also on a terminal.")]
+LogFormatOption = Annotated[
+    Literal["auto", "json", "text"] | None,
+    typer.Option(
+        "--log-format",
+        help="text for people, json for machines; otherwise RELEVO_LOG_FORMAT.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NoteOption = Annotated[str, typer.Option("--note", help="Why; it is written in the audit.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Show payloads and results unmasked.")]

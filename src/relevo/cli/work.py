@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from relevo.cli.tables import counted
-from relevo.cli.terminal import OK, AppOption, Terminal, Verbs, say
+from relevo.cli.terminal import OK, AppOption, LogFormatOption, Terminal, Verbs, say
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.job import State
@@ -41,9 +41,11 @@ async def work(
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Stop when nothing is left to do now.")
     ] = False,
+    log_format: LogFormatOption = None,
 ) -> int:
     """Serve the queues of the apps until told to stop.
 
+    On a terminal each job is told in a line, elsewhere what went wrong, in JSON.
     The first SIGTERM or SIGINT stops politely: what runs may end, the rest goes back. The second
     stops at once.
     """
@@ -53,10 +55,12 @@ async def work(
         raise SettingsError(
             "no app to work for: name one with --app module:attribute or RELEVO_APPS"
         )
-    start_logging(settings.log_level, settings.log_format)
+    is_read = start_logging(settings.log_level, log_format or settings.log_format)
     engine = terminal.engine(apps, keep_dead=settings.keep_dead)
     if settings.tracing == "on":
         engine.telemetry.trace()
+    if is_read:
+        engine.telemetry.narrate()
     try:
         queues = [want.queue for want in engine.wants(queue)]
     except MisuseError as error:

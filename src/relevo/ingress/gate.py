@@ -354,16 +354,19 @@ class Gate:
         if nonce is not None and not await self._is_first(door, delivery, nonce):
             return self.refusals.spent(door, delivery)
         taken = await self._receiver.give(door, delivery, flight)
-        return None if taken is None else self._told(door, taken.answer, is_new=taken.is_new)
+        if taken is None:
+            return None
+        return self._told(door, taken.answer, taken.kept, is_new=taken.is_new)
 
     def kept(self, flight: Flight, reception: Reception) -> None:
         """The store has it, or had it before."""
         door = flight.door
         try:
             if reception.verdict is Verdict.NEW:
-                reply = self._told(door, flight.answer, is_new=True)
+                reply = self._told(door, flight.answer, reception.kept, is_new=True)
             else:
-                reply = self._told(door, taken_of(reception, flight.answer).answer, is_new=False)
+                known = taken_of(reception, flight.answer)
+                reply = self._told(door, known.answer, known.kept, is_new=False)
         except QueueClosed:
             reply = CLOSED
         except Exception:  # noqa: BLE001 - a damaged answer must not keep others from theirs
@@ -375,8 +378,10 @@ class Gate:
         flight.trouble = trouble
         self._let_run(flight)
 
-    def _told(self, door: Door, answer: Answer, *, is_new: bool) -> Reply:
+    def _told(self, door: Door, answer: Answer, kept: Kept, *, is_new: bool) -> Reply:
         self._away_until = 0.0
+        if (narrator := self._engine.telemetry.narrator) is not None:
+            narrator.delivery(door.source, kept.key, len(kept.jobs), is_new=is_new)
         name = "delivery_taken" if is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
         if answer is door.route.answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard, cast
 
 from relevo.check.application import Application
 from relevo.check.calls import walk
@@ -107,36 +108,97 @@ def _varies(
 
 def repeated_name(app: Application) -> Iterator[Finding]:
     """RV018: ctx.once() in a loop under a name that is the same in every round."""
+    fixed = {each: name for each in app.project.functions if (name := _fixed_name(app, each))}
     for function in app.project.functions:
+        bound = _assigned(function)
         for call, names in _in_loops(function.node):
-            is_once = dotted(call.func)[-1:] == ["once"] and bool(call.args)
-            if is_once and is_context(app.project, call.func, function):
-                used = {each.id for each in ast.walk(call.args[0]) if isinstance(each, ast.Name)}
-                if not used & names and _is_text(call.args[0]):
+            if _is_once(app, call, function):
+                if not _of_one(call, bound) & names and _is_text(call.args[0], bound):
                     told = "every round asks for the same effect: put what differs into its name"
                     yield Finding(function.module, call, told)
+            elif (target := _target(app, call, function)) and (name := fixed.get(target)):
+                told = f"every round asks for the same effect, {name}: its name must differ"
+                yield Finding(function.module, call, told)
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (
-        isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+def _is_once(app: Application, call: ast.Call, scope: Function) -> bool:
+    is_once = dotted(call.func)[-1:] == ["once"] and bool(call.args)
+    return is_once and is_context(app.project, call.func, scope)
+
+
+def _fixed_name(app: Application, function: Function) -> str | None:
+    """The name of an effect that a function asks for whatever it is called with."""
+    bound = _assigned(function)
+    stored = _stored(function.node) | {each.arg for each in function.parameters}
+    for call in app.calls.of(function):
+        if _is_once(app, call.node, function):
+            given = call.node.args[0]
+            if not _of_one(call.node, bound) & stored and _is_text(given, bound):
+                return ast.unparse(given)[:60]
+    return None
+
+
+def _target(app: Application, call: ast.Call, scope: Function) -> Function | None:
+    return app.project.called(app.project.value(call.func, scope))
+
+
+def _of_one(call: ast.Call, bound: dict[str, ast.expr]) -> set[str]:
+    """The names that tell one effect from another: those in its name and in `of`."""
+    given = [call.args[0], *(each.value for each in call.keywords if each.arg == "of")]
+    return {each.id for part in given for each in ast.walk(part) if isinstance(each, ast.Name)} - {
+        name for name, value in bound.items() if _is_constant(value)
+    }
+
+
+def _is_text(node: ast.expr, bound: dict[str, ast.expr]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in bound and _is_constant(bound[node.id])
+    return isinstance(node, ast.JoinedStr) or _is_constant(node)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _in_loops(function: ast.AST) -> Iterator[tuple[ast.Call, set[str]]]:
-    """The calls inside loops, each with the names that change from round to round."""
-    pending: list[tuple[ast.AST, set[str] | None]] = [
-        (each, None) for each in ast.iter_child_nodes(function)
+    """The calls that a loop makes again, each with the names that change from round to round."""
+    pending: list[tuple[ast.AST, tuple[set[str], ...]]] = [
+        (each, ()) for each in ast.iter_child_nodes(function)
     ]
     while pending:
-        node, names = pending.pop()
+        node, loops = pending.pop()
         if isinstance(node, _DEFINITIONS):
             continue
-        if names is not None and isinstance(node, ast.Call):
-            yield node, names
+        if loops and isinstance(node, ast.Call):
+            yield node, set[str]().union(*loops)
         if isinstance(node, _LOOPS):
-            names = (names or set()) | _stored(node)
-        pending.extend((each, names) for each in ast.iter_child_nodes(node))
+            loops = (*loops, _stored(node))
+        blocks = [each for each in map(_block, ast.iter_fields(node)) if each]
+        inside = {id(each) for block in blocks for each in block}
+        for block in blocks:
+            pending.extend((each, _left(block, each, loops)) for each in block)
+        pending.extend((e, loops) for e in ast.iter_child_nodes(node) if id(e) not in inside)
+
+
+def _block(field: tuple[str, object]) -> list[ast.stmt]:
+    """The statements of a field that is a block."""
+    given = cast("list[object]", field[1]) if isinstance(field[1], list) else []
+    return [each for each in given if isinstance(each, ast.stmt)]
+
+
+def _left(
+    block: list[ast.stmt], statement: ast.stmt, loops: tuple[set[str], ...]
+) -> tuple[set[str], ...]:
+    """The loops that may run a statement again: not those that its block leaves after it."""
+    for each in block[block.index(statement) :]:
+        match each:
+            case ast.Return() | ast.Raise():
+                return ()
+            case ast.Break():
+                return loops[:-1]
+            case _:
+                pass
+    return loops
 
 
 def _stored(node: ast.AST) -> set[str]:
@@ -172,7 +234,7 @@ def unchecked_response(app: Application) -> Iterator[Finding]:
             touched = call.touch
             if touched is None or touched.kind is not Kind.HTTP or not touched.is_sure or raises:
                 continue
-            if not touched.label.startswith(_CLIENTS) or call.place.in_thread:
+            if not touched.label.startswith(_CLIENTS):
                 continue
             if told := _unchecked(call.node, parents, looked):
                 yield Finding(function.module, call.node, f"{touched.label}(…): {told}")
@@ -193,6 +255,10 @@ def _looked_at(function: Function) -> set[str]:
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in _LOOKS:
                 found.add(name)
+            case ast.Attribute(value=ast.NamedExpr(target=ast.Name(id=name)), attr=attr) if (
+                attr in _LOOKS
+            ):
+                found.add(name)
             case ast.Call():
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
                 found |= {each.id for each in given if isinstance(each, ast.Name)}
@@ -207,16 +273,34 @@ def _unchecked(call: ast.Call, parents: dict[ast.AST, ast.AST], looked: set[str]
     """What is wrong with the use of an answer; None if its status is, or may be, looked at."""
     node: ast.AST = call
     above = parents.get(node)
-    while isinstance(above, ast.Await):
+    place = -1  # among those that are gathered
+    while isinstance(above, ast.Await) or _gathers(above):
+        if isinstance(above, ast.Call):
+            place = next((n for n, each in enumerate(above.args) if each is node), -1)
         node, above = above, parents.get(above)
     match above:
+        case ast.Assign(targets=[ast.Tuple(elts=elements)]) if 0 <= place < len(elements):
+            given = elements[place]
+            if isinstance(given, ast.Name) and given.id not in looked:
+                return f"the status of '{given.id}' is never looked at"
+            return None
+        case _ if place >= 0:
+            return None
         case ast.Expr():
             return "its answer is dropped, and a 404 or a 500 would be taken for success"
         case ast.Attribute(attr=attr) if attr not in _LOOKS:
             return f".{attr} is read although the answer may be a 404 or a 500"
-        case ast.Assign(targets=[ast.Name(id=name)]) if name not in looked:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)])
+            | ast.AnnAssign(target=ast.Name(id=name))
+            | ast.NamedExpr(target=ast.Name(id=name))
+        ) if name not in looked:
             return f"the status of '{name}' is never looked at"
         case ast.withitem(optional_vars=ast.Name(id=name)) if name not in looked:
             return f"the status of '{name}' is never looked at"
         case _:
             return None
+
+
+def _gathers(node: ast.AST | None) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and dotted(node.func)[-1:] == ["gather"]
