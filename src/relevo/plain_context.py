@@ -22,7 +22,7 @@ import msgspec
 
 from relevo.clock import Duration
 from relevo.context import Context, K, Value, current
-from relevo.errors import LeaseLost, MisuseError
+from relevo.errors import LeaseLost, MisuseError, SettingsError
 from relevo.flow import Flow, Results
 from relevo.job import Unique
 from relevo.message import Command, Event, KeyPart, Priority
@@ -205,6 +205,8 @@ class PlainContext:
         inbox: SimpleQueue[_Call | None] = SimpleQueue()
 
         async def invoke(function: Callable[[str], Any], key: str) -> Any:
+            if self._is_over:
+                raise asyncio.CancelledError  # nothing is called any more, and once() writes so
             result: Future[_Answer[Any]] = Future()
             inbox.put(_Call(function, key, result))
             return (await asyncio.wrap_future(result)).value()
@@ -224,6 +226,8 @@ class PlainContext:
         result for a flow's parent is given with `give()` before the block ends.
         """
         self._check("transaction")
+        if _greenlets() is None:
+            raise SettingsError("transactions need SQLAlchemy: pip install 'relevo[sqlalchemy]'")
         if not _has_gate():
             raise MisuseError(
                 "ctx.transaction() works in the thread that the worker was called in: open it "

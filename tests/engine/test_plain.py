@@ -372,6 +372,32 @@ async def test_a_thread_past_its_limit_starts_nothing_more(start: Start) -> None
     assert await jobs_in(relevo, "test:people:tell") == []
 
 
+async def test_a_call_that_ends_past_the_limit_is_a_fact_all_the_same(start: Start) -> None:
+    class Slow(Command, queue="test:people:slow", attempts=1, timeout="200ms"):
+        pass
+
+    release = threading.Event()
+
+    def slow(order: Slow, ctx: PlainContext) -> None:
+        def call(key: str) -> str:
+            release.wait(10)
+            return "R-5"
+
+        ctx.once("book", call)
+
+    relevo = start(App("test", workers=[slow]))
+    receipt = await relevo.enqueue(Slow())
+
+    async def confirmed() -> bool:
+        effects, _ = await relevo.store.effects(job=receipt.id)
+        return [each.state for each in effects] == [EffectState.CONFIRMED]
+
+    async with working(relevo):
+        await until(lambda: _is(relevo, receipt.id, State.DEAD))
+        release.set()
+        await until(confirmed)
+
+
 async def _is(relevo: Relevo, id: str, state: State) -> bool:
     return (await job_of(relevo, id)).state is state
 
