@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from relevo import (
     Intake,
     QueueClosed,
     Relevo,
+    Retry,
     State,
     StoreUnavailable,
     Verdict,
@@ -583,3 +585,71 @@ async def test_what_waits_to_be_carried_is_not_erased(start: Start) -> None:
     done = await relevo.desk.forget(ANN, key="evt", note="she asked for it")
     assert (done.deliveries, done.jobs, done.left) == (1, {"test:rows:save": 1}, 0)
     assert await relevo.store.ledger.closed([order.id]) == [True]
+
+
+class Sync(Command, queue="test:rows:sync", key="{name}", unique="latest"):
+    name: str
+    state: str
+
+
+async def test_of_those_posted_with_a_key_the_last_is_the_newest(start: Start) -> None:
+    """Whatever their ids say, in a transaction or not; the order is that of the database."""
+    seen: list[str] = []
+
+    async def sync(order: Sync) -> None:
+        seen.append(order.state)
+
+    relevo = await start(App("test", workers=[sync]))
+    relevo._relaying.cancel()  # pyright: ignore[reportPrivateUsage] - all are carried at once
+    first, second, third = sorted((new_id() for _ in range(3)), reverse=True)
+    await relevo.enqueue_as(first, Sync("sub", "active"))
+    await relevo.enqueue_as(second, Sync("sub", "past_due"))
+    async with relevo.transaction() as session:
+        await relevo.enqueue(Sync("sub", "unpaid"), tx=session)
+    await relevo.enqueue_as(third, Sync("sub", "canceled"))
+    assert await relevo.store.carry() == 4
+    await drain(relevo)
+
+    assert seen == ["canceled"]
+
+
+class Post(Command, queue="test:rows:post", attempts=9):
+    how: str
+
+
+async def test_what_a_repeated_run_posts_again_is_known(start: Start, clock: ManualClock) -> None:
+    """Posted in a transaction or given straight to Redis before; run, pruned, forgotten there."""
+    runs: Counter[str] = Counter()
+    told: list[Verdict] = []
+
+    async def ping(order: Ping) -> None:
+        runs["ping"] += 1
+
+    async def post(order: Post, ctx: Context) -> object:
+        runs["post"] += 1
+        if order.how == "direct" and runs["post"] == 1:
+            told.append((await ctx.enqueue(Ping())).verdict)
+        else:
+            async with relevo.transaction() as session:
+                told.append((await relevo.enqueue(Ping(), tx=session)).verdict)
+        return Retry("again", timedelta(hours=1)) if runs["post"] < 4 else None
+
+    relevo = await start(App("test", workers=[ping, post]))
+    for how in ("posted", "direct"):
+        runs.clear()
+        told.clear()
+        await relevo.enqueue(Post(how))
+        for _ in range(4):
+            await relevo.store.carry()
+            await drain(relevo)
+            await relevo.store.carry()
+            await drain(relevo)
+            await relevo.store.refill()
+            await relevo.store.prune(dead_keep=90 * 86_400_000)
+            clock.advance("2h")
+        assert runs == {"post": 4, "ping": 1}
+        assert told[0] is Verdict.NEW
+        assert told[2:] == [Verdict.DONE, Verdict.DONE]
+        assert await relevo.store.refill() == 0
+        assert await relevo.store.ledger.letters(carried=True) == []
+        assert await relevo.store.ledger.letters(carried=False) == []
