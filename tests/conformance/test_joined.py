@@ -9,7 +9,9 @@ import pytest
 
 from relevo.ids import new_id
 from relevo.job import JOINS, NewJob, Receipt, State, Unique, Verdict
+from relevo.sealing import SealKeys, new_key
 from relevo.store import Store
+from relevo.stores.sealed import sealed
 from tests.conformance.conftest import Handles
 from tests.conformance.steps import (
     DAY,
@@ -220,3 +222,27 @@ async def test_a_crowd_is_counted(store: Store, handles: Handles) -> None:
     found = await look(store, first)
     assert (found.joined, len(found.joins)) == (29, JOINS)
     assert len(await take(store, 9)) == 1
+
+
+async def test_digests_tell_sealed_payloads_apart_while_the_key_is_one(store: Store) -> None:
+    old, new = new_key(), new_key()
+    while SealKeys(new).digest(b"")[:1] == SealKeys(old).digest(b"")[:1]:
+        new = new_key()  # one pair in 255 cannot be told apart
+    before, after = SealKeys(old), SealKeys(new, old)
+
+    def order(seal: SealKeys, payload: bytes) -> NewJob:
+        return keyed(seal.digest(payload), payload=payload)
+
+    first = order(before, b'{"n":1}')
+    front = sealed(store, before)
+    await put(front, first)
+    assert (await look(store, first.id)).payload != first.payload
+
+    (same,) = await front.insert([order(before, b'{"n":1}')])
+    (other,) = await front.insert([order(before, b'{"n":2}')])
+    (rotated,) = await sealed(store, after).insert([order(after, b'{"n":2}')])
+
+    assert [one.id for one in (same, other, rotated)] == [first.id] * 3
+    assert [one.differs for one in (same, other, rotated)] == [False, True, False]
+    found = await look(front, first.id)
+    assert (found.payload, found.joined) == (first.payload, 1)
