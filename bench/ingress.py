@@ -50,7 +50,7 @@ HEADER = b"x-hub-signature-256"
 def _app() -> App:
     made = App("bench")
 
-    @made.webhook(PATH, verify=sources.github(SECRET), key=lambda d: d.json["id"])
+    @made.webhook(PATH, source=sources.github(SECRET), key=lambda d: d.json["id"])
     async def hook(delivery: Delivery, ctx: Intake) -> None:
         await ctx.enqueue(Kept(delivery.json["number"]))
 

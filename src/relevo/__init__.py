@@ -5,6 +5,7 @@ The public names, listed; nothing else lives here.
 
 from typing import TYPE_CHECKING
 
+from relevo import sources
 from relevo.app import App, listener
 from relevo.backoff import Backoff, constant, exponential
 from relevo.client_errors import (
@@ -120,16 +121,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    name: f"`from relevo import sources`, then sources.{name}(…)"
-    for name in (
-        "github",
-        "hmac_header",
-        "meta",
-        "qstash",
-        "shared_secret",
-        "standard",
-        "stripe",
-    )
+    name: f"`from relevo import sources`, then sources.{name}(…)" for name in sources.__all__
 } | {
     name: f"`from {place} import {name}`"
     for place, names in {

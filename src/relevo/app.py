@@ -12,7 +12,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
@@ -35,7 +35,7 @@ from relevo.message import (
     time_limit,
 )
 from relevo.poller import HEARTBEAT, Mend, Over, Poller, poller
-from relevo.route import Key, Site, Verify, Webhook, webhook
+from relevo.route import Key, Site, SourceOf, Verify, Webhook, webhook
 from relevo.schedule import Missed, Schedule, schedule
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -169,11 +169,23 @@ class App:
 
         return add if function is None else add(function)
 
-    def webhook(self, path: str, *, verify: Verify, key: Key, **options: Any) -> Callable[[F], F]:
-        """Stand behind a door for a provider; the options are those of webhook()."""
+    def webhook(
+        self,
+        path: str,
+        *,
+        source: SourceOf | None = None,
+        verify: Verify | None = None,
+        key: Key | None = None,
+        types: Sequence[str] = (),
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Handle the calls of a provider at a path; the options are those of webhook()."""
 
         def add(function: F) -> F:
-            self.webhooks.append(webhook(path, function, verify=verify, key=key, **options))
+            made = webhook(
+                path, function, source=source, verify=verify, key=key, types=types, **options
+            )
+            self.webhooks.append(made)
             return function
 
         return add

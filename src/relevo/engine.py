@@ -58,6 +58,7 @@ from relevo.recurring import Recurring
 from relevo.relay import Relayed
 from relevo.runner import unknown
 from relevo.sealing import Seal
+from relevo.settings import public_url_of
 from relevo.store import BATCH, Effect, Note, SqlStore, Store, Want
 from relevo.stores import open_store
 from relevo.stores.sealed import sealed
@@ -109,6 +110,7 @@ class Relevo:
         keep_dead: Duration = KEEP_DEAD,
         spool: str | None = None,
         seal: Seal | None = None,
+        public_url: str | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.seal = seal
@@ -147,6 +149,8 @@ class Relevo:
         self._effects: dict[str, tuple[Coalescer[Effect, Effect], Coalescer[Effect, bool]]] = {}
         self.receiver = Receiver(self)
         self.threads = Threads(lambda: sum(worker.concurrency for worker in self.workers))
+        # Under which providers reach the webhooks; some sign it.
+        self.public_url = public_url_of(public_url or os.environ.get("RELEVO_PUBLIC_URL", ""))
         self.spool = spool  # a path, "off", or None: beside the store's file, or right here
         self._front: Any = None
         self.is_open = False

@@ -9,6 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import count
+from typing import TypeAlias
+from uuid import UUID
+
+KeyPart: TypeAlias = str | int | UUID
+"""What a key may be made of: text, a whole number or a UUID, each of which reads as one text."""
 
 _HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _VERSION_AND_VARIANT = 0x7 << 76 | 0b10 << 62

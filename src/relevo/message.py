@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
-from uuid import UUID
 
 from relevo.backoff import Backoff, exponential
 from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import DefinitionError, PayloadError
+from relevo.ids import KeyPart as KeyPart
 from relevo.job import UNIQUES, Unique, queue_name
 from relevo.payload import Codec
 
@@ -35,10 +35,6 @@ KEY_PARTS = "text, a whole number or a UUID"
 _EVENT = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+", re.ASCII)
 _RATE = re.compile(r"([1-9]\d{0,8})/(s|m|h|d)", re.ASCII)
 _PERIODS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-KeyPart: TypeAlias = str | int | UUID
-"""What a key may be made of: text, a whole number or a UUID, each of which reads as one text."""
 
 
 def is_key_part(value: object) -> bool:

@@ -163,15 +163,20 @@ class Fields(Pairs):
     @classmethod
     def parse(cls, data: bytes) -> Fields:
         """Fields of `a=1&b=2`; what is not UTF-8 in them becomes U+FFFD."""
-        if data.count(b"&") >= FIELDS:
-            raise BodyError(f"more than {FIELDS} fields", code="too_many_fields")
-        parts = (part.partition(b"=") for part in data.split(b"&") if part)
-        return cls((_plain(name), _plain(value)) for name, _, value in parts)
+        return cls(form_pairs(data))
 
     def _one(self, name: str, values: list[str]) -> str:
         if len(values) > 1:
             raise BodyError(f"a field came {len(values)} times", code="duplicate_field")
         return values[0]
+
+
+def form_pairs(data: bytes) -> list[tuple[str, str]]:
+    """The names and values of `a=1&b=2` in their order, with names in the case they came in."""
+    if data.count(b"&") >= FIELDS:
+        raise BodyError(f"more than {FIELDS} fields", code="too_many_fields")
+    parts = (part.partition(b"=") for part in data.split(b"&") if part)
+    return [(_plain(name), _plain(value)) for name, _, value in parts]
 
 
 def wire(text: str) -> bytes:

@@ -34,6 +34,7 @@ class Settings:
     database_url: str | None
     apps: tuple[str, ...]
     host: str
+    public_url: str | None
     port: int
     admin_password: str | None
     allowed_hosts: tuple[str, ...]
@@ -131,6 +132,26 @@ def _hosts(text: str) -> tuple[str, ...]:
     if not all(_NAME.fullmatch(name) for name in names):
         raise ValueError("lists host names without ports: 'relevo.example.com,.internal'")
     return tuple(names)
+
+
+_PUBLIC_URL = re.compile(
+    r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*[A-Za-z0-9._~-])?", re.ASCII
+)
+
+
+def public_url_of(text: str) -> str:
+    """The public URL without a slash at its end; SettingsError if it is none."""
+    url = text.rstrip("/")
+    if url and not _PUBLIC_URL.fullmatch(url):
+        raise SettingsError("the public URL is one like https://api.example.com, without a query")
+    return url
+
+
+def _public_url(text: str) -> str:
+    try:
+        return public_url_of(text)
+    except SettingsError:
+        raise ValueError("is a URL like https://api.example.com, without a query") from None
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -260,6 +281,12 @@ VARIABLES = (
         absent=(),
     ),
     Variable("RELEVO_HOST", _host, "127.0.0.1", "the address to listen on"),
+    Variable(
+        "RELEVO_PUBLIC_URL",
+        _public_url,
+        "",
+        "the address that providers call; Twilio, Square and HubSpot sign it",
+    ),
     Variable("RELEVO_PORT", _whole(0, 65_535), "8700", "the port to listen on; 0 takes a free one"),
     Variable(
         "RELEVO_ADMIN_PASSWORD",

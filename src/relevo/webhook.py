@@ -10,19 +10,36 @@ import re
 from collections.abc import Collection
 from datetime import datetime
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from relevo.errors import BodyError, DefinitionError
-from relevo.ids import new_id
+from relevo.errors import BodyError, DefinitionError, MisuseError
+from relevo.ids import KeyPart, new_id
 from relevo.pairs import Fields, Headers, is_secret, unquoted, wire
 from relevo.sensitive import HIDDEN
 from relevo.strictjson import parse_json
 
+FORM = "application/x-www-form-urlencoded"
+
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _OURS = frozenset({"connection", "content-length", "transfer-encoding"})
+
+
+class Rules(Protocol):
+    """What a source knows of its deliveries."""
+
+    @property
+    def json_field(self) -> str:
+        """The field of a form that holds the JSON; "" if the body itself is JSON."""
+        ...
+
+    def id_of(self, delivery: Delivery) -> KeyPart: ...
+
+    def type_of(self, delivery: Delivery) -> str: ...
+
+    def attempt_of(self, delivery: Delivery) -> int: ...
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -35,6 +52,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     body: bytes = b""
     received_at: datetime
     id: str = msgspec.field(default_factory=new_id)
+    base: str = ""  # of the public URL, without a path: RELEVO_PUBLIC_URL
+    rules: Rules | None = None  # of the endpoint's source
 
     def header(self, name: str) -> str | None:
         """A header's value, whatever the case of its name."""
@@ -48,10 +67,58 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def json(self) -> dict[str, Any]:
         """The body's JSON object, parsed strictly, once; BodyError if it is no such thing."""
-        tree = parse_json(self.body)
-        if not isinstance(tree, dict):
+        if not isinstance(self._tree, dict):
             raise BodyError("the body is JSON, but no object", code="not_an_object")
-        return cast("dict[str, Any]", tree)
+        return cast("dict[str, Any]", self._tree)
+
+    @cached_property
+    def items(self) -> list[dict[str, Any]]:
+        """The objects of a body that is a JSON array; BodyError if it is no such thing."""
+        tree: list[Any] = cast("list[Any]", self._tree) if isinstance(self._tree, list) else [None]
+        if not all(isinstance(each, dict) for each in tree):
+            raise BodyError("the body is no JSON array of objects", code="not_an_array")
+        return tree
+
+    @cached_property
+    def _tree(self) -> Any:
+        field = "" if self.rules is None else self.rules.json_field
+        if not field or self.media_type != FORM:
+            return parse_json(self.body)
+        return parse_json(self.form[field].encode())
+
+    @property
+    def url(self) -> str:
+        """The public URL of this call: RELEVO_PUBLIC_URL, the path and the query as they came.
+
+        Never made of the Host header, which the caller chooses; MisuseError if it is not set.
+        """
+        if not self.base:
+            raise MisuseError(
+                "set RELEVO_PUBLIC_URL, such as https://api.example.com: no URL is known"
+            )
+        return self.base + self.path + (f"?{self.query}" if self.query else "")
+
+    @property
+    def event_id(self) -> str:
+        """What the source takes for the id of this delivery, the same when it is sent again."""
+        return str(self._rules("event_id").id_of(self))
+
+    @property
+    def event_type(self) -> str:
+        """The type of the event, such as "payment_intent.succeeded" or "pull_request.opened"."""
+        return self._rules("event_type").type_of(self)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the provider this is, as far as it says; the first is 1."""
+        return 1 if self.rules is None else self.rules.attempt_of(self)
+
+    def _rules(self, what: str) -> Rules:
+        if self.rules is None:
+            raise MisuseError(
+                f"delivery.{what} is what a source knows: give the webhook source=sources.…(…)"
+            )
+        return self.rules
 
     @cached_property
     def form(self) -> Fields:
@@ -112,3 +179,43 @@ class Answer(msgspec.Struct, frozen=True):
         """An answer in plain text, which no browser takes for a page."""
         plain = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
         return cls(status, text.encode(), plain)
+
+
+def answer_from(given: Any, usual: Answer) -> Answer:
+    """The answer that a webhook's function gave: an Answer, JSON, a text, or (status, body).
+
+    DefinitionError for anything else, before anything of the delivery is stored.
+    """
+    match given:
+        case None:
+            return usual
+        case Answer():
+            return _whole(given)
+        case str():
+            return Answer.text(given)
+        case dict() | list():
+            return Answer.json(cast("Any", given))
+        case (int() as status, body) if not isinstance(status, bool):
+            answer = answer_from(body, Answer(200, b""))
+            return msgspec.structs.replace(_whole(answer), status=_status(status))
+        case _:
+            raise DefinitionError(
+                f"the webhook's function returned {type(given).__name__}: return None, a dict or a "
+                "list (JSON), a text, (status, body) or an Answer"
+            )
+
+
+def _status(status: int) -> int:
+    if not 200 <= status <= 599:
+        raise DefinitionError(f"{status} is not a status to answer with: use 200 to 599")
+    return status
+
+
+def _whole(answer: Answer) -> Answer:
+    """The answer itself, if it can be stored and sent."""
+    if type(answer.body) is not bytes:
+        raise DefinitionError(
+            f"Answer's body is bytes, not {type(answer.body).__name__}: write Answer.text(…) or "
+            "Answer.json(…)"
+        )
+    return answer

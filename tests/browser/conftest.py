@@ -53,7 +53,7 @@ def apps() -> list[App]:
     door = webhook(
         "/hooks/stripe",
         hook,
-        verify=sources.stripe("whsec_" + "x" * 32),
+        source=sources.stripe("whsec_" + "x" * 32),
         key=lambda d: d.json["id"],
     )
     cars = App("cars", webhooks=[door])

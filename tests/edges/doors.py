@@ -137,7 +137,7 @@ def app() -> App:
         resources=[engine],
         webhooks=[
             webhook(SIGNED, saving, verify=signed, key=_id),
-            webhook(STRIPE, saving, verify=sources.stripe(f"whsec_{SECRET}"), key=_id),
+            webhook(STRIPE, saving, source=sources.stripe(f"whsec_{SECRET}"), key=_id),
             webhook(TX, saving_a_row, verify=signed, key=_id),
             webhook(
                 SHARED,
@@ -152,7 +152,7 @@ def app() -> App:
             ),
             webhook(GZIP, saving, verify=signed, key=_id, accept_gzip=True),
             webhook(META, saving, verify=signed, key=_id, challenge=challenge),
-            webhook(QSTASH, saving, verify=sources.qstash(SECRET, f"next-{SECRET}", URL), key=_id),
+            webhook(QSTASH, saving, source=sources.qstash(SECRET, f"next-{SECRET}", URL), key=_id),
             webhook(ODD, odd, verify=signed, key=_id),
         ],
     )

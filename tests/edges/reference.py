@@ -95,7 +95,7 @@ def _api() -> str:
         "",
         "## Sources",
         "",
-        "`from relevo import sources`, then `verify=sources.stripe(secret)`: who sends a webhook.",
+        "`from relevo import sources`, then `source=sources.stripe(secret)`: who sends a webhook.",
         "What they are built from is in `relevo.signatures`.",
         "",
         "| name | is |",

@@ -30,7 +30,7 @@ async def save(order: Save) -> str:
 
 signed = sources.github("a secret of the tests")
 
-@app.webhook("/hooks/shop", verify=signed, key=lambda d: d.json["id"])
+@app.webhook("/hooks/shop", source=signed, key=lambda d: d.json["id"])
 async def hook(delivery: Delivery, ctx: Intake) -> None:
     await ctx.enqueue(Save(delivery.json["id"], delivery.json.get("email", "")))
 """

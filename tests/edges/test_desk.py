@@ -242,7 +242,7 @@ async def _delivered(store: Store) -> tuple[Receiver, str]:
     app = App("shop")
 
     @app.webhook(
-        "/hooks/shop", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"]
+        "/hooks/shop", source=sources.github("a secret of tests"), key=lambda d: d.json["id"]
     )
     async def hook(delivery: Delivery) -> None: ...
 

@@ -416,7 +416,7 @@ async def test_a_hook_may_take_the_transaction_alone(tmp_path: Path) -> None:
     seen: list[object] = []
 
     @app.webhook(
-        "/hooks/shop", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"]
+        "/hooks/shop", source=sources.github("a secret of tests"), key=lambda d: d.json["id"]
     )
     async def hook(delivery: Delivery, tx: Any) -> None:
         seen.append((await tx.execute(text("select 1"))).scalar())

@@ -33,7 +33,7 @@ async def hook(delivery: Delivery) -> None: ...
 
 def door(**options: Any) -> Door:
     given: dict[str, Any] = {
-        "verify": sources.github("a secret of tests"),
+        "verify": sources.hmac_header("X-Hub-Signature-256", "a secret of tests"),
         "key": lambda d: d.json["id"],
     }
     return Door("shop", webhook("/hooks/shop", hook, **(given | options)), _use)
@@ -137,7 +137,7 @@ def test_an_answer_survives_its_keeping() -> None:
 
 
 def test_two_webhooks_do_not_stand_at_one_path() -> None:
-    doors = [webhook("/hooks/a", hook, verify=sources.github("a secret"), key=lambda d: "1")]
+    doors = [webhook("/hooks/a", hook, source=sources.github("a secret"), key=lambda d: "1")]
     with pytest.raises(DefinitionError, match="/hooks/a"):
         Relevo(apps=[App("one", webhooks=doors), App("two", webhooks=doors)])
     with pytest.raises(DefinitionError, match="/hooks/a"):

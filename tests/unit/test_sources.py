@@ -21,7 +21,7 @@ def test_a_source_is_asked_for_by_its_module(name: str) -> None:
 def test_a_file_uses_the_library_and_the_source() -> None:
     scheme = sources.stripe("whsec_of_this_endpoint")
     assert stripe.Webhook is not None
-    assert type(scheme).__name__ == "Stripe"
+    assert scheme.name == "stripe"
 
 
 def test_any_other_name_is_missing_as_ever() -> None:

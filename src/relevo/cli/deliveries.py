@@ -233,8 +233,9 @@ async def verify(
     if path is None:
         raise DefinitionError("name a delivery, or give --path with --body and --header")
     async with _engine(terminal, app) as engine:
-        made = _delivery(path, await _body(body), header, query, method)
-        why = explain(made, _door(engine, path).scheme, made.received_at)
+        door = _door(engine, path)
+        made = _delivery(path, await _body(body), header, query, method, door)
+        why = explain(made, door.scheme, made.received_at)
     # It tells no secret, and says the word too often for the mask to know that.
     terminal.show({"ok": why == RIGHT, "why": why}, lambda: AsIs(why))
     return OK if why == RIGHT else PROBLEM
@@ -248,6 +249,12 @@ async def send(
     header: HeaderOption = None,
     query: QueryOption = "",
     method: MethodOption = "POST",
+    type: Annotated[
+        str, typer.Option("--type", help="The event's type, where a header tells it.")
+    ] = "",
+    id: Annotated[
+        str, typer.Option("--id", help="The delivery's id, where a header tells it.")
+    ] = "",
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="URL", help="Otherwise RELEVO_HOST and RELEVO_PORT."),
@@ -256,8 +263,9 @@ async def send(
 ) -> int:
     """Sign a body with the door's own secret and post it to a running relevo."""
     async with _engine(terminal, app) as engine:
-        made = _delivery(path, await _body(body), header, query, method)
-        made = _door(engine, path).scheme.sign(made, SystemClock().now())
+        door = _door(engine, path)
+        made = _delivery(path, await _body(body), header, query, method, door)
+        made = door.rules.signed(made, SystemClock().now(), type, id)
     base = terminal.server(to)
     began = time.perf_counter()
     status, answer = await asyncio.to_thread(_post, base, made)
@@ -286,9 +294,10 @@ def _post(base: str, sent: Delivery) -> tuple[int, bytes]:
 
 
 def _delivery(
-    path: str, body: bytes, headers: list[str] | None, query: str, method: str
+    path: str, body: bytes, headers: list[str] | None, query: str, method: str, door: Door
 ) -> Delivery:
-    pairs = {"content-type": "application/json"} if body else {}
+    usual = next(iter(door.content_types), "")
+    pairs = {"content-type": usual if "/" in usual else "application/json"} if body else {}
     for line in headers or ():
         name, colon, value = line.partition(":")
         if not colon:
@@ -301,6 +310,8 @@ def _delivery(
         headers=Headers(pairs.items()),
         body=body,
         received_at=SystemClock().now(),
+        base=door.base,
+        rules=door.rules,
     )
 
 

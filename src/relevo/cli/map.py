@@ -34,7 +34,7 @@ async def map_apps(terminal: Terminal, app: AppOption = None) -> int:
 
 def _routes(app: App) -> Iterator[dict[str, Any]]:
     for route in app.webhooks:
-        methods = [*route.methods, *(["GET (challenge)"] if route.challenge else [])]
+        methods = [*(route.methods or ("POST",)), *(["GET (challenge)"] if route.challenge else [])]
         tx = ", in one transaction" if "tx" in route.takes else ""
         yield _row("webhook", f"{', '.join(methods)} {route.path}{tx}", route.function)
     for site in app.sites:

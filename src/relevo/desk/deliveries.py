@@ -122,7 +122,7 @@ class Deliveries(Looking):
         from relevo.intake import delivery_of
 
         unsealed(kept.body)
-        again = delivery_of(kept, moment(kept.received_at))
+        again = delivery_of(kept, moment(kept.received_at), door)
         [newest] = await self.store.delivered(kept.source, [kept.key or door.key(again)])
         last = newest or (kept if kept.state is Keeping.ACCEPTED else None)
         generation = 0 if last is None else last.generation + 1

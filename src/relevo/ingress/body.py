@@ -55,12 +55,12 @@ def is_welcome(door: Door, call: Call) -> bool:
         _check_media(door, call.media)
     except Refused:
         return False
-    return call.method in door.route.methods and len(call.body) <= door.route.limit
+    return call.method in door.methods and len(call.body) <= door.route.limit
 
 
 def _check_media(door: Door, media: bytes | None) -> None:
     if media not in door.types:
-        check_type(door.route.content_types, media or b"")
+        check_type(door.content_types, media or b"")
         if len(door.types) < TYPES:
             door.types.add(media)
 

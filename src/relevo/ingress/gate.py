@@ -39,6 +39,7 @@ from relevo.intake import Door, Reject, delivery_of, taken_of
 from relevo.job import Verdict
 from relevo.pairs import FIELDS, Headers
 from relevo.signatures import InvalidSignature, Nonce
+from relevo.sources.source import Setup
 from relevo.store import Kept, Note, Reception
 from relevo.telemetry import log
 from relevo.webhook import Answer, Delivery
@@ -94,7 +95,7 @@ class Gate:
         """Read the secrets, so that a door without one is heard of now; empty the spool."""
         self._doors = self._receiver.doors
         for door in self._doors.values():
-            self._replies[door.source] = reply_of(door.route.answer)
+            self._replies[door.source] = reply_of(door.answer)
         if self.spool is not None:
             self.spool.start()
 
@@ -150,29 +151,29 @@ class Gate:
         """Hear the call to its end; a reply if there is nothing to be taken."""
         door, route = flight.door, flight.door.route
         method: str = scope["method"]
-        if method not in route.methods:
+        if method not in door.methods:
             if method == "GET" and route.challenge is not None:
                 return self._challenge(door, path, scope)
-            allowed = [*route.methods, *(["GET"] if route.challenge else [])]
+            allowed = [*door.methods, *(["GET"] if route.challenge else [])]
             raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
         is_gzip = check_head(door, scope)
         body = await read_body(receive, route.limit, partial(self._hold, flight))
         if is_gzip:
             body = unpacked(body, route.limit)
             self._hold(flight, len(body))
-        flight.delivery = self._delivery_of(path, scope, body)
+        flight.delivery = self._delivery_of(path, scope, body, door)
         flight.is_read = True
         flight.deadline = time.monotonic() + FUNCTION_SECONDS
         return None
 
-    def _delivery_of(self, path: str, scope: Scope, body: bytes) -> Delivery:
+    def _delivery_of(self, path: str, scope: Scope, body: bytes, door: Door) -> Delivery:
         query: str = scope["query_string"].decode("latin-1")
         return self._delivery(
-            path, scope["method"], query, Headers.from_asgi(scope["headers"]), body
+            path, scope["method"], query, Headers.from_asgi(scope["headers"]), body, door
         )
 
     def _delivery(
-        self, path: str, method: str, query: str, headers: Headers, body: bytes
+        self, path: str, method: str, query: str, headers: Headers, body: bytes, door: Door
     ) -> Delivery:
         if query.count("&") >= FIELDS:
             raise Refused(error(400, "too_many_fields"))
@@ -183,10 +184,12 @@ class Gate:
             headers=headers,
             body=body,
             received_at=self._engine.clock.now(),
+            base=door.base,
+            rules=door.rules,
         )
 
     def _challenge(self, door: Door, path: str, scope: Scope) -> Reply:
-        delivery = self._delivery_of(path, scope, b"")
+        delivery = self._delivery_of(path, scope, b"", door)
         assert door.route.challenge is not None  # noqa: S101 - asked by the caller
         try:
             return reply_of(door.route.challenge(delivery, self._engine.use))
@@ -211,7 +214,7 @@ class Gate:
             return
         headers = Headers.ready(call.headers)
         try:
-            delivery = self._delivery(call.path, call.method, call.query, headers, call.body)
+            delivery = self._delivery(call.path, call.method, call.query, headers, call.body, door)
         except Refused as refused:
             hear(refused.reply)
             return
@@ -344,10 +347,14 @@ class Gate:
     async def _judge(self, flight: Flight, door: Door, delivery: Delivery) -> Reply | None:
         if flight.trouble is not None:
             raise flight.trouble
+        if (reply := self._set_up(door.rules.unsigned, delivery)) is not None:
+            return reply
         try:
             door.scheme.check(delivery, delivery.received_at)
         except InvalidSignature as failure:
             return self.refusals.forged(door, delivery, failure, flight.client)
+        if (reply := self._set_up(door.rules.setup, delivery)) is not None:
+            return reply
         if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
             return await self._spool(door, delivery)
         nonce = door.scheme.nonce(delivery)
@@ -357,6 +364,17 @@ class Gate:
         if taken is None:
             return None
         return self._told(door, taken.answer, taken.kept, is_new=taken.is_new)
+
+    def _set_up(self, setup: Setup, delivery: Delivery) -> Reply | None:
+        """The answer to a call that only sets the webhook up, of which nothing is stored."""
+        try:
+            answer = setup(delivery)
+        except (BodyError, LookupError):
+            return None  # it is none: what it is, the others find out
+        if answer is None:
+            return None
+        self._engine.telemetry.counts["delivery_set_up"] += 1
+        return reply_of(answer)
 
     def kept(self, flight: Flight, reception: Reception) -> None:
         """The store has it, or had it before."""
@@ -384,7 +402,7 @@ class Gate:
             narrator.delivery(door.source, kept.key, len(kept.jobs), is_new=is_new)
         name = "delivery_taken" if is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
-        if answer is door.route.answer:
+        if answer is door.answer:
             return self._replies[door.source]
         return reply_of(answer)
 
@@ -421,6 +439,6 @@ class Gate:
 def _is_itself(door: Door, kept: Kept, key: str) -> bool:
     """Whether what is kept of a delivery still has its key: it might be in a header that is not."""
     try:
-        return door.key(delivery_of(kept, moment(kept.received_at))) == key
+        return door.key(delivery_of(kept, moment(kept.received_at), door)) == key
     except Reject:
         return False

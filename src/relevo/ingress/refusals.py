@@ -84,7 +84,7 @@ class Refusals:
         return self._closed(door, delivery, why, is_forged=False)
 
     def _closed(self, door: Door, delivery: Delivery, why: str, *, is_forged: bool) -> Reply:
-        answer = Answer.json({"ok": False, "error": door.scheme.code}, 401)
+        answer = Answer.json({"ok": False, "error": door.scheme.code}, door.rules.refused)
         self._note(door, delivery, why, answer, is_forged=is_forged)
         return reply_of(answer)
 

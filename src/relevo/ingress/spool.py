@@ -135,7 +135,7 @@ class Spool:
         door = receiver.door(kept.source)
         if door is None:
             return False
-        delivery = delivery_of(kept, moment(kept.received_at))
+        delivery = delivery_of(kept, moment(kept.received_at), door)
         while True:
             try:
                 await receiver.take(door, delivery, received_at=kept.received_at)

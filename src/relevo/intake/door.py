@@ -7,13 +7,14 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from relevo.errors import BodyError, MisuseError, RelevoError
+from relevo.errors import BodyError, MisuseError, RelevoError, SettingsError
 from relevo.message import KEY_MAX, KEY_PARTS, key_text
 from relevo.pairs import KEPT, Headers, MissingName
 from relevo.route import Use, Webhook
 from relevo.sealing import is_sealed
 from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
+from relevo.sources import Source
 from relevo.store import Keeping, Kept
 from relevo.webhook import Answer, Delivery
 
@@ -46,31 +47,47 @@ class Door:
         "_encoded",
         "_listed",
         "_told",
+        "answer",
         "app",
+        "base",
+        "content_types",
         "is_transactional",
+        "methods",
         "route",
+        "rules",
         "scheme",
         "source",
         "types",
     )
 
-    def __init__(self, app: str, route: Webhook, use: Use) -> None:
+    def __init__(self, app: str, route: Webhook, use: Use, base: str = "") -> None:
         self.app = app
         self.route = route
         self.source = f"{app}:{route.path}"
-        self.scheme: Scheme = route.scheme(use)
+        self.base = base
+        self.rules: Source = route.rules(use)
+        self.scheme: Scheme = self.rules.scheme
+        if self.scheme.needs_url and not base:
+            raise SettingsError(
+                f"{route.path}: {self.rules.name} signs the public URL of the webhook: set "
+                "RELEVO_PUBLIC_URL, such as https://api.example.com"
+            )
+        self.methods = route.methods or self.rules.methods
+        self.content_types = route.content_types or self.rules.content_types
+        self.answer = route.answer or self.rules.answer
         self.is_transactional = "tx" in route.takes
-        names = Headers((name, "") for name in (*KEPT, *route.keep_headers))
+        keep = (*route.keep_headers, *self.rules.keep_headers)
+        names = Headers((name, "") for name in (*KEPT, *keep))
         hidden = {name.lower() for name in self.scheme.hides}
-        self._listed = frozenset(names.kept(route.keep_headers)) - hidden
-        self._encoded = msgspec.msgpack.encode(route.answer)
+        self._listed = frozenset(names.kept(keep)) - hidden
+        self._encoded = msgspec.msgpack.encode(self.answer)
         self._told = _told(self.scheme)
         self.types: set[bytes | None] = set()  # content types that were found good
 
     def key(self, delivery: Delivery) -> str:
         """What makes two deliveries the same one; Reject if it has none."""
         try:
-            given: Any = self.route.key(delivery)
+            given: Any = (self.route.key or self.rules.id_of)(delivery)
         except BodyError as error:
             raise Reject(400, error.code, str(error)) from None
         except _BAD_KEY as error:
@@ -124,7 +141,7 @@ class Door:
         )
 
     def encoded(self, answer: Answer) -> bytes:
-        return self._encoded if answer is self.route.answer else msgspec.msgpack.encode(answer)
+        return self._encoded if answer is self.answer else msgspec.msgpack.encode(answer)
 
 
 def _no_key(error: Exception) -> str:
@@ -151,8 +168,8 @@ def _told(scheme: Scheme) -> list[bytes]:
     return [text.encode() for text in sorted(every, key=len, reverse=True)]
 
 
-def delivery_of(kept: Kept, received_at: Any) -> Delivery:
-    """A kept delivery as it came, less what is never kept."""
+def delivery_of(kept: Kept, received_at: Any, door: Door | None = None) -> Delivery:
+    """A kept delivery as it came at its door, less what is never kept."""
     pairs = msgspec.json.decode(kept.headers, type=list[tuple[str, str]])
     return Delivery(
         id=kept.id,
@@ -162,6 +179,8 @@ def delivery_of(kept: Kept, received_at: Any) -> Delivery:
         headers=Headers(pairs),
         body=kept.body,
         received_at=received_at,
+        base="" if door is None else door.base,
+        rules=None if door is None else door.rules,
     )
 
 

@@ -43,6 +43,7 @@ class Intake:
         "follow_ups",
         "generation",
         "id",
+        "ignored",
         "is_over",
         "jobs",
         "key",
@@ -70,6 +71,7 @@ class Intake:
         self.generation = generation
         self.received_at = received_at
         self.jobs: list[NewJob] = []
+        self.ignored = ""  # why the function is not asked: its type is none of the webhook's
         self.tx: AsyncSession | None = None
         self.is_over = False  # its function has returned: nothing more is stored with it
         self.pending = Calls()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ from relevo.outbox import driver
 from relevo.payload import Found
 from relevo.store import DELIVERY_KEEP, Arrival, Kept, Note, Reception
 from relevo.telemetry import log
-from relevo.webhook import Answer, Delivery
+from relevo.webhook import Answer, Delivery, answer_from
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -73,7 +73,7 @@ class Receiver:
         if self._doors is None:
             engine = self._engine
             self._doors = {
-                route.path: Door(app.name, route, engine.use)
+                route.path: Door(app.name, route, engine.use, engine.public_url)
                 for app in engine.apps
                 for route in app.webhooks
             }
@@ -146,7 +146,7 @@ class Receiver:
     async def rehearse(self, door: Door, delivery: Delivery, generation: int) -> Taken:
         """What take() would do, with nothing kept."""
         intake = Intake(self._engine, door, delivery, generation)
-        answer = door.route.answer
+        answer = door.answer
         if door.is_transactional:
             try:
                 async with self._engine.transaction() as intake.tx:
@@ -165,12 +165,17 @@ class Receiver:
 
     async def _run(self, door: Door, intake: Intake) -> Answer:
         route = door.route
+        if route.types and not route.takes_type(kind := intake.delivery.event_type):
+            intake.close()
+            intake.ignored = f"ignored: {kind or 'an event without a type'} is not in types="
+            self._engine.telemetry.counts["delivery_ignored"] += 1
+            return door.answer
         given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]
         if route.takes == ("tx",):
             given = (intake.delivery, intake.tx)
         token = current.set(intake)
         try:
-            answer = await route.function(*given)
+            given_back: Any = await route.function(*given)
             intake.close()
         except BodyError as error:
             raise Reject(400, error.code, str(error)) from error
@@ -181,11 +186,10 @@ class Receiver:
         finally:
             intake.is_over = True
             current.reset(token)
-        if answer is None:
-            return route.answer
+        answer = answer_from(given_back, door.answer)
         if answer.status >= 400:
             raise Reject.giving(answer)
-        return cast("Answer", answer)
+        return answer
 
     async def _take_within(self, door: Door, intake: Intake) -> Taken:
         if (known := await self._known(door, intake)) is not None:
@@ -198,7 +202,7 @@ class Receiver:
                 if reception.verdict is not Verdict.NEW:
                     raise _Known(reception)
         except _Known as known:
-            return taken_of(known.reception, door.route.answer, ())
+            return taken_of(known.reception, door.answer, ())
         except Exception as error:
             if (unavailable := _unavailable(error)) is not None:
                 raise unavailable from error
@@ -255,7 +259,7 @@ class Receiver:
             return None
         bare = Arrival(door.keep(intake.delivery, intake.key))
         [reception] = await self._arrivals.add([bare])
-        return taken_of(reception, door.route.answer, ())
+        return taken_of(reception, door.answer, ())
 
 
 def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
@@ -264,7 +268,7 @@ def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
         intake.key,
         generation=intake.generation,
         received_at=intake.received_at,
-        reason=_masked(intake.delivered.masked),
+        reason=intake.ignored or _masked(intake.delivered.masked),
         answer=door.encoded(answer),
         status=answer.status,
         jobs=tuple([job.id for job in intake.jobs]),

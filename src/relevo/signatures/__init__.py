@@ -13,26 +13,52 @@ provider uses it, and give the old one an end.
 from __future__ import annotations
 
 from relevo.signatures.explain import RIGHT, explain
-from relevo.signatures.hmacs import Algorithm, Encoding, HmacHeader, Standard, Stripe
+from relevo.signatures.hmacs import (
+    Algorithm,
+    Encoding,
+    HmacHeader,
+    StampedHeader,
+    Standard,
+    TimedHeader,
+)
+from relevo.signatures.inside import AdyenItems, Linear, Mailgun, MercadoPago, adyen_items
+from relevo.signatures.keypairs import Certificates, Ecdsa, Ed25519, PayPal, Sns
 from relevo.signatures.keys import Key, Keys, Secrets
 from relevo.signatures.scheme import InvalidSignature, Nonce, Scheme
-from relevo.signatures.shared import SharedSecret
+from relevo.signatures.shared import Basic, SharedSecret
 from relevo.signatures.token import QStash
+from relevo.signatures.urls import HubSpot, HubSpotVersion, Square, Twilio
 
 __all__ = [
     "RIGHT",
+    "AdyenItems",
     "Algorithm",
+    "Basic",
+    "Certificates",
+    "Ecdsa",
+    "Ed25519",
     "Encoding",
     "HmacHeader",
+    "HubSpot",
+    "HubSpotVersion",
     "InvalidSignature",
     "Key",
     "Keys",
+    "Linear",
+    "Mailgun",
+    "MercadoPago",
     "Nonce",
+    "PayPal",
     "QStash",
     "Scheme",
     "Secrets",
     "SharedSecret",
+    "Sns",
+    "Square",
+    "StampedHeader",
     "Standard",
-    "Stripe",
+    "TimedHeader",
+    "Twilio",
+    "adyen_items",
     "explain",
 ]

@@ -15,7 +15,7 @@ import msgspec
 
 from relevo.clock import milliseconds
 from relevo.errors import SettingsError
-from relevo.signatures.hmacs import HmacHeader, Standard, Stripe
+from relevo.signatures.hmacs import HmacHeader, Standard, TimedHeader
 from relevo.signatures.keys import Key, Keys, from_base64
 from relevo.signatures.scheme import InvalidSignature, Scheme
 from relevo.signatures.shared import SharedSecret
@@ -78,7 +78,7 @@ def _guess(delivery: Delivery, scheme: Scheme, now: datetime) -> str:
 
 def _endless(scheme: Scheme) -> Scheme:
     """The same as if no secret ended."""
-    if isinstance(scheme, HmacHeader | Stripe | Standard | QStash | SharedSecret):
+    if isinstance(scheme, HmacHeader | TimedHeader | Standard | QStash | SharedSecret):
         return replace(scheme, keys=scheme.keys.endless())
     return scheme
 
@@ -123,7 +123,7 @@ def _rewritten(body: bytes) -> Iterator[tuple[str, bytes]]:
 # Signatures of somebody else
 
 _OTHERS: dict[str, tuple[str, Callable[[list[Key]], Scheme] | None]] = {
-    "Stripe-Signature": ("stripe()", lambda keys: Stripe(Keys.read("", keys), _TOLERANCE)),
+    "Stripe-Signature": ("stripe()", lambda keys: TimedHeader(Keys.read("", keys), _TOLERANCE)),
     "webhook-signature": ("standard()", lambda keys: _standard(keys)),
     "svix-signature": ("standard()", lambda keys: _standard(keys)),
     "X-Hub-Signature-256": ("meta() or github()", lambda keys: _hub(keys)),

@@ -1,10 +1,14 @@
-"""Schemes whose signature is an HMAC in a header, of the body alone or with a time before it."""
+"""Schemes whose signature is an HMAC in a header: of the body alone, with a time, or with an id.
+
+Each class is one family of providers and its fields are what differs between them.
+"""
 
 from __future__ import annotations
 
 import base64
 import hmac
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -23,7 +27,7 @@ from relevo.signatures.scheme import (
 )
 from relevo.webhook import Delivery
 
-Algorithm: TypeAlias = Literal["sha256", "sha384", "sha512"]
+Algorithm: TypeAlias = Literal["sha1", "sha256", "sha384", "sha512"]
 Encoding: TypeAlias = Literal["hex", "base64"]
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
@@ -35,7 +39,8 @@ def _begun(key: bytes, algorithm: Algorithm) -> hmac.HMAC:
     return hmac.new(key, digestmod=algorithm)
 
 
-def _hmac(key: bytes, data: bytes, algorithm: Algorithm) -> bytes:
+def hmac_of(key: bytes, data: bytes, algorithm: Algorithm = "sha256") -> bytes:
+    """The HMAC of some bytes."""
     # hmac.digest() gives the interpreter's lock away, however short the data: beside a busy thread
     # of a store it would wait a hundred times longer than it works.
     made = _begun(key, algorithm).copy()
@@ -43,20 +48,32 @@ def _hmac(key: bytes, data: bytes, algorithm: Algorithm) -> bytes:
     return made.digest()
 
 
+def encoded(digest: bytes, encoding: Encoding) -> bytes:
+    """A digest as the provider writes it."""
+    return digest.hex().encode() if encoding == "hex" else base64.b64encode(digest)
+
+
 @dataclass(frozen=True, slots=True)
 class HmacHeader(Scheme):
-    """HMAC of the body in one header: Meta, GitHub, and most of those who sign without a time."""
+    """HMAC of the body in one header: Meta, GitHub, and most of those who sign without a time.
+
+    `also` is a second name for the header; a delivery has one of the two.
+    """
 
     keys: Keys
     header: str
     algorithm: Algorithm
     prefix: str
     encoding: Encoding
+    also: str = ""
 
     def check(self, delivery: Delivery, now: datetime) -> None:
-        value = header(delivery, self.header)
+        name = self.header
+        if self.also and name not in delivery.headers and self.also in delivery.headers:
+            name = self.also
+        value = header(delivery, name)
         if not value.startswith(self.prefix):
-            raise InvalidSignature(f"{self.header} does not begin with '{self.prefix}'")
+            raise InvalidSignature(f"{name} does not begin with '{self.prefix}'")
         given = value.removeprefix(self.prefix).encode()
         check_seal(self.keys, now, [given], lambda key: self._seal(key, delivery.body))
 
@@ -65,41 +82,75 @@ class HmacHeader(Scheme):
         return with_headers(delivery, {self.header: self.prefix + seal})
 
     def _seal(self, key: bytes, body: bytes) -> bytes:
-        digest = _hmac(key, body, self.algorithm)
-        return digest.hex().encode() if self.encoding == "hex" else base64.b64encode(digest)
+        return encoded(hmac_of(key, body, self.algorithm), self.encoding)
 
 
 @dataclass(frozen=True, slots=True)
-class Stripe(Scheme):
-    """HMAC of time and body; while a secret is rolled, both the old and the new one sign."""
+class TimedHeader(Scheme):
+    """HMAC of time and body, with the time in the same header: Stripe, Calendly, Paddle.
+
+    While a secret is rolled, both the old and the new one sign; any of them counts.
+    """
 
     keys: Keys
     tolerance: int  # ms
-    header: ClassVar[str] = "Stripe-Signature"
+    header: str = "Stripe-Signature"
+    time: str = "t"
+    seal: str = "v1"
+    split: str = ","
+    joiner: bytes = b"."
 
     def check(self, delivery: Delivery, now: datetime) -> None:
         value = header(delivery, self.header)
         if not _VISIBLE.fullmatch(value):
             raise InvalidSignature(f"{self.header} holds white space or control characters")
-        items = [item.partition("=") for item in value.split(",")]
-        times = [content for name, _, content in items if name == "t"]
-        seals = [content.encode() for name, _, content in items if name == "v1"]
+        items = [item.partition("=") for item in value.split(self.split)]
+        times = [content for name, _, content in items if name == self.time]
+        seals = [content.encode() for name, _, content in items if name == self.seal]
         if len(times) != 1:
             raise InvalidSignature(f"{self.header} has {len(times)} times where one is due")
         if not seals:
-            raise InvalidSignature(f"{self.header} has no v1 signature")
-        signed_at = seconds(times[0], "t")
-        signed = times[0].encode() + b"." + delivery.body
-        check_seal(self.keys, now, seals, lambda key: self._seal(key, signed))
+            raise InvalidSignature(f"{self.header} has no {self.seal} signature")
+        signed_at = seconds(times[0], self.time)
+        signed = times[0].encode() + self.joiner + delivery.body
+        check_seal(self.keys, now, seals, lambda key: hmac_of(key, signed).hex().encode())
         check_age(signed_at, self.tolerance, now)
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         time = str(stamp(now) // 1000)
-        seal = self._seal(self.keys.first(now), time.encode() + b"." + delivery.body)
-        return with_headers(delivery, {self.header: f"t={time},v1={seal.decode()}"})
+        signed = time.encode() + self.joiner + delivery.body
+        seal = hmac_of(self.keys.first(now), signed).hex()
+        value = f"{self.time}={time}{self.split}{self.seal}={seal}"
+        return with_headers(delivery, {self.header: value})
 
-    def _seal(self, key: bytes, signed: bytes) -> bytes:
-        return _hmac(key, signed, "sha256").hex().encode()
+
+@dataclass(frozen=True, slots=True)
+class StampedHeader(Scheme):
+    """HMAC of a version, a time and the body, with the time in a second header: Slack, Zoom."""
+
+    keys: Keys
+    tolerance: int  # ms
+    header: str
+    time: str
+    version: str = "v0"
+
+    def check(self, delivery: Delivery, now: datetime) -> None:
+        value, time = header(delivery, self.header), header(delivery, self.time)
+        prefix = f"{self.version}="
+        if not value.startswith(prefix):
+            raise InvalidSignature(f"{self.header} does not begin with '{prefix}'")
+        signed_at = seconds(time, self.time)
+        given = value.removeprefix(prefix).encode()
+        check_seal(self.keys, now, [given], lambda key: self._seal(key, time, delivery.body))
+        check_age(signed_at, self.tolerance, now)
+
+    def sign(self, delivery: Delivery, now: datetime) -> Delivery:
+        time = str(stamp(now) // 1000)
+        seal = self._seal(self.keys.first(now), time, delivery.body).decode()
+        return with_headers(delivery, {self.header: f"{self.version}={seal}", self.time: time})
+
+    def _seal(self, key: bytes, time: str, body: bytes) -> bytes:
+        return hmac_of(key, f"{self.version}:{time}:".encode() + body).hex().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +198,9 @@ class Standard(Scheme):
         return with_headers(delivery, both)
 
     def _seal(self, key: bytes, signed: bytes) -> bytes:
-        return base64.b64encode(_hmac(key, signed, "sha256"))
+        return base64.b64encode(hmac_of(key, signed))
+
+
+def joined(parts: Iterable[str | bytes]) -> bytes:
+    """The bytes of what is signed, parts one after the other."""
+    return b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)

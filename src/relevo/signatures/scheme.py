@@ -49,6 +49,7 @@ class Scheme(ABC):
     __slots__ = ()
 
     code: ClassVar[str] = "invalid_signature"  # for the answer
+    needs_url: ClassVar[bool] = False  # whether the public URL is part of what is signed
 
     @property
     def hides(self) -> frozenset[str]:
@@ -87,6 +88,12 @@ def header(delivery: Delivery, name: str, longest: int = LONGEST) -> str:
     if not value.isascii():
         raise InvalidSignature(f"{name} is not ASCII")
     return value
+
+
+def items_of(value: str, split: str = ",") -> dict[str, str]:
+    """The items of a header such as `ts=1,v1=ab`, by name."""
+    items = (item.strip().partition("=") for item in value.split(split))
+    return {name: content for name, _, content in items}
 
 
 def with_headers(delivery: Delivery, headers: dict[str, str]) -> Delivery:

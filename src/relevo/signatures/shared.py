@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,10 +15,15 @@ from relevo.errors import BodyError
 from relevo.pairs import wire
 from relevo.sensitive import HIDDEN
 from relevo.signatures.keys import Keys
-from relevo.signatures.scheme import LONGEST, InvalidSignature, Scheme, check_seal, with_headers
-from relevo.webhook import Delivery
-
-FORM = "application/x-www-form-urlencoded"
+from relevo.signatures.scheme import (
+    LONGEST,
+    InvalidSignature,
+    Scheme,
+    check_seal,
+    header,
+    with_headers,
+)
+from relevo.webhook import FORM, Delivery
 
 _TEXT = rb'"(?:[^"\\]|\\.)*+"'
 
@@ -123,3 +129,29 @@ def _without_member(delivery: Delivery, name: str) -> bytes:
 def _joined(fields: str, name: str, value: str) -> str:
     field = f"{quote_plus(name)}={quote_plus(value)}"
     return f"{fields}&{field}" if fields else field
+
+
+@dataclass(frozen=True, slots=True)
+class Basic(Scheme):
+    """A user and a password of HTTP Basic, as they stand in the URL that a provider was given."""
+
+    user: str
+    keys: Keys
+    code: ClassVar[str] = "invalid_secret"
+
+    @property
+    def hides(self) -> frozenset[str]:
+        return frozenset({"authorization"})
+
+    def check(self, delivery: Delivery, now: datetime) -> None:
+        scheme, _, given = header(delivery, "Authorization").partition(" ")
+        if scheme.lower() != "basic":
+            raise InvalidSignature("Authorization is not Basic")
+        check_seal(self.keys, now, [given.strip().encode()], self._pair)
+
+    def _pair(self, key: bytes) -> bytes:
+        return base64.b64encode(self.user.encode() + b":" + key)
+
+    def sign(self, delivery: Delivery, now: datetime) -> Delivery:
+        pair = self._pair(self.keys.first(now)).decode()
+        return with_headers(delivery, {"Authorization": f"Basic {pair}"})

@@ -22,9 +22,7 @@ app = App(
         payments.open_payments,
     ],
     webhooks=[
-        webhook(
-            "/hooks/stripe", webhooks.stripe_hook, verify=webhooks.scheme, key=webhooks.event_id
-        )
+        webhook("/hooks/stripe", webhooks.stripe_hook, source=webhooks.source),
     ],
     sites=[site("/reservations", api.build), site("/cars", panel.build, title="Cars")],
     workers=[workers.book_supplier, workers.finish_payment, workers.mirror_outbox],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from relevo import Delivery, Intake, Reject, Relevo, sources
@@ -12,19 +10,13 @@ from relevo.apps.cars.records import Records
 from relevo.apps.cars.settings import CarsSettings
 from relevo.apps.outside import as_object
 from relevo.route import Use
-from relevo.signatures import Scheme
+from relevo.sources import Source
 
 SUCCEEDED = "payment_intent.succeeded"
 
 
-def scheme(use: Use) -> Scheme:
+def source(use: Use) -> Source:
     return sources.stripe(use(CarsSettings).stripe_webhook_secrets)
-
-
-def event_id(delivery: Delivery) -> str:
-    """What makes two deliveries one: Stripe's id of the event."""
-    id: Any = delivery.json["id"]
-    return id
 
 
 async def stripe_hook(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> None:

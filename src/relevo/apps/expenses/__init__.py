@@ -21,7 +21,7 @@ app = App(
         webhook(
             WEBHOOK,
             webhooks.whatsapp,
-            verify=webhooks.verify_meta,
+            source=webhooks.meta,
             key=webhooks.key_of_meta,
             challenge=webhooks.challenge,
             limit=webhooks.PAYLOAD_MAX,
@@ -29,8 +29,9 @@ app = App(
         webhook(
             PROCESS,
             webhooks.process,
-            verify=webhooks.verify_qstash,
+            source=webhooks.qstash,
             key=webhooks.key_of_qstash,
+            content_types=("application/json",),
         ),
     ],
     workers=[

@@ -26,6 +26,7 @@ from relevo.apps.outside import as_object, as_objects
 from relevo.errors import BodyError
 from relevo.route import Use
 from relevo.signatures import InvalidSignature, Scheme
+from relevo.sources import Source
 
 PAYLOAD_MAX = 3 * 1_048_576  # Meta's own
 DIRECT = 500
@@ -48,15 +49,15 @@ _MEDIA = ("image", "audio", "document", "video", "sticker")
 _TEXT_MAX = 4_096
 
 
-def verify_meta(use: Use) -> Scheme:
+def meta(use: Use) -> Source:
     return sources.meta(use(ExpensesSettings).app_secret)
 
 
-def verify_qstash(use: Use) -> Scheme:
+def qstash(use: Use) -> Source:
     """Both keys, bound to the address that we published to; without keys the door is closed."""
     settings = use(ExpensesSettings)
     if not settings.qstash_current and not settings.qstash_next:
-        return Closed()
+        return Source(name="qstash", scheme=Closed(), id=key_of_qstash)
     return sources.qstash(settings.qstash_current, settings.qstash_next, settings.process_url)
 
 

@@ -171,7 +171,7 @@ async def _call(
 
 def sign(post: Post, message: Message, key: str) -> str:
     """The JWT of `Upstash-Signature`, for the URL as it was published."""
-    scheme = sources.qstash(key, key, message.url)
+    scheme = sources.qstash(key, key, message.url).scheme
     now = post.relevo.clock.now()
     sent = Delivery(path="/", headers=Headers(), body=message.body, received_at=now)
     return scheme.sign(sent, now).headers["upstash-signature"]

@@ -22,7 +22,7 @@ app = App(
         webhook(
             webhooks.PATH,
             webhooks.subscribed,
-            verify=webhooks.verify,
+            source=webhooks.source,
             key=webhooks.key,
         )
     ],

@@ -13,7 +13,7 @@ from relevo.apps.subscriptions.queues import PublishJob
 from relevo.apps.subscriptions.settings import SubscriptionSettings
 from relevo.ids import derived_id
 from relevo.route import Use
-from relevo.signatures import Scheme
+from relevo.sources import Source
 
 PATH = "/hooks/stripe/subscriptions"
 SUBSCRIBED = ("checkout.session.completed", "checkout.session.async_payment_succeeded")
@@ -22,7 +22,7 @@ PAID = ("paid", "no_payment_required")
 _EMAIL = re.compile(r"[^\s@,;<>\"\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z0-9-]{2,63}")
 
 
-def verify(use: Use) -> Scheme:
+def source(use: Use) -> Source:
     return sources.stripe(use(SubscriptionSettings).webhook_secret)
 
 

@@ -1,0 +1,158 @@
+"""Sources of payments: Stripe, Paddle, Mercado Pago, Adyen, Square, PayPal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from relevo.clock import Duration, milliseconds
+from relevo.errors import SettingsError
+from relevo.signatures import (
+    AdyenItems,
+    Certificates,
+    HmacHeader,
+    Keys,
+    MercadoPago,
+    PayPal,
+    Secrets,
+    Square,
+    TimedHeader,
+    adyen_items,
+)
+from relevo.sources.source import (
+    Source,
+    both,
+    digest,
+    header,
+    optional,
+    pauses,
+    text,
+)
+from relevo.webhook import Answer, Delivery
+
+_HOURS = tuple(60.0 * hours for hours in (1, 2, 4, 8, 12, 12, 12))
+
+
+def stripe(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
+    """Webhooks of Stripe, snapshot and thin events; the secret is the endpoint's `whsec_…`."""
+    return Source(
+        name="stripe",
+        scheme=TimedHeader(Keys.read("stripe()", secrets, _stripes), milliseconds(tolerance)),
+        id=lambda call: text(call, "id"),
+        type=lambda call: text(call, "type"),
+        waits=timedelta(seconds=10),
+        retries=pauses(1, 5, 30, *_HOURS),
+        same=("pending_webhooks",),
+    )
+
+
+def _stripes(secret: str) -> bytes:
+    if secret == "whsec_":  # noqa: S105 - the prefix alone is what is left of a cut-off secret
+        raise ValueError
+    return secret.encode()
+
+
+def paddle(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
+    """Webhooks of Paddle Billing. Its libraries allow 5 s; behind a slow proxy that is too few."""
+    keys = Keys.read("paddle()", secrets)
+    form = {"header": "Paddle-Signature", "time": "ts", "seal": "h1", "split": ";"}
+    return Source(
+        name="paddle",
+        scheme=TimedHeader(keys, milliseconds(tolerance), **form, joiner=b":"),
+        id=lambda call: text(call, "event_id"),
+        type=lambda call: text(call, "event_type"),
+        waits=timedelta(seconds=5),
+        retries=pauses(1, 2, 4, 8, 15, 30, *_HOURS),
+    )
+
+
+def mercado_pago(secrets: Secrets | None, tolerance: Duration | None = None) -> Source:
+    """Webhooks of Mercado Pago. The body is not signed: fetch the payment before acting on it."""
+    keys = Keys.read("mercado_pago()", secrets)
+    return Source(
+        name="mercado pago",
+        scheme=MercadoPago(keys, None if tolerance is None else milliseconds(tolerance)),
+        id=lambda call: both(text(call, "id"), optional(call, "action")).rstrip(":"),
+        type=lambda call: optional(call, "action") or text(call, "type"),
+        waits=timedelta(seconds=22),
+        retries=pauses(15, 15, 15, 30, 60, 240, 720),
+        body_is_signed=False,
+    )
+
+
+def adyen(secrets: Secrets | None) -> Source:
+    """Standard webhooks of Adyen payments; the key is the HMAC key of its page, in hex.
+
+    Every item of a call must be signed. Adyen sends nothing else until a failure is over.
+    """
+    return Source(
+        name="adyen",
+        scheme=AdyenItems(Keys.read("adyen()", secrets, bytes.fromhex)),
+        id=_adyen_id,
+        type=lambda call: str(adyen_items(call.json)[0]["eventCode"]),
+        answer=Answer.text("[accepted]"),
+        waits=timedelta(seconds=10),
+        retries=pauses(0.15, 0.3, 0.45, 2, 5, 10, 15, 30, 60, 120, 240, 480, 480),
+    )
+
+
+def _adyen_id(call: Delivery) -> str:
+    names = ("pspReference", "eventCode", "success", "originalReference")
+    listed = [both(*(str(item.get(name, "")) for name in names)) for item in adyen_items(call.json)]
+    if not listed:
+        raise LookupError('no item in "notificationItems" of the body')
+    return listed[0] if len(listed) == 1 else digest("\n".join(listed).encode())
+
+
+def adyen_platform(secrets: Secrets | None) -> Source:
+    """Webhooks of Adyen's platform, banking and management; the key is in hex."""
+    keys = Keys.read("adyen_platform()", secrets, bytes.fromhex)
+    return Source(
+        name="adyen platform",
+        scheme=HmacHeader(keys, "HmacSignature", "sha256", "", "base64"),
+        id=lambda call: both(
+            text(call, "data", "id"),
+            text(call, "type"),
+            optional(call, "data", "status"),
+            optional(call, "data", "sequenceNumber"),
+            optional(call, "timestamp"),
+        ),
+        type=lambda call: text(call, "type"),
+        answer=Answer.text("[accepted]"),
+        waits=timedelta(seconds=10),
+        retries=pauses(0.15, 0.3, 0.45, 2, 5, 10, 15, 30, 60, 120, 240, 480, 480),
+    )
+
+
+def square(secrets: Secrets | None) -> Source:
+    """Webhooks of Square; RELEVO_PUBLIC_URL is part of what is signed."""
+    return Source(
+        name="square",
+        scheme=Square(Keys.read("square()", secrets)),
+        id=lambda call: text(call, "event_id"),
+        type=lambda call: text(call, "type"),
+        attempt=lambda call: int(header(call, "square-retry-number")) + 1,
+        waits=timedelta(seconds=10),
+        retries=pauses(1, 2, 4, 8, 16, 32, *(60.0,) * 23),
+        keep_headers=("square-retry-number", "square-retry-reason"),
+    )
+
+
+def paypal(webhook_id: str | None, certificates: Certificates) -> Source:
+    """Webhooks of PayPal, whose calls name the certificate that they are signed with.
+
+    `certificates` gives the certificate in PEM at an address, downloaded and checked by the
+    program: relevo downloads nothing while a call waits.
+    """
+    if not webhook_id:
+        raise SettingsError("paypal() needs the id of the webhook, as PayPal's page shows it")
+    return Source(
+        name="paypal",
+        scheme=PayPal(webhook_id, certificates),
+        id=lambda call: text(call, "id"),
+        type=lambda call: text(call, "event_type"),
+        waits=timedelta(seconds=10),
+        retries=pauses(1, 5, 30, *_HOURS),
+    )
+
+
+__all__ = ["adyen", "adyen_platform", "mercado_pago", "paddle", "paypal", "square", "stripe"]
