@@ -257,7 +257,7 @@ class _Walk:
         self.why = ""
         self.left = LIMIT
 
-    def tree(self, value: Any, name: str, depth: int) -> Any:
+    def tree(self, value: Any, name: str, depth: int, above: Holds | None = None) -> Any:
         self.left -= 1
         if self.left < 0:
             raise _TooBig
@@ -265,11 +265,11 @@ class _Walk:
             case None | bool():
                 return value
             case Enum():
-                return self.tree(value.value, name, depth)
+                return self.tree(value.value, name, depth, above)
             case str():
-                return self._text(str.__str__(value), name)
+                return self._text(str.__str__(value), name, above)
             case int():
-                return self._number(int(value), name)
+                return self._number(int(value), name, above)
             case float():
                 return float(value) if math.isfinite(value) else None
             case Decimal():
@@ -281,41 +281,45 @@ class _Walk:
             case bytes() | bytearray() | memoryview():
                 return self._out(name, "bytes are not JSON")
             case _:
-                return self._inside(value, name, depth)
+                return self._inside(value, name, depth, above)
 
-    def _inside(self, value: Any, name: str, depth: int) -> Any:
+    def _inside(self, value: Any, name: str, depth: int, above: Holds | None) -> Any:
         if depth > DEPTH:
             return self._out(name, f"more than {DEPTH} objects inside one another")
         if isinstance(value, Mapping):
-            return self._entries(cast("Mapping[Any, Any]", value).items(), depth)
+            return self._entries(cast("Mapping[Any, Any]", value).items(), name, depth, above)
         if isinstance(value, tuple) and hasattr(cast("Any", value), "_asdict"):
-            return self._entries(cast("Any", value)._asdict().items(), depth)
+            return self._entries(cast("Any", value)._asdict().items(), name, depth, above)
         if isinstance(value, list | tuple | AbstractSet):
-            found = (self.tree(each, name, depth + 1) for each in cast("Iterable[Any]", value))
+            items = cast("Iterable[Any]", value)
+            found = (self.tree(each, name, depth + 1, above) for each in items)
             return [None if each is _LEFT_OUT else each for each in found]
         fields = _fields(value, self.is_exact)
         if fields is None:
             return self._out(name, _cannot(value))
-        return self._entries(fields, depth)
+        return self._entries(fields, name, depth, above)
 
-    def _entries(self, fields: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
+    def _entries(
+        self, fields: Iterable[tuple[Any, Any]], parent: str, depth: int, above: Holds | None
+    ) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in fields:
             key = str(key.value) if isinstance(key, Enum) else str(key)
             self.left -= len(key)
-            if _is_secret(key, value):
-                self._out(key, "a secret by its name")
-                continue
-            tree = self.tree(value, key, depth + 1)
+            name = sensitive.named(key, parent)
+            kind = sensitive.beneath(key, above) or sensitive.holds(name)
+            tree = self.tree(value, name, depth + 1, kind)
             if tree is not _LEFT_OUT:
                 found[key] = tree
         return found
 
-    def _text(self, text: str, name: str) -> Any:
+    def _text(self, text: str, name: str, above: Holds | None) -> Any:
         self.left -= len(text)
         if self.left < 0:
             raise _TooBig
         leak = next(sensitive.leaks(text, name), None)
+        if leak is None and above is not None:
+            leak = sensitive.named_leak(text, above)
         if leak is not None:
             return self._out(name, leak.what)
         if "\0" in text:
@@ -326,8 +330,10 @@ class _Walk:
             return self._out(name, "half of a surrogate pair, which is not text")
         return text
 
-    def _number(self, number: int, name: str) -> Any:
+    def _number(self, number: int, name: str, above: Holds | None) -> Any:
         leak = sensitive.number_leak(number, name)
+        if leak is None and above is not None:
+            leak = sensitive.named_leak(number, above)
         if leak is not None:
             return self._out(name, leak.what)
         return number if _SMALLEST <= number <= _LARGEST else str(number)
@@ -335,15 +341,6 @@ class _Walk:
     def _out(self, name: str, why: str) -> _LeftOut:
         self.why = self.why or (f"{name}: {why}" if name else why)
         return _LEFT_OUT
-
-
-def _is_secret(name: str, value: Any) -> bool:
-    kind = sensitive.holds(name)
-    if kind is None or not value or isinstance(value, bool):
-        return False
-    if isinstance(value, str | int):
-        return sensitive.named_leak(value, kind) is not None
-    return kind in (Holds.PASSWORD, Holds.KEY, Holds.SECRET)
 
 
 # Objects, known by what they can do, so that no client has to be imported

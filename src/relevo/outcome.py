@@ -160,8 +160,9 @@ def judge(
             return Dead(f"failed {attempt} of {attempts} attempts", failure=failure)
         case _:
             # Of a client's error that was raised outside once() this is all that counts.
-            asked = retry_after_of(error) or timedelta()
-            wait = max(asked, backoff.after(attempt))
+            is_ours = isinstance(error, ProviderUnavailable)
+            asked = (error.retry_after if is_ours else retry_after_of(error)) or timedelta()
+            wait = max(min(asked, _RETRY_AFTER_MAX), backoff.after(attempt))
             return Retry(failure.message, wait, failure=failure)
 
 

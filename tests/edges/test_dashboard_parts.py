@@ -10,7 +10,7 @@ from relevo.dashboard.drawing import BOXES, HEIGHT, WIDTH, drawn
 from relevo.dashboard.health import troubles
 from relevo.dashboard.live import rates_of
 from relevo.dashboard.threads import in_order
-from relevo.desk import BreakerView, FlowView, RecurringView
+from relevo.desk import BreakerView, FlowView, RecurringView, WaitView
 from relevo.desk.flows import _layers, _state  # pyright: ignore[reportPrivateUsage] - as a view has them
 from relevo.job import After, Attempt, Job, Policy, State
 from relevo.store import Effect, QueueMode, Tally, WorkerInfo
@@ -236,3 +236,21 @@ def test_in_one_millisecond_a_job_acts_before_what_it_led_to() -> None:
         *(("book", step) for step in steps),
         *(("mail", step) for step in steps),
     ]
+
+
+def test_jobs_that_wait_unspent_are_told_of() -> None:
+    def wait(parked: int) -> WaitView:
+        return WaitView(
+            name="credentials:shop:pay",
+            queue="shop:pay:charge",
+            job="01a1f21a36c47aa2a7aa2e8b0db4401f",
+            since=0,
+            why="no such key",
+            parked=parked,
+        )
+
+    some, one, late = (troubles(waiting=[wait(parked)], now=20 * 60_000)[0] for parked in (3, 1, 0))
+    assert (some.level, one.level, late.level) == ("bad", "bad", "warn")
+    assert some.text.format(**some.values).startswith("3 jobs of shop:pay:charge wait for a key")
+    assert one.text.format(**one.values).endswith("accepts: no such key")
+    assert "waits for 20 min" in late.text.format(**late.values)

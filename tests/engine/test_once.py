@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from relevo import (
     Command,
     Context,
     DefinitionError,
+    Delivery,
+    Intake,
     LeaseLost,
     MisuseError,
     ProviderRefused,
@@ -24,8 +28,9 @@ from relevo import (
     State,
     StoreUnavailable,
     constant,
+    sources,
 )
-from relevo.desk import Desk
+from relevo.desk import Desk, Person, Role
 from relevo.store import By, Effect, EffectState, Store
 from relevo.testing import drain, until, working
 
@@ -249,8 +254,6 @@ async def test_without_a_way_to_know_the_job_is_held_for_a_person(start: Start) 
 
 
 async def test_a_person_confirms_a_held_effect_and_the_job_goes_on(start: Start) -> None:
-    from relevo.desk import Person, Role
-
     supplier = Supplier([TimeoutError("reply lost")])
     relevo, id, codes = await run(start, supplier)
 
@@ -479,3 +482,234 @@ async def test_an_effect_that_several_jobs_share_is_made_once(start: Start) -> N
     assert (len(calls), looks) == (1, [])
     jobs = await relevo.store.find(ids)
     assert [job and job.result for job in jobs] == [b'"CONF-1"'] * 2
+
+
+# what people call, and what it gives
+
+
+async def test_a_plain_function_holds_up_neither_the_loop_nor_its_like(start: Start) -> None:
+    """Ten calls that block went one after the other, and the loop stood still meanwhile."""
+    together = threading.Barrier(10, timeout=30)
+    where: set[str] = set()
+
+    def call(key: str) -> str:
+        together.wait()
+        where.add(threading.current_thread().name)
+        return "ok"
+
+    async def book(order: Book, ctx: Context) -> None:
+        await ctx.once("book", call)
+
+    relevo = start(App("test", workers=[book]))
+    receipts = await relevo.enqueue_many(Book(f"RES-{n}") for n in range(10))
+    await drain(relevo, concurrency=10)
+
+    states = {await state_of(relevo, receipt.id) for receipt in receipts}
+    assert states == {State.DONE}
+    assert threading.current_thread().name not in where
+
+
+async def test_every_run_reads_the_same_record(start: Start) -> None:
+    class Charge:
+        def to_dict(self) -> dict[str, Any]:
+            return {
+                "id": "ch_1",
+                "client_secret": "pi_1_secret_x1y2z3",
+                "lines": [{"cents": Decimal("9.50")}],
+            }
+
+    seen: list[object] = []
+    raws: list[object] = []
+
+    async def book(order: Book, ctx: Context) -> object:
+        charge = await ctx.once("charge", lambda key: Charge())
+        seen.append((dict(charge), charge.id, charge.lines[0].cents))
+        if ctx.attempt == 1:
+            raws.append(charge.raw)
+            raise RuntimeError("died after the call")
+        with pytest.raises(MisuseError, match="run that made the call"):
+            _ = charge.raw
+        return charge
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None and job.state is State.DONE
+    assert seen[0] == seen[1] == ({"id": "ch_1", "lines": [{"cents": "9.50"}]}, "ch_1", "9.50")
+    assert isinstance(raws[0], Charge)
+    assert job.result == b'{"id":"ch_1","lines":[{"cents":"9.50"}]}'
+
+
+async def test_a_call_says_what_is_kept_of_its_result(start: Start) -> None:
+    class Charge:
+        id = "ch_1"
+
+    seen: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        seen.append(await ctx.once("charge", lambda key: Charge(), keep=lambda charge: charge.id))
+        if ctx.attempt == 1:
+            raise RuntimeError("died after the call")
+
+    relevo = start(App("test", workers=[book]))
+    await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert seen == ["ch_1", "ch_1"]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_result_that_cannot_be_kept_is_confirmed_and_holds_who_reads_it_later(
+    start: Start, caplog: pytest.LogCaptureFixture, reads: bool
+) -> None:
+    calls: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        found: Any = await ctx.once(f"book-{reads}", lambda key: calls.append(key) or object())
+        if ctx.attempt == 1:
+            raise RuntimeError("died after the call")
+        if reads:
+            _ = found.code
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    [effect], _ = await relevo.store.effects(job=receipt.id)
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert (effect.state, len(calls)) == (EffectState.CONFIRMED, 1)
+    assert job.state is (State.HELD if reads else State.DONE)
+    if reads:
+        assert job.failure is not None and "keep=" in job.failure.message
+        person = Person("ana", Role.ADMIN)
+        await Desk(relevo.store).confirm_effect(receipt.id, f"book-{reads}", {"code": 1}, person)
+        await drain(relevo, skip_waits=True)
+        assert await state_of(relevo, receipt.id) is State.DONE
+
+
+async def test_a_plain_call_that_is_cut_off_is_unknown_and_one_that_never_began_is_not(
+    start: Start,
+) -> None:
+    class Slow(Command, queue="test:cars:slow", timeout="1s", attempts=1):
+        name: str
+
+    goes_on, began = threading.Event(), threading.Event()
+
+    def call(key: str) -> None:
+        began.set()
+        goes_on.wait(30)
+
+    async def slow(order: Slow, ctx: Context) -> None:
+        await ctx.once("book", call)
+
+    relevo = start(App("test", workers=[slow]))
+    cut = await relevo.enqueue(Slow("cut"))
+    await drain(relevo)
+    assert began.is_set()
+    others = [relevo.threads.invoke(call, "key") for _ in range(31)]
+    busy = [asyncio.ensure_future(other) for other in others]
+    await asyncio.sleep(0)
+    late = await relevo.enqueue(Slow("late"))
+    await drain(relevo)
+    goes_on.set()
+    await asyncio.gather(*busy)
+
+    states = {id: (await relevo.store.effects(job=id))[0][0].state for id in (cut.id, late.id)}
+    assert states == {cut.id: EffectState.UNKNOWN, late.id: EffectState.FAILED}
+
+
+async def test_a_later_no_speaks_for_its_own_try_alone(start: Start) -> None:
+    """Both stories are told, the job waits for a person, and no other key is used by itself."""
+    supplier = Supplier([TimeoutError("reply lost"), "refuse", "ok"])
+    relevo, id, _ = await run(start, supplier, repeatable=True)
+
+    assert await state_of(relevo, id) is State.HELD
+    [effect], _ = await relevo.store.effects(job=id)
+    assert effect.state is EffectState.UNKNOWN
+    assert "reply lost" in effect.error and "; later ProviderRefused: no cars" in effect.error
+    person = Person("ana", Role.ADMIN)
+    await Desk(relevo.store).deny_effect(id, "book", person, fresh_key=True)
+    await drain(relevo, skip_waits=True)
+    assert await state_of(relevo, id) is State.DONE
+    assert supplier.calls == [f"{id}:book", f"{id}:book", f"{id}:book#2"]
+
+
+async def test_what_the_look_up_did_not_find_is_uncertain_no_more(start: Start) -> None:
+    async def find(key: str) -> str | None:
+        return None
+
+    supplier = Supplier([TimeoutError("never arrived"), "refuse"])
+    relevo, id, _ = await run(start, supplier, find=find)
+
+    assert await state_of(relevo, id) is State.DEAD
+    [effect], _ = await relevo.store.effects(job=id)
+    assert (effect.state, effect.error) == (EffectState.REFUSED, "ProviderRefused: no cars left")
+
+
+async def test_a_plain_look_up_runs_in_a_thread(start: Start) -> None:
+    where: list[str] = []
+
+    def find(key: str) -> str | None:
+        where.append(threading.current_thread().name)
+        return "CONF-1"
+
+    _, _, codes = await run(start, Supplier([TimeoutError("lost")]), find=find)
+
+    assert codes == ["CONF-1"]
+    assert where[0].startswith("relevo-call")
+
+
+async def test_a_generator_is_no_effect(start: Start) -> None:
+    async def book(order: Book, ctx: Context) -> None:
+        def call(key: str) -> Any:
+            yield key
+
+        await ctx.once("book", call)
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    [effect], _ = await relevo.store.effects(job=receipt.id)
+    assert effect.state is EffectState.FAILED
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None and job.failure is not None
+    assert "return instead of yield" in job.failure.message
+
+
+async def test_a_type_that_the_result_does_not_fit_holds_the_job(start: Start) -> None:
+    @dataclass
+    class Booking:
+        code: str
+
+    supplier = Supplier([TimeoutError("lost")])
+    relevo, id, _ = await run(start, supplier, type=Booking)
+    person = Person("ana", Role.ADMIN)
+    desk = Desk(relevo.store)
+    await desk.confirm_effect(id, "book", "CONF-7", person)
+    await drain(relevo, skip_waits=True)
+    assert await state_of(relevo, id) is State.HELD
+
+    await desk.confirm_effect(id, "book", {"code": "CONF-7"}, person)
+    await drain(relevo, skip_waits=True)
+    assert await state_of(relevo, id) is State.DONE
+    assert len(supplier.calls) == 1
+
+
+async def test_a_webhook_s_function_makes_no_effects(start: Start) -> None:
+    app = App("test")
+    called: list[str] = []
+
+    @app.webhook("/in", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    async def came(delivery: Delivery, ctx: Intake) -> None:
+        with pytest.raises(MisuseError, match=r"call ctx\.once\(\) in its worker"):
+            ctx.once("mail", called.append)
+
+    relevo = start(app)
+    call = Delivery(path="/in", body=b'{"id":"e1"}', received_at=datetime.now(UTC))
+    await relevo.receiver.take(relevo.receiver.doors["/in"], call)
+
+    assert called == []

@@ -306,16 +306,30 @@ async def handler():
     urllib.request.urlopen("x")  # <-
 """,
     """
+import requests
+
+async def ask(key):
+    requests.get("https://api.example.com")
+
+@app.worker
+async def work(order: Ask, ctx) -> None:
+    await ctx.once("ask", lambda key: ask(key))  # <-
+""",
+]
+GOOD["RV002"] = [
+    """
 import openai
 
 client = openai.OpenAI()
 
+def ask(key):
+    return client.responses.create(input="y")
+
 @app.worker
-async def ask(order: Ask, ctx) -> None:
-    await ctx.once("ask", lambda key: client.responses.create(input="x"))  # <-
+async def work(order: Ask, ctx) -> None:
+    await ctx.once("ask", lambda key: client.responses.create(input="x"))
+    await ctx.once("ask-again", lambda key: ask(key))
 """,
-]
-GOOD["RV002"] = [
     """
 import asyncio
 import requests
@@ -1466,3 +1480,48 @@ def b16(order: Ship, ctx: PlainContext) -> None:
     print(response.json())
 """,
 )
+
+
+BAD["RV021"] = [
+    """
+import stripe
+
+client = stripe.StripeClient("sk_test_x")  # <-
+
+@app.worker
+async def pay(order: Pay, ctx) -> None:
+    await ctx.once("pay", lambda key: client.v1.refunds.create(params={}))
+""",
+    """
+import boto3
+from openai import OpenAI
+
+@app.worker
+async def ask(order: Ask, ctx) -> None:
+    client = OpenAI(api_key="x")  # <-
+    await ctx.once("ask", lambda key: client.responses.create(input="x"))
+    queue = boto3.client("sqs")  # <-
+    await ctx.once("tell", lambda key: queue.send_message(QueueUrl="q", MessageBody="x"))
+""",
+]
+GOOD["RV021"] = [
+    """
+import stripe
+from github import Github
+
+client = stripe.StripeClient("sk_test_x", max_network_retries=0)
+hub = Github(**options)
+
+@app.worker
+async def pay(order: Pay, ctx) -> None:
+    await ctx.once("pay", lambda key: client.v1.refunds.create(params={}))
+""",
+    """
+import openai
+
+client = openai.AsyncOpenAI()  # nothing here is made once
+
+async def ask():
+    return await client.responses.create(input="x")
+""",
+]

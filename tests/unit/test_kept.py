@@ -54,7 +54,7 @@ Pair = namedtuple("Pair", "id cents")
 class Sdk:
     """An object as SDKs give it."""
 
-    secrets: ClassVar[dict[str, Any]] = {"id": "pi_1", "client_secret": "pi_1_secret_x"}
+    secrets: ClassVar[dict[str, Any]] = {"id": "pi_1", "client_secret": "pi_1_secret_x1y2z3"}
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self.secrets)

@@ -26,6 +26,7 @@ class Place:
     is_own: bool = False  # … and it is ctx.transaction()
     in_once: bool = False
     in_thread: bool = False
+    in_call: bool = False  # in a lambda that once() calls, in a thread if it gives no awaitable
     is_awaited: bool = False
 
 
@@ -86,7 +87,10 @@ def walk(project: Project, function: Function) -> Iterator[tuple[ast.AST, Place]
                 inside = [(node.func, plain)]
                 for each in (*node.args, *(keyword.value for keyword in node.keywords)):
                     is_late = word in _THREADS and isinstance(each, ast.Lambda)
-                    inside.append((each, replace(given, in_thread=True) if is_late else given))
+                    inner = replace(given, in_thread=True) if is_late else given
+                    if word == "once" and isinstance(each, ast.Lambda):
+                        inner = replace(inner, in_call=True)
+                    inside.append((each, inner))
             case _:
                 inside = [(each, place) for each in branches(node)]  # gather(*(f(x) for x in y))
         pending.extend(reversed(inside))
@@ -175,8 +179,8 @@ class Calls:
     def blocking(self) -> Reach:
         return Reach(
             self,
-            lambda call: not call.place.in_thread and _is(call, "is_blocking"),
-            lambda call: not call.place.in_thread,
+            lambda call: not _may_block(call) and _is(call, "is_blocking"),
+            lambda call: not _may_block(call),
         )
 
     @cached_property
@@ -202,6 +206,12 @@ class Calls:
             lambda call: call.touch is not None and call.touch.kind is Kind.ONCE,
             lambda call: not call.place.in_once,
         )
+
+
+def _may_block(call: Call) -> bool:
+    """Whether it runs in a thread, where nothing else waits for it."""
+    is_async = call.target is not None and isinstance(call.target.node, ast.AsyncFunctionDef)
+    return call.place.in_thread or (call.place.in_call and not is_async)
 
 
 def _is(call: Call, truth: str) -> bool:

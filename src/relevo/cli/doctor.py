@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
 from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
+from relevo.client_errors import OWN_RETRIES
 from relevo.desk import Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
@@ -48,6 +50,7 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
             findings.append(_ok("apps", names))
         except RelevoError as error:
             findings.append(_error("apps", error))
+        findings += _clients()
         try:
             async with terminal.desk() as desk:
                 findings += await _look(desk, apps)
@@ -64,6 +67,20 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
     rows = [(each.level, each.subject, each.message) for each in findings]
     terminal.show(findings, lambda: table(columns, rows))
     return code
+
+
+def _clients() -> list[Finding]:
+    """Installed clients that repeat calls by themselves, unless they are told not to."""
+    found: list[Finding] = []
+    for each in OWN_RETRIES.values():
+        package = each.client.partition(".")[0]
+        if each.off and not each.tries.startswith("1 try") and package in sys.modules:
+            said = (
+                f"repeats a call by itself ({each.tries}), so that its last error does not prove "
+                f"what became of the first try; to make each call one try: {each.off}"
+            )
+            found.append(_ok(each.client, said))
+    return found
 
 
 async def _spool(terminal: Terminal) -> list[Finding]:
@@ -114,7 +131,25 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                     f"{counted(held, 'job')} held for a person to decide: `relevo effects ls`",
                 )
             )
-    return [*findings, *await _joins(desk), *await _changed_keys(desk, apps)]
+    joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
+    return [*findings, *await _waits(desk), *joins]
+
+
+async def _waits(desk: Desk) -> list[Finding]:
+    """Jobs that wait long, or for a person, without spending an attempt."""
+    now = await desk.store.now()
+    found: list[Finding] = []
+    for each in await desk.waiting():
+        age = span((now - each.since) / 1000)
+        if each.parked:
+            said = (
+                f"{counted(each.parked, 'job')} parked for {age}, since the provider does not "
+                f"accept our key: {each.why}. Mend the key, then `relevo jobs unpark {each.name}`"
+            )
+        else:
+            said = f"job {each.job} has waited for {age} without spending an attempt: {each.why}"
+        found.append(_warning(each.queue, said))
+    return found
 
 
 async def _joins(desk: Desk) -> list[Finding]:

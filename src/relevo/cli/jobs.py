@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.tables import ago, at, cell, data, fields, short, span, table
+from relevo.cli.tables import ago, at, cell, counted, data, fields, short, span, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -107,6 +107,20 @@ async def retry(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
     """Make jobs ready again, with fresh attempts."""
     async with terminal.desk() as desk:
         return await retry_some(terminal, desk, ids_from(ids), note)
+
+
+@group.verb("unpark")
+async def unpark(
+    terminal: Terminal,
+    park: Annotated[
+        str, typer.Argument(metavar="PARK", help="Such as credentials:shop:pay:charge.")
+    ],
+    note: NoteOption = "",
+) -> None:
+    """Retry what is parked behind something, such as a key that has been mended."""
+    async with terminal.desk() as desk:
+        sweep = await desk.let_go(park, terminal.person, note)
+    terminal.show(sweep, lambda: f"{counted(sweep.changed, 'job')} behind {park} let go")
 
 
 @group.verb("cancel")

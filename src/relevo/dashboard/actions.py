@@ -251,7 +251,8 @@ async def decide_effect(board: Board, request: Request) -> Response:
     if request.path_params["verb"] == "confirm":
         went_on = await desk.confirm_effect(job, name, _result(filled), by, note)
     else:
-        went_on = await desk.deny_effect(job, name, by, note)
+        fresh_key = one(filled, "fresh_key") is not None
+        went_on = await desk.deny_effect(job, name, by, note, fresh_key=fresh_key)
     board.changed()
     _ = board.words(request)
     said = _("It is written down, and the job goes on.")

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from relevo.desk import BreakerView, RecurringView
+from relevo.desk import BreakerView, RecurringView, WaitView
 from relevo.job import LIVE, State
 from relevo.store import QueueMode, Tally, WorkerInfo
 from relevo.web.room import span
@@ -38,6 +38,7 @@ def troubles(
     workers: Sequence[WorkerInfo] = (),
     breakers: Sequence[BreakerView] = (),
     recurring: Sequence[RecurringView] = (),
+    waiting: Sequence[WaitView] = (),
     *,
     now: int,
 ) -> list[Trouble]:
@@ -45,6 +46,7 @@ def troubles(
     found = [
         *_totals(tallies),
         *_breakers(breakers),
+        *_waiting(waiting, now),
         *_queues(tallies, workers),
         *_workers(workers),
         *_recurring(recurring, now),
@@ -81,6 +83,21 @@ def _breakers(breakers: Sequence[BreakerView]) -> list[Trouble]:
         if each.parked == 1:
             text = "The breaker {name} is open, and one job waits behind it"
         found.append(_bad(text, href, name=each.name[:80], n=each.parked))
+    return found[:MOST]
+
+
+def _waiting(waiting: Sequence[WaitView], now: int) -> list[Trouble]:
+    found: list[Trouble] = []
+    for each in waiting:
+        href, values = f"/jobs/{each.job}", {"queue": each.queue, "why": each.why[:200]}
+        if not each.parked:
+            text = "A job of {queue} waits for {age} without spending an attempt: {why}"
+            found.append(_warn(text, href, age=span(now - each.since), **values))
+            continue
+        text = "{n:,} jobs of {queue} wait for a key that the provider accepts: {why}"
+        if each.parked == 1:
+            text = "One job of {queue} waits for a key that the provider accepts: {why}"
+        found.append(_bad(text, href, n=each.parked, **values))
     return found[:MOST]
 
 

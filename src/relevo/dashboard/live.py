@@ -112,7 +112,8 @@ class Live:
         breakers = await desk.breakers()
         if self._looks % RARELY == 0:
             recurring = [*await desk.recurring("poller"), *await desk.recurring("schedule")]
-            self._recurring = troubles(recurring=recurring, now=now)
+            waiting = await desk.waiting()
+            self._recurring = troubles(recurring=recurring, waiting=waiting, now=now)
         self._looks += 1
         found = [*troubles(tallies, workers, breakers, now=now), *self._recurring]
         return Look(now, tallies, workers, sorted(found, key=lambda trouble: not trouble.is_bad))

@@ -137,5 +137,8 @@ async def effect(board: Board, request: Request) -> Response:
         effect=board.shown_effect(request, found),
         jobs=[board.shown(request, job) for job in askers],
         can_decide=all(job.state not in (State.RUNNING, State.DONE) for job in askers)
-        and found.state in (EffectState.UNKNOWN, EffectState.INTENDED, EffectState.FAILED),
+        and found.state is not EffectState.CONFIRMED,
+        can_tell=all(job.state in (State.HELD, State.DEAD) for job in askers)
+        and found.state is EffectState.CONFIRMED
+        and (found.result is None or bool(found.decided_by)),
     )

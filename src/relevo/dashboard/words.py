@@ -214,6 +214,15 @@ SPANISH: Final[dict[str, str]] = {
     "The breaker {name} is open, and {n:,} jobs wait behind it": (
         "El disyuntor {name} está abierto, y {n:,} trabajos esperan detrás"
     ),
+    "A job of {queue} waits for {age} without spending an attempt: {why}": (
+        "Un trabajo de {queue} espera desde hace {age} sin gastar ningún intento: {why}"
+    ),
+    "{n:,} jobs of {queue} wait for a key that the provider accepts: {why}": (
+        "{n:,} trabajos de {queue} esperan una clave que el proveedor acepte: {why}"
+    ),
+    "One job of {queue} waits for a key that the provider accepts: {why}": (
+        "Un trabajo de {queue} espera una clave que el proveedor acepte: {why}"
+    ),
     "The breaker {name} is open; no job waits behind it": (
         "El disyuntor {name} está abierto; ningún trabajo espera detrás"
     ),
@@ -582,6 +591,9 @@ SPANISH: Final[dict[str, str]] = {
     "how do you know?": "¿cómo lo sabes?",
     "It happened": "Ocurrió",
     "It did not happen": "No ocurrió",
+    "with another key: the provider repeats its answer to this one": (
+        "con otra clave: el proveedor repite su respuesta a esta"
+    ),
     "The job goes on and asks for it again with the same key.": (
         "El trabajo sigue y lo pide otra vez con la misma clave."
     ),

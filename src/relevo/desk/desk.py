@@ -25,7 +25,7 @@ from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
 from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
-from relevo.sealing import unsealed
+from relevo.sealing import is_sealed
 from relevo.store import BATCH, UNDECIDED, By, Edit, Effect, EffectState, Filter, QueueMode
 
 COUNT_MAX = 1_000_000
@@ -316,8 +316,9 @@ class Desk(Forgetting, Standing, Deliveries):
         )
         for each in effects:
             is_alike = each.queue == effect.queue and each.name.partition("@")[0] == same
-            if is_alike and each.job != effect.job and each.result is not None:
-                earlier.append(decode_json(unsealed(each.result)))
+            is_told = each.result is not None and not is_sealed(each.result)
+            if is_alike and is_told and each.job != effect.job:
+                earlier.append(decode_json(each.result or b""))
         said = unlike(result, earlier)
         if said:
             raise MisuseError(f"the result of '{same}' cannot be that: {said}")

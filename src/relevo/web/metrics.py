@@ -139,7 +139,15 @@ class Metrics:
         for breaker in (await desk.breakers())[:BREAKERS_MAX]:
             circuits.add_metric([breaker.name], _CIRCUITS[breaker.circuit.state])
             parked.add_metric([breaker.name], breaker.parked)
-        return [jobs, oldest, modes, states, running, slots, circuits, parked]
+        waits = Gauge(
+            "relevo_waiting_seconds",
+            "How long jobs wait unspent for a provider or for a key that it accepts.",
+            labels=["name"],
+        )
+        now = await desk.store.now()
+        for wait in (await desk.waiting())[:BREAKERS_MAX]:
+            waits.add_metric([wait.name], (now - wait.since) / 1000)
+        return [jobs, oldest, modes, states, running, slots, circuits, parked, waits]
 
     async def _outbox(self) -> list[Metric]:
         from prometheus_client.core import GaugeMetricFamily as Gauge

@@ -159,6 +159,15 @@ _TABLE = [
         'Say it in the class line: unique="forever", "latest" or "unfinished".',
         messages.keys,
     ),
+    Rule(
+        "RV021",
+        "a client that repeats calls by itself",
+        "Its last error speaks for its last try alone: the first may have worked. So even a plain "
+        "no leaves the effect uncertain, and its job is held.",
+        "Give the client the setting that makes each call one try; relevo repeats what may be "
+        "repeated.",
+        once.own_retries,
+    ),
 ]
 
 RULES: dict[str, Rule] = {rule.code: rule for rule in _TABLE}

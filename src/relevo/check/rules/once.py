@@ -304,3 +304,35 @@ def _unchecked(call: ast.Call, parents: dict[ast.AST, ast.AST], looked: set[str]
 
 def _gathers(node: ast.AST | None) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and dotted(node.func)[-1:] == ["gather"]
+
+
+_REPEATS = {
+    "stripe.StripeClient": "max_network_retries=0",
+    "openai.OpenAI": "max_retries=0",
+    "openai.AsyncOpenAI": "max_retries=0",
+    "openai.AzureOpenAI": "max_retries=0",
+    "openai.AsyncAzureOpenAI": "max_retries=0",
+    "anthropic.Anthropic": "max_retries=0",
+    "anthropic.AsyncAnthropic": "max_retries=0",
+    "slack_sdk.WebClient": "retry_handlers=[]",
+    "slack_sdk.web.WebClient": "retry_handlers=[]",
+    "github.Github": "retry=None",
+    "boto3.client": 'config=Config(retries={"total_max_attempts": 1})',
+    "boto3.resource": 'config=Config(retries={"total_max_attempts": 1})',
+}
+
+
+def own_retries(app: Application) -> Iterator[Finding]:
+    """RV021: a client that repeats calls by itself, where effects are made once."""
+    calls = [(module, *each) for module in app.project.modules for each in module.calls]
+    if not any(dotted(call.func)[-1:] == ["once"] for _, call, _ in calls):
+        return
+    for module, call, scope in calls:
+        value = app.project.value(call.func, scope)
+        off = _REPEATS.get(value.dotted) if isinstance(value, Outside) else None
+        if off is None:
+            continue
+        word = off.partition("=")[0]
+        if not any(keyword.arg in (word, None) for keyword in call.keywords):
+            told = ".".join(dotted(call.func)[-2:])
+            yield Finding(module, call, f"{told}(…) repeats calls by itself: write {off}")
