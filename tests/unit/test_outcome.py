@@ -72,6 +72,15 @@ def test_a_provider_s_wait_is_honoured_within_reason(asked: timedelta, kept: tim
     assert outcome.delay == kept
 
 
+def test_a_wait_that_spends_an_attempt_is_honoured_too() -> None:
+    error = ProviderUnavailable("503", retry_after=timedelta(days=1))
+
+    outcome = verdict(error, attempt=1)
+
+    assert isinstance(outcome, Retry)
+    assert outcome.delay == timedelta(hours=1)
+
+
 def test_a_wrong_key_parks_the_job_behind_the_account_and_spends_nothing() -> None:
     outcome = verdict(ProviderCredentials("the key has expired"), attempt=3)
 
