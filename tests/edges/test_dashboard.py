@@ -714,11 +714,12 @@ async def test_pollers_are_paused_resumed_and_run(web: Site, admin: Visitor, som
 @pytest.mark.parametrize(
     ("verb", "fields", "end"),
     [
-        ("confirm", {"code": "MX-1"}, EffectState.CONFIRMED),
-        ("confirm", {"result": '{"code": "MX-1"}'}, EffectState.CONFIRMED),
+        ("confirm", {"code": "MX-1", "anyway": "1"}, EffectState.CONFIRMED),
+        ("confirm", {"result": '{"code": "MX-1"}', "anyway": "1"}, EffectState.CONFIRMED),
         ("deny", {}, EffectState.FAILED),
+        ("deny", {"fresh_key": "1"}, EffectState.REFUSED),
     ],
-    ids=["code", "result", "deny"],
+    ids=["code", "result", "deny", "deny with a fresh key"],
 )
 async def test_an_unknown_effect_is_decided(
     web: Site, admin: Visitor, some: Filled, verb: str, fields: dict[str, str], end: EffectState

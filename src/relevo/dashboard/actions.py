@@ -249,7 +249,8 @@ async def decide_effect(board: Board, request: Request) -> Response:
     job, name, note = filled["job"], filled["name"], one(filled, "note") or ""
     desk, by = board.desk(request), board.person(request)
     if request.path_params["verb"] == "confirm":
-        went_on = await desk.confirm_effect(job, name, _result(filled), by, note)
+        anyway = one(filled, "anyway") is not None
+        went_on = await desk.confirm_effect(job, name, _result(filled), by, note, anyway=anyway)
     else:
         fresh_key = one(filled, "fresh_key") is not None
         went_on = await desk.deny_effect(job, name, by, note, fresh_key=fresh_key)

@@ -21,6 +21,9 @@ REFUSALS: Final[dict[str, str]] = {
         "una entrega está aceptada (accepted) o rechazada (rejected), no {name}"
     ),
     "many jobs are retried or discarded": "muchos trabajos se reintentan o se descartan",
+    "the result of '{name}' cannot be that: {why}": (
+        "el resultado de '{name}' no puede ser eso: {why}"
+    ),
     "no effect is {name}: {names}": "ningún efecto está {name}: {names}",
     "{n} changes of many jobs are under way; wait for one to end": (
         "hay {n} cambios de muchos trabajos en marcha; espera a que acabe uno"

@@ -591,6 +591,9 @@ SPANISH: Final[dict[str, str]] = {
     "how do you know?": "¿cómo lo sabes?",
     "It happened": "Ocurrió",
     "It did not happen": "No ocurrió",
+    "even if earlier calls gave another shape of result": (
+        "aunque llamadas anteriores dieran un resultado de otra forma"
+    ),
     "with another key: the provider repeats its answer to this one": (
         "con otra clave: el proveedor repite su respuesta a esta"
     ),
