@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
 from relevo.errors import StoreError
 from relevo.job import NewJob, Receipt, Unique
-from relevo.store import BATCH, Arrival, Kept, Note, Store
+from relevo.store import BATCH, Kept, Note, Store
 from relevo.telemetry import Telemetry
 
 KIND = "joined"
@@ -54,10 +55,10 @@ class Joining:
         self._count(job, receipt.id)
         self._go()
 
-    def received(self, arrival: Arrival, kept: Kept) -> None:
-        """A delivery is stored; other jobs may stand for those that it asked for."""
+    def received(self, jobs: Sequence[NewJob], kept: Kept) -> None:
+        """A delivery is stored and committed; other jobs may stand for those it asked for."""
         before = len(self._asked)
-        for job, stands in zip(arrival.jobs, kept.jobs, strict=False):
+        for job, stands in zip(jobs, kept.jobs, strict=False):
             if job.id != stands and job.digest is not None:
                 self._asked.append((job, stands))
         if len(self._asked) > before:

@@ -207,6 +207,7 @@ class Receiver:
             if (unavailable := _unavailable(error)) is not None:
                 raise unavailable from error
             raise
+        self._engine.joining.received(intake.jobs, reception.kept)
         await self._tell_masked(door, intake)
         return taken_of(reception, answer, intake.jobs)
 
@@ -214,7 +215,7 @@ class Receiver:
         receptions = await self._engine.store.receive(arrivals)
         for arrival, reception in zip(arrivals, receptions, strict=True):
             if reception.kept.jobs != arrival.kept.jobs and reception.verdict is Verdict.NEW:
-                self._engine.joining.received(arrival, reception.kept)
+                self._engine.joining.received(arrival.jobs, reception.kept)
         return receptions
 
     async def _tell_masked(self, door: Door, intake: Intake) -> None:
@@ -244,11 +245,7 @@ class Receiver:
         store = self._engine.store
         queues = sorted({job.queue for job in intake.jobs})
         connection = await driver(intake.tx, lambda: store.committed(queues))
-        arrival = _arrival(door, intake, answer)
-        reception = await store.receive_within(connection, arrival)
-        if reception.verdict is Verdict.NEW:
-            self._engine.joining.received(arrival, reception.kept)
-        return reception
+        return await store.receive_within(connection, _arrival(door, intake, answer))
 
     async def _known(self, door: Door, intake: Intake) -> Taken | None:
         """The delivery as it was taken before, its repetition counted; None: it is new."""
