@@ -25,15 +25,14 @@ class Greet(
 
 @app.webhook(
     "/hooks/github",
-    verify=sources.github(os.environ.get("GITHUB_WEBHOOK_SECRET")),
-    key=lambda call: call.headers["x-github-delivery"],
+    source=sources.github(os.environ.get("GITHUB_WEBHOOK_SECRET")),
+    types=["issues.opened"],
 )
 async def told(delivery: Delivery, ctx: Intake) -> None:
     body = delivery.json
-    if delivery.headers["x-github-event"] == "issues" and body["action"] == "opened":
-        await ctx.enqueue(
-            Greet(repository=body["repository"]["full_name"], number=body["issue"]["number"])
-        )
+    await ctx.enqueue(
+        Greet(repository=body["repository"]["full_name"], number=body["issue"]["number"])
+    )
 
 
 def issue(order: Greet) -> Issue:

@@ -25,14 +25,12 @@ class Post(
 
 @app.webhook(
     "/hooks/github",
-    verify=sources.github(os.environ.get("GITHUB_WEBHOOK_SECRET")),
-    key=lambda call: call.headers["x-github-delivery"],
+    source=sources.github(os.environ.get("GITHUB_WEBHOOK_SECRET")),
+    types=["workflow_run.completed"],
 )
 async def told(delivery: Delivery, ctx: Intake) -> None:
-    body = delivery.json
-    if body.get("action") == "completed" and "workflow_run" in body:
-        run = body["workflow_run"]
-        await ctx.enqueue(Post(run=run["id"], text=f"{run['name']}: {run['conclusion']}"))
+    run = delivery.json["workflow_run"]
+    await ctx.enqueue(Post(run=run["id"], text=f"{run['name']}: {run['conclusion']}"))
 
 
 def client() -> slack_sdk.WebClient:

@@ -68,14 +68,12 @@ def charge(order: Charge, ctx: PlainContext) -> str:
 
 @app.webhook(
     "/hooks/stripe",
-    verify=sources.stripe(os.environ.get("STRIPE_WEBHOOK_SECRET")),
-    key=lambda call: call.json["id"],
+    source=sources.stripe(os.environ.get("STRIPE_WEBHOOK_SECRET")),
+    types=["payment_intent.succeeded"],
 )
 async def told(delivery: Delivery, ctx: Intake) -> None:
-    event = delivery.json
-    if event["type"] == "payment_intent.succeeded":
-        payment = event["data"]["object"]
-        await ctx.enqueue(Ship(order=payment["metadata"]["order"], payment=payment["id"]))
+    payment = delivery.json["data"]["object"]
+    await ctx.enqueue(Ship(order=payment["metadata"]["order"], payment=payment["id"]))
 
 
 @app.worker

@@ -75,9 +75,8 @@ def remind(order: Remind, ctx: PlainContext) -> str:
 
 @app.webhook(
     "/hooks/twilio",
-    verify=sources.shared_secret(os.environ.get("CALLBACK_SECRET"), query="secret"),
-    key=lambda call: f"{call.form['MessageSid']}:{call.form['MessageStatus']}",
-    content_types=["application/x-www-form-urlencoded"],
+    source=sources.twilio(os.environ.get("TWILIO_AUTH_TOKEN")),
+    types=["MessageStatus.*"],
 )
 async def told(delivery: Delivery, ctx: Intake) -> None:
     form = delivery.form

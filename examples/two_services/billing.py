@@ -22,11 +22,7 @@ class WriteInvoice(
     cents: int
 
 
-@app.webhook(
-    "/hooks/orders",
-    verify=sources.standard(os.environ.get("BILLING_SECRET")),
-    key=lambda call: call.headers["webhook-id"],
-)
+@app.webhook("/hooks/orders", source=sources.standard(os.environ.get("BILLING_SECRET")))
 async def told(delivery: Delivery, ctx: Intake) -> None:
     order = delivery.json
     await ctx.enqueue(WriteInvoice(order=order["order"], cents=order["cents"]))

@@ -303,7 +303,7 @@ async def test_b05_retired_keys_are_refused_and_next_ones_taken(
 
 async def test_c03_a_door_without_a_secret_does_not_open(tmp_path: Path) -> None:
     hook = webhook(
-        "/hooks/open", doors.saving, verify=lambda use: sources.meta(""), key=lambda d: "1"
+        "/hooks/open", doors.saving, source=lambda use: sources.meta(""), key=lambda d: "1"
     )
     engine = Relevo(f"sqlite:///{tmp_path / 'c.db'}", apps=[App("open", webhooks=[hook])])
     engine.asgi()

@@ -49,7 +49,7 @@ def app() -> App:
     @made.worker
     async def newest(order: Newest) -> None: ...
 
-    @made.webhook("/hook", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    @made.webhook("/hook", source=sources.github("a secret of tests"), key=lambda d: d.json["id"])
     async def hook(delivery: Delivery, ctx: Intake) -> None:
         await ctx.enqueue(Sync("s1", delivery.json["state"]), delay="1h")
 

@@ -252,7 +252,7 @@ async def test_a_webhook_that_forgets_to_await_is_a_failure_of_ours(
     app = App("test", workers=[ship], listeners=[hear])
     tasks: list[Any] = []
 
-    @app.webhook("/hooks/shop", verify=sources.github("a secret"), key=lambda d: d.json["id"])
+    @app.webhook("/hooks/shop", source=sources.github("a secret"), key=lambda d: d.json["id"])
     async def paid(delivery: Delivery, ctx: Intake) -> None:
         await ctx.enqueue(Ship("beside"))
         tasks.append(call(ctx, relevo))
@@ -273,7 +273,7 @@ async def test_a_webhook_that_forgets_to_await_is_a_failure_of_ours(
 async def test_a_webhooks_transaction_is_rolled_back_too(start: Start) -> None:
     app = App("test", workers=[ship])
 
-    @app.webhook("/hooks/shop", verify=sources.github("a secret"), key=lambda d: d.json["id"])
+    @app.webhook("/hooks/shop", source=sources.github("a secret"), key=lambda d: d.json["id"])
     async def paid(delivery: Delivery, ctx: Intake, tx: Any) -> None:
         await tx.execute(text("insert into paid values ('e1')"))
         ctx.enqueue(Ship())

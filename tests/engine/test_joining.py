@@ -44,11 +44,11 @@ async def begin(order: Begin, ctx: Context) -> None:
 def app() -> App:
     made = App("test", workers=[sync, charge, begin])
 
-    @made.webhook("/in", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    @made.webhook("/in", source=sources.github("a secret of tests"), key=lambda d: d.json["id"])
     async def came(delivery: Delivery, ctx: Intake) -> None:
         await ctx.enqueue(Sync(delivery.json["sub"], delivery.json["state"]))
 
-    @made.webhook("/tx", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    @made.webhook("/tx", source=sources.github("a secret of tests"), key=lambda d: d.json["id"])
     async def within(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> None:
         await ctx.enqueue(Sync(delivery.json["sub"], delivery.json["state"]))
 

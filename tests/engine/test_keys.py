@@ -97,7 +97,7 @@ async def test_a_worker_and_a_webhook_say_it_too(start: Start) -> None:
         await ctx.enqueue(Plain(order.sub), key="by a worker", unique="forever")
 
     @app.webhook(
-        "/in", verify=sources.github("a secret of tests"), key=lambda delivery: delivery.json["id"]
+        "/in", source=sources.github("a secret of tests"), key=lambda delivery: delivery.json["id"]
     )
     async def came(delivery: Delivery, ctx: Intake) -> None:
         with pytest.raises(DefinitionError, match="enqueue"):

@@ -64,7 +64,7 @@ class Seen:
             return None
 
         @self.app.webhook(
-            "/in", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"]
+            "/in", source=sources.github("a secret of tests"), key=lambda d: d.json["id"]
         )
         async def came(delivery: Delivery, ctx: Intake) -> None:
             await ctx.enqueue(Sync(delivery.json["sub"], delivery.json["state"]))

@@ -226,7 +226,7 @@ async def test_a_delivery_names_the_job_that_it_joined(start: Start) -> None:
     @app.worker
     async def sync(order: Sync) -> None: ...
 
-    @app.webhook("/in", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    @app.webhook("/in", source=sources.github("a secret of tests"), key=lambda d: d.json["id"])
     async def came(delivery: Delivery, ctx: Intake) -> None:
         await ctx.enqueue(Sync("s1", delivery.json["id"]), delay="1h")
 

@@ -273,7 +273,7 @@ def test_a_deploy_is_posted_to_slack_once(make: Make, monkeypatch: pytest.Monkey
                         relevo,
                         "/hooks/github",
                         json={"action": "completed", "workflow_run": body},
-                        headers={"X-GitHub-Delivery": event},
+                        headers={"X-GitHub-Delivery": event, "X-GitHub-Event": "workflow_run"},
                     )
                     assert answer.status == 200
 
@@ -337,7 +337,7 @@ def test_a_reminder_is_sent_once(make: Make, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv("TWILIO_ACCOUNT_SID", "AC" + "0" * 32)
         monkeypatch.setenv("TWILIO_AUTH_TOKEN", "token")
         monkeypatch.setenv("TWILIO_FROM", "+34600000000")
-        monkeypatch.setenv("CALLBACK_SECRET", "a secret of tests")
+        monkeypatch.setenv("RELEVO_PUBLIC_URL", "https://api.example.com")
         provider.faults = ["kill", "lose"]
         example = make("twilio")
         reminders = example.module("reminders")
