@@ -15,6 +15,7 @@ import msgspec
 
 from relevo.clock import milliseconds
 from relevo.errors import CircuitOpen, NotFoundError, StoreUnavailable
+from relevo.job import LIVE
 from relevo.message import Breaker
 from relevo.outcome import behind
 from relevo.store import Audit, By, Filter, Note, Store
@@ -186,7 +187,10 @@ class Breakers:
                 if self._time.local() - self._troubled[name] > 5 * FRESH:
                     del self._troubled[name]
             elif circuit.held:
-                continue  # until a person has decided
+                # A person may also discard the probe; then no run of it will ever turn the breaker.
+                if await self._is_over(circuit.probe):
+                    again = msgspec.structs.replace(circuit, held=False, probe="", until=now)
+                    await self._write(name, again, version)
             elif now >= circuit.until and now - circuit.nudged_at > NUDGE:
                 nudged = msgspec.structs.replace(circuit, nudged_at=now)
                 if await self._write(name, nudged, version):
@@ -251,6 +255,11 @@ class Breakers:
         return circuit
 
     # inside
+
+    async def _is_over(self, id: str) -> bool:
+        """Whether a job has ended, or is no longer in the store."""
+        [job] = await self._store.find([id])
+        return job is None or job.state not in LIVE
 
     async def _read(self, name: str, *, fresh: bool = False) -> tuple[Circuit, int, int]:
         local = self._time.local()

@@ -20,12 +20,14 @@ from relevo import MisuseError, NotAllowed, Relevo, State
 from relevo.apps.cars import app, payments, records
 from relevo.apps.cars.api import Misses
 from relevo.apps.cars.gateways import KINDS, Supplier
+from relevo.apps.cars.queues import BookSupplier
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.requests import CreateReservationRequest, Invalid
 from relevo.apps.cars.settings import CarsSettings
 from relevo.apps.cars.support import Support
 from relevo.desk import Person, Role
 from relevo.job import LIVE
+from relevo.message import codec
 from relevo.simulators import World
 from relevo.simulators.stripe import KEY, account, make_event
 from relevo.simulators.traffic import cars as traffic
@@ -753,8 +755,28 @@ async def storm(
     for start in range(0, count, 10):
         await asyncio.gather(*(pay(code) for code in codes[start : start + 10]))
 
-    await drain(relevo, skip_waits=True, until=lambda: _unparked(relevo, clock), timeout="60s")
+    async def at_rest() -> bool:
+        await _decide(relevo, world)
+        return await _unparked(relevo, clock)
+
+    await drain(relevo, skip_waits=True, until=at_rest, timeout="60s")
     return codes
+
+
+async def _decide(relevo: Relevo, world: World) -> None:
+    """Support looks at the supplier for what a breaker's probe may have booked, and says so."""
+    probes = [circuit.probe for _, circuit, _ in await relevo.breakers.all() if circuit.held]
+    support = Support(relevo.use(Records), relevo.desk)
+    for job in await relevo.store.find(probes):
+        if job is None or job.state is not State.HELD:
+            continue
+        order = codec(BookSupplier).decode(job.payload)
+        code, provider = order.reservation_code, PROVIDERS[order.supplier_id]
+        booked = [each for each in world.ledger.find(provider, "book") if each.key == code]
+        if booked:
+            await support.confirm(code, booked[0].detail["confirmation"], ADMIN, "it is there")
+        else:
+            await support.retry(code, ADMIN, "it is not there", not_booked=True)
 
 
 async def check(relevo: Relevo, world: World, client: httpx2.AsyncClient, codes: list[str]) -> None:

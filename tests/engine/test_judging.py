@@ -424,6 +424,29 @@ async def test_a_person_lets_another_job_probe(start: Start, clock: ManualClock)
     assert (await circuit(relevo, "acme:28")).state == "closed"
 
 
+async def test_another_job_probes_once_a_person_has_discarded_the_held_one(
+    start: Start, clock: ManualClock
+) -> None:
+    provider = Provider()
+    relevo = start(provider.app())
+    provider.answers = {n: ProviderUncertain("?") for n in range(4)}
+    await relevo.enqueue_many(Charge(28, n) for n in range(6))
+    await drain(relevo, concurrency=1)
+    clock.advance("1m")
+    await relevo.breakers.tend()
+    await drain(relevo, concurrency=1)
+    stuck = await circuit(relevo, "acme:28")
+    await relevo.breakers.tend()
+    assert (await circuit(relevo, "acme:28")) == stuck
+    assert stuck.held
+
+    await Desk(relevo.store).discard([stuck.probe], ANA, "given up")
+    await relevo.breakers.tend()
+    await relevo.breakers.tend()
+    await drain(relevo, skip_waits=True, until=lambda: provider.calls[5] == 1)
+    assert (await circuit(relevo, "acme:28")).state == "closed"
+
+
 async def test_a_probe_that_ran_out_of_time_within_an_effect_is_uncertain(
     start: Start, clock: ManualClock
 ) -> None:
