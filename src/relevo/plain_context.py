@@ -7,7 +7,6 @@ when that is done, while other jobs go on.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -427,7 +426,9 @@ def _greenlets() -> Any:
     global _found
     if _found is False:
         try:
-            _found = importlib.import_module("greenlet")
+            import greenlet
+
+            _found = greenlet
         except ImportError:
             _found = None
     return _found

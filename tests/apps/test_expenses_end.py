@@ -156,7 +156,7 @@ async def test_qstash_is_known_by_either_key_and_bound_to_our_url(
             made = Delivery(
                 path=PROCESS, headers=Headers(), body=sent, received_at=relevo.clock.now()
             )
-            signed = sources.qstash(key, key, url).sign(made, relevo.clock.now())
+            signed = sources.qstash(key, key, url).scheme.sign(made, relevo.clock.now())
             token = signed.headers["upstash-signature"]
             headers = {"upstash-signature": token, "upstash-message-id": id}
             answer = await deliver(relevo, PROCESS, body=sent, headers=headers, sign=False)
@@ -182,7 +182,7 @@ async def test_without_keys_the_door_of_qstash_is_closed(world: World, tmp_path:
         headers = {"upstash-message-id": "m", "upstash-signature": "a.b.c"}
         answer = await deliver(relevo, PROCESS, json=made, headers=headers, sign=False)
         assert answer.status == 401
-        assert isinstance(webhooks.verify_qstash(relevo.use), webhooks.Closed)
+        assert isinstance(webhooks.qstash(relevo.use).scheme, webhooks.Closed)
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,7 @@ def test_an_effect_is_decided(reader: Reader, shop: Program) -> None:
     page = reader.go("/")
     page.get_by_role("link", name=re.compile("One job is held")).click()
     page.get_by_role("link", name="Decide").first.click()
-    page.locator("input[name=code]").fill("MX-1")
+    page.locator("textarea[name=result]").fill('{"confirmation": "MX-1"}')
     choose(page, "It happened")
     expect(page.locator(".said")).to_have_text("It is written down, and the job goes on.")
     effect = shop.do(shop.relevo.desk.effect(shop.some.held, "book"))

@@ -457,7 +457,7 @@ WRONG_EDITS = (
     ('"payload"', 422),
     ("[" * 100_000, 422),
     ('{"payload":' + "[" * 100_000, 400),
-    ('{"payload": {"password": "a-canary-value"}}', 422),
+    ('{"payload": {"password": "canary 7Q.zz19 value"}}', 422),
     ('{"payload": {"a": {"b": [{"card": "4111111111111111"}]}}}', 422),
     (json.dumps({"payload": {"x": "y" * 70_000}}), 422),
     ('{"payload": {"x": "\\ud800"}}', 400),

@@ -267,14 +267,14 @@ async def test_what_is_wrong_with_an_edit_is_said_in_spanish(admin: Visitor, som
 def test_what_a_closer_look_says_of_a_signature_is_told_in_spanish() -> None:
     spanish = Words("es", words.SPANISH)
     now, body = datetime.now(UTC), b"{}"
-    right, other = sources.meta("a" * 32), sources.meta("b" * 32)
+    right, other = sources.meta("a" * 32).scheme, sources.meta("b" * 32).scheme
     sent = right.sign(Delivery(id=new_id(), path="/x", received_at=now, body=body), now)
     for delivery, scheme in (
         (sent, other),
         (msgspec.structs.replace(sent, body=body + b"\n"), right),
         (msgspec.structs.replace(sent, headers=Headers()), right),
-        (sent, sources.stripe("c" * 32)),
-        (sent, sources.stripe("a" * 32)),
+        (sent, sources.stripe("c" * 32).scheme),
+        (sent, sources.stripe("a" * 32).scheme),
     ):
         parts = explain(delivery, scheme, now)
         assert not re.search(r"\b(the|is|with|was)\b", room.sentences.retold(spanish, parts)), parts

@@ -703,7 +703,7 @@ async def test_a_webhook_s_function_makes_no_effects(start: Start) -> None:
     app = App("test")
     called: list[str] = []
 
-    @app.webhook("/in", verify=sources.github("a secret of tests"), key=lambda d: d.json["id"])
+    @app.webhook("/in", source=sources.github("a secret of tests"), key=lambda d: d.json["id"])
     async def came(delivery: Delivery, ctx: Intake) -> None:
         with pytest.raises(MisuseError, match=r"call ctx\.once\(\) in its worker"):
             ctx.once("mail", called.append)

@@ -94,13 +94,70 @@ REASONS: Final[dict[str, str]] = {
     "there is a {name} header, which is for {whom}: another scheme, or another door": (
         "hay una cabecera {name}, que es para {whom}: otro esquema, u otra puerta"
     ),
-    "nobody any more: SHA-1 is not accepted": "nadie ya: SHA-1 no se acepta",
+    "bitbucket(), jira() or intercom()": "bitbucket(), jira() o intercom()",
     "whoever sent it does not sign, or something on the way took the header off": (
         "quien la envió no firma, o algo por el camino quitó la cabecera"
     ),
     "the signature is right, but it came before with a delivery that was not taken": (
         "la firma es correcta, pero ya vino con una entrega que no se aceptó"
     ),
+    "a result cannot be kept: {why}. Return what is small and plain (an id, a code, a dict of "
+    "what is needed) or nothing, and store the rest yourself": (
+        "el resultado no se puede guardar: {why}. Devuelve algo pequeño y simple (un id, un "
+        "código, un dict con lo necesario) o nada, y guarda el resto por tu cuenta"
+    ),
+    # signatures inside a body, of a URL, or of a key pair
+    "no certificate is configured for the address that it names": (
+        "no hay ningún certificado configurado para la dirección que nombra"
+    ),
+    "{name} is not {n} hex digits": "{name} no son {n} cifras hexadecimales",
+    "the body is no object": "el cuerpo no es un objeto",
+    "its Type or SignatureVersion is not one of AWS SNS": (
+        "su Type o su SignatureVersion no es de AWS SNS"
+    ),
+    "its certificate is not at an address of {provider}": (
+        "su certificado no está en una dirección de {provider}"
+    ),
+    "a signed field is no text": "un campo firmado no es texto",
+    "the certificate does not fit this signature": "el certificado no corresponde a esta firma",
+    "the public key does not fit this signature": ("la clave pública no corresponde a esta firma"),
+    "it is of a topic that is not configured: topics=": (
+        "es de un tema que no está configurado: topics="
+    ),
+    "{name} is not SHA256withRSA": "{name} no es SHA256withRSA",
+    "{name} is not base64": "{name} no es base64",
+    "the body cannot be read: {error}": "no se puede leer el cuerpo: {error}",
+    "{name} has no {seal} signature": "{name} no tiene ninguna firma {seal}",
+    "Authorization is not Basic": "Authorization no es Basic",
+    "an item is no NotificationRequestItem": "un elemento no es un NotificationRequestItem",
+    "the place of the signature cannot be read: {error}": (
+        "no se puede leer el lugar de la firma: {error}"
+    ),
+    "the body has no {names}": "el cuerpo no tiene {names}",
+    "{name} has no ts and v1": "{name} no tiene ts y v1",
+    "data.id came more than once": "data.id llegó más de una vez",
+    "{name} of the body is not a time in milliseconds": (
+        "{name} del cuerpo no es un momento en milisegundos"
+    ),
+    "its query cannot be read: {error}": "no se puede leer su consulta: {error}",
+    "its form cannot be read: {error}": "no se puede leer su formulario: {error}",
+    "{name} names a key that is not configured: shared_keys=": (
+        "{name} nombra una clave que no está configurada: shared_keys="
+    ),
+    "{name} names an algorithm that is not known here": (
+        "{name} nombra un algoritmo que aquí no se conoce"
+    ),
+    "it is signed as {version}, which is not allowed here": (
+        "está firmada como {version}, que aquí no se admite"
+    ),
+    "{name} is not a number of milliseconds in plain digits": (
+        "{name} no es un número de milisegundos en cifras simples"
+    ),
+    "bodySHA256 is not the hash of this body": "bodySHA256 no es el resumen de este cuerpo",
+    "a body that is no form needs bodySHA256 in the query": (
+        "un cuerpo que no es un formulario necesita bodySHA256 en la consulta"
+    ),
+    "the body is no JSON array of objects": "el cuerpo no es una lista JSON de objetos",
     # deliveries that cannot be read
     "its function failed: {error}": "su función falló: {error}",
     "refused after it was answered from the spool: {why}": (

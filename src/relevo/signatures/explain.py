@@ -128,7 +128,7 @@ _OTHERS: dict[str, tuple[str, Callable[[list[Key]], Scheme] | None]] = {
     "svix-signature": ("standard()", lambda keys: _standard(keys)),
     "X-Hub-Signature-256": ("meta() or github()", lambda keys: _hub(keys)),
     "Upstash-Signature": ("qstash()", None),
-    "X-Hub-Signature": ("nobody any more: SHA-1 is not accepted", None),
+    "X-Hub-Signature": ("bitbucket(), jira() or intercom()", None),
 }
 
 

@@ -38,7 +38,9 @@ _CIRCUITS: Final = {"closed": 0, "half_open": 1, "open": 2}
 _DELIVERY = "delivery_"
 
 # Told as 0 before the first of each: of a series that begins at 1 a rate does not see the 1.
-DELIVERIES: Final = ("busy", "failed", "forged", "repeated", "taken", "unreadable")
+DELIVERIES: Final = (
+    *("busy", "failed", "forged", "ignored", "repeated", "set_up", "taken", "unreadable"),
+)
 EVENTS: Final = (
     "cancelled",
     "dead",
