@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relevo import ProviderError, ProviderRefused, ProviderUnavailable
+from relevo import ProviderCredentials, ProviderError, ProviderRefused, ProviderUnavailable
 from relevo.apps.hotel.gateways.channel import Channel
 from relevo.apps.hotel.settings import Soap
 
@@ -66,8 +66,8 @@ REFUSED: list[tuple[int, str | bytes]] = [
     (200, errors(3)),
     (200, errors(4)),
     (404, "gone"),
-    (401, ""),
 ]
+NOT_KNOWN: list[tuple[int, str | bytes]] = [(401, "")]
 
 
 class Canned:
@@ -118,7 +118,11 @@ async def test_bad_answers_are_tried_again_or_refused_by_rule() -> None:
     """B40: and never taken for a reservation."""
     async with canned() as (told, gateway):
         assert await asked(told, gateway, 200, GOOD) == []
-        for kind, cases in ((ProviderUnavailable, RETRIED), (ProviderRefused, REFUSED)):
+        for kind, cases in (
+            (ProviderUnavailable, RETRIED),
+            (ProviderRefused, REFUSED),
+            (ProviderCredentials, NOT_KNOWN),
+        ):
             for number, (status, body) in enumerate(cases):
                 with pytest.raises(ProviderError) as caught:
                     await asked(told, gateway, status, body)

@@ -27,6 +27,7 @@ NEVER = "CERT_NONE"
 IMPORTERS = {
     *("cli/expenses.py", "cli/loading.py", "cli/serve.py", "engine.py"),
     "simulators/server.py",
+    "plain_context.py",  # greenlet, where it is installed
 }
 
 

@@ -4,46 +4,75 @@
     reply = await mex.call("POST", "/reserve", json={…}, acts=True)
     code = reply.check().json()["code"]
 
-Every call has one deadline for all of it, reads 5 MiB at most and follows no redirect. What went
-wrong before anything was sent is ProviderUnavailable; what went wrong after it is, for a call that
-`acts`, ProviderUncertain: it may have happened. Nothing of a body, a header or a query is ever
-part of an error.
+Every call has one deadline for all of it, reads 5 MiB at most and follows no redirect. What an
+error or a status means is read in the table of client errors, to which `errors=` adds a provider's
+own rows; a call that `acts` and may have happened is ProviderUncertain. Nothing of a body, a header
+or a query is ever part of an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import ssl
 import time
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from types import TracebackType
 from typing import Any, cast
 
 import httpx2
 
+from relevo import (
+    ErrorRow,
+    Means,
+    Proof,
+    ProviderCredentials,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    judge_client_error,
+    judge_response,
+    retry_after_of,
+)
 from relevo.apps.xml import Element, Unreadable, is_html, parse_xml
-from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
+from relevo.client_errors import Row, Rows
 
 LIMIT = 5 * 1_048_576
 SECONDS = 30.0
-WAIT_MIN, WAIT_MAX = timedelta(seconds=1), timedelta(hours=1)
-WAIT = timedelta(seconds=30)  # after a 429 that does not say how long
 
-_NEVER_LEFT = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.UnsupportedProtocol,
-    httpx2.LocalProtocolError,
+NOT_NOW = (
+    # These providers, and what stands before them, turn a call away with a 503: none was begun.
+    ErrorRow(status=503, means="not_sent"),
+    ErrorRow(status=429, means="wait", retry_after="30s"),
 )
-_LATER = frozenset({408, 425, 503})
+"""What the systems' providers add to the table of client errors; see `Outside(errors=…)`."""
+
+
+def provider_error(proof: Proof | None, said: str, *, acts: bool) -> ProviderError:
+    """What a client's error or answer means for the job, without the provider's own words.
+
+    A call that does not act can be made again, whatever became of it.
+    """
+    means = Means.UNCERTAIN if proof is None else proof.kind
+    wait = None if proof is None else proof.retry_after
+    match means:
+        case Means.WAIT:
+            return ProviderUnavailable(said, retry_after=wait, spends=False)
+        case Means.OUR_CREDENTIALS:
+            return ProviderCredentials(said)
+        case Means.REFUSED:
+            return ProviderRefused(said)
+        case Means.UNCERTAIN if acts:
+            return ProviderUncertain(said)
+        case _:
+            return ProviderUnavailable(said, retry_after=wait)
+
+
+_NOT_BEGUN = Proof(Means.NOT_SENT, "no request was begun")  # seen by the client's own trace
 
 
 class Deadline:
@@ -66,22 +95,20 @@ class Reply:
     headers: httpx2.Headers
     body: bytes
     acts: bool
+    errors: Rows = NOT_NOW
 
     def check(self) -> Reply:
         """Itself if it is a 2xx; else what its status means for the job."""
         if 200 <= self.status < 300:
             return self
         said = f"{self.who} answered {self.status}"
-        wait = retry_after(self.headers.get("retry-after"))
-        if self.status == 429:
-            raise ProviderUnavailable(said, retry_after=wait or WAIT, spends=False)
-        if self.status == 303 and self.acts:  # "see other": it was done, and its result is there
-            raise ProviderUncertain(said)
-        if self.status in _LATER or self.status < 400:
-            raise ProviderUnavailable(said, retry_after=wait)
-        if self.status < 500:
-            raise ProviderRefused(said)
-        raise ProviderUncertain(said) if self.acts else ProviderUnavailable(said, retry_after=wait)
+        if self.status < 400:  # never followed; "see other": it was done, and its result is there
+            is_done = self.status == 303 and self.acts
+            raise ProviderUncertain(said) if is_done else ProviderUnavailable(said)
+        proof = judge_response(self, self.errors)
+        if proof is not None and proof.retry_after is None:
+            proof = replace(proof, retry_after=retry_after_of(self))
+        raise provider_error(proof, said, acts=self.acts)
 
     def json(self) -> Any:
         """The body as JSON, strictly: no NaN, no repeated keys."""
@@ -125,8 +152,10 @@ class Outside:
         seconds: float = SECONDS,
         limit: int = LIMIT,
         headers: Mapping[str, str] | None = None,
+        errors: Iterable[Row] = (),
     ) -> None:
         self.who = who
+        self._errors = (*errors, *NOT_NOW)
         self.base = base.rstrip("/")
         self.seconds = seconds
         self._limit = limit
@@ -188,13 +217,12 @@ class Outside:
         try:
             async with asyncio.timeout(seconds or self.seconds):
                 return await self._send(request, acts)
-        except _NEVER_LEFT as error:
-            raise ProviderUnavailable(f"{self.who} cannot be reached: {_name(error)}") from error
         except (TimeoutError, httpx2.HTTPError, httpx2.StreamError) as error:
-            said = f"{self.who} did not answer: {_name(error)}"
-            if acts and has_left:
-                raise ProviderUncertain(said) from error
-            raise ProviderUnavailable(said) from error
+            proof = judge_client_error(error, self._errors) if has_left else _NOT_BEGUN
+            is_away = proof is not None and proof.kind is Means.NOT_SENT
+            verb = "cannot be reached" if is_away else "did not answer"
+            said = f"{self.who} {verb}: {_name(error)}"
+            raise provider_error(proof, said, acts=acts) from error
 
     async def _send(self, request: httpx2.Request, acts: bool) -> Reply:
         answer = await self._client.send(request, stream=True)
@@ -206,14 +234,16 @@ class Outside:
                     break
         finally:
             await answer.aclose()
-        reply = Reply(self.who, answer.status_code, answer.headers, bytes(body), acts)
+        reply = Reply(self.who, answer.status_code, answer.headers, bytes(body), acts, self._errors)
         if len(body) <= self._limit:
             encoding = answer.headers.get("content-encoding", "identity").strip().lower()
             if encoding in ("", "identity"):
                 return reply
             plain = _inflated(bytes(body), encoding, self._limit)
             if plain is not None:
-                return Reply(self.who, answer.status_code, answer.headers, plain, acts)
+                return Reply(
+                    self.who, answer.status_code, answer.headers, plain, acts, self._errors
+                )
         raise reply.unreadable(f"more than {self._limit:,} bytes, or an unknown encoding")
 
 
@@ -221,22 +251,6 @@ class Outside:
 def _trust() -> ssl.SSLContext:
     """Whom we believe; read from disk once, since each reading takes as long as a call."""
     return httpx2.create_ssl_context(trust_env=False)
-
-
-def retry_after(value: str | None) -> timedelta | None:
-    """What a Retry-After header asks for, within a second and an hour; None without one."""
-    if value is None:
-        return None
-    text = value.strip()
-    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
-        wait = timedelta(seconds=min(int(text), 86_400)) if int(text) > 0 else WAIT_MIN
-    else:
-        try:
-            at = parsedate_to_datetime(text)
-            wait = at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)
-        except (ValueError, TypeError, OverflowError):
-            wait = WAIT_MAX if re.fullmatch(r"\d[\d.eE+]{0,40}", text, re.ASCII) else WAIT
-    return min(max(wait, WAIT_MIN), WAIT_MAX)
 
 
 def as_object(value: Any) -> dict[str, Any]:

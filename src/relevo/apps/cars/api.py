@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from relevo import (
     BodyError,
+    ProviderCredentials,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
@@ -250,7 +251,7 @@ async def _answer(request: Request, error: Any) -> JSONResponse:
         case ProviderUncertain():
             # It may have worked: asking again, with the same card, charges no second time.
             return Answer(503, "payment_unknown", wait=5).response
-        case ProviderUnavailable():
+        case ProviderUnavailable() | ProviderCredentials():
             return Answer(503, "payment_unavailable", wait=5).response
         case StoreError():
             return Answer(503, "unavailable", wait=1).response
@@ -266,7 +267,8 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _HANDLERS: Any = dict.fromkeys(
     (
         *(Answer, ValidationError, RequestValidationError, Invalid, BodyError, HTTPException),
-        *(ProviderRefused, ProviderUncertain, ProviderUnavailable, StoreError, Exception),
+        *(ProviderRefused, ProviderUncertain, ProviderUnavailable, ProviderCredentials),
+        *(StoreError, Exception),
     ),
     _answer,
 )

@@ -15,6 +15,7 @@ from relevo import (
     Cancelled,
     Context,
     Dead,
+    ProviderCredentials,
     ProviderError,
     ProviderRefused,
     ProviderUnavailable,
@@ -44,6 +45,7 @@ LATE = "15s"  # after which a booking that broke off, and is not on the supplier
 _WORDS: dict[type[ProviderError], str] = {
     ProviderRefused: "refused",
     ProviderUnavailable: "unavailable",
+    ProviderCredentials: "unavailable",
     ProviderUncertain: "uncertain",
 }
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from relevo import Context, Dead, ProviderRefused, ProviderUnavailable
+from relevo import Context, Dead, ProviderCredentials, ProviderRefused, ProviderUnavailable
 from relevo.apps.expenses import links, records, texts
 from relevo.apps.expenses.gateways import Gateways
 from relevo.apps.expenses.gateways.gemini import Reading as Seen
@@ -161,7 +161,7 @@ async def _second(
         seen = await ctx.once("understand", look, repeatable=True, type=Seen)
     except MediaRefused:
         return replace(by_rules, reading="media")
-    except ProviderRefused:
+    except (ProviderRefused, ProviderCredentials):  # the person is answered in any case
         return replace(by_rules, reading=fallback)
     except ProviderUnavailable:
         if ctx.attempt < PATIENCE:
@@ -251,7 +251,7 @@ async def send_reply(order: SendReply, ctx: Context) -> Dead | None:
         number, to = answer.phone_number_id, answer.recipient
         try:
             return await graph.send(number, to, answer.body, answer.id)
-        except (ProviderRefused, ProviderUnavailable):
+        except (ProviderRefused, ProviderUnavailable, ProviderCredentials):
             await kept.not_tried(answer.id)
             raise
 

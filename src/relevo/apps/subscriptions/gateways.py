@@ -6,19 +6,28 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import gspread
 import requests
+from google.auth.exceptions import GoogleAuthError, TransportError
 from google.oauth2.service_account import Credentials
 from gspread.exceptions import APIError
 from gspread.http_client import HTTPClient
 
-from relevo import ProviderRefused, ProviderUnavailable, ProviderUncertain, Relevo
+from relevo import (
+    ErrorRow,
+    Proof,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+    Relevo,
+    judge_client_error,
+    judge_response,
+)
 from relevo.apps.doppler_relay import DopplerRelay
-from relevo.apps.outside import Outside, Reply, as_objects
+from relevo.apps.outside import Outside, Reply, as_objects, provider_error
 from relevo.apps.subscriptions.settings import SubscriptionSettings
 
 T = TypeVar("T")
@@ -143,24 +152,36 @@ class Sheet:
         return client.open_by_key(self._spreadsheet).worksheet(self._title)
 
 
+def _of_answer(error: Any) -> Proof | None:
+    """gspread's error stands for the answer in it; its own code is -1 when that is no JSON."""
+    if not isinstance(error, APIError):
+        return None
+    return judge_response(error.response, [ErrorRow(status=429, means="wait", retry_after="60s")])
+
+
+_ROWS = (
+    _of_answer,
+    ErrorRow(TransportError, "not_sent"),  # no token was to be had, so nothing was asked for
+)
+
+
 def _told(work: Callable[[], T], acts: bool) -> T:
     """What Google's client raises, in relevo's words."""
     try:
         return work()
-    except APIError as error:
-        status = error.response.status_code  # its code is -1 when what came is no JSON
-        said = f"Google Sheets answered {status}"
-        if status == 429:
-            wait = timedelta(seconds=60)
-            raise ProviderUnavailable(said, retry_after=wait, spends=False) from error
-        if status < 500:
-            raise ProviderRefused(said) from error
-        raise (ProviderUncertain if acts else ProviderUnavailable)(said) from error
     except gspread.WorksheetNotFound as error:
         raise ProviderRefused(f"the spreadsheet has no worksheet {error}") from error
-    except (requests.RequestException, gspread.exceptions.GSpreadException, OSError) as error:
+    except APIError as error:
+        said = f"Google Sheets answered {error.response.status_code}"
+        raise provider_error(judge_client_error(error, _ROWS), said, acts=acts) from error
+    except (
+        requests.RequestException,
+        gspread.exceptions.GSpreadException,
+        GoogleAuthError,
+        OSError,
+    ) as error:
         said = f"Google Sheets did not answer: {type(error).__name__}"
-        raise (ProviderUncertain if acts else ProviderUnavailable)(said) from error
+        raise provider_error(judge_client_error(error, _ROWS), said, acts=acts) from error
 
 
 @dataclass(frozen=True, slots=True)

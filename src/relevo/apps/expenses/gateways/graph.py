@@ -191,7 +191,7 @@ def _said(reply: Reply) -> dict[str, Any]:
         raise ProviderUnavailable(said_so, retry_after=_LIMITS[code], spends=False)
     if code in _LATER:
         raise ProviderUnavailable(said_so)
-    if isinstance(code, int):
+    if isinstance(code, int) and reply.status != 401:  # a token that has expired is no refusal
         raise ProviderRefused(said_so)
     reply.check()
     raise reply.unreadable("an error without a code")
