@@ -68,8 +68,8 @@ class Context:
         "_origin",
         "_result",
         "_tx",
+        "calls",
         "is_settled",
-        "pending",
     )
 
     def __init__(
@@ -84,13 +84,20 @@ class Context:
         self._loop = loop
         self._origin = origin
         self._follow_ups: FollowUps | None = None
-        self.pending = Calls()  # what was called and has not been awaited to its end
+        self.calls: Calls | None = None  # see pending; most runs call nothing
         self._calling = _NOTHING  # the effects whose call is under way
         self._called = _NOTHING  # and all that this run has asked for
         self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
         self._result: bytes | None = None
         self.is_settled = False
+
+    @property
+    def pending(self) -> Calls:
+        """What was called and has not been awaited to its end."""
+        if self.calls is None:
+            self.calls = Calls()
+        return self.calls
 
     # what it is about
 

@@ -88,13 +88,17 @@ STARTED = "flow-started"
 def _cause() -> Context | Intake | None:
     """The run or the delivery that this task is about."""
     cause = current.get()
+    if cause is None:
+        return None
     # What a webhook's function leaves running outlives the delivery, which is stored without it.
     return None if isinstance(cause, Intake) and cause.is_over else cause
 
 
 def _calls(_: object) -> Calls | None:
-    cause = _cause()
-    return None if cause is None else cause.pending
+    cause = current.get()
+    if cause is None or (isinstance(cause, Intake) and cause.is_over):
+        return None
+    return cause.pending
 
 
 class Relevo:
@@ -339,7 +343,7 @@ class Relevo:
 
     async def enqueue_for(self, follow_ups: FollowUps, command: Command) -> Receipt:
         """Order something as one of the follow-ups of whatever these are of."""
-        job = job_of(command, spec_of(command), _cause(), self.telemetry.tracing)
+        job = job_of(command, spec_of(command), _cause(), self.telemetry.tracing, self.seal)
         [receipt] = await self._insert([follow_ups.adopt(job)], None)
         return receipt
 
@@ -510,15 +514,15 @@ class Relevo:
         id: str | None = None,
     ) -> NewJob:
         """The job of a message: under the id given, of its cause's making, or a fresh one."""
-        job = job_of(message, spec, cause, self.telemetry.tracing)
+        job = job_of(message, spec, cause, self.telemetry.tracing, self.seal)
         if wishes is not None:
             job = altered(job, type(message), spec, wishes)
         if cause is not None and id is None:
             return cause.follow_ups.adopt(job)
-        if job.key is None:
-            return job if id is None else msgspec.structs.replace(job, id=id)
-        print = digest(job.payload, self.seal)
-        return msgspec.structs.replace(job, id=id or job.id, digest=print)
+        if job.key is not None and job.digest is None:
+            print = digest(job.payload, self.seal)
+            return msgspec.structs.replace(job, id=id or job.id, digest=print)
+        return job if id is None else msgspec.structs.replace(job, id=id)
 
     async def _insert(self, jobs: Sequence[NewJob], tx: Any) -> list[Receipt]:
         cause = _cause()
@@ -536,7 +540,11 @@ class Relevo:
                 queues = sorted({job.queue for job in jobs})
                 connection = await driver(tx, lambda: self.store.committed(queues), give_back)
                 inserted = await self.store.insert_within(connection, jobs)
-            return [self._taken(job, answer) for job, answer in zip(jobs, inserted, strict=True)]
+            new = Verdict.NEW
+            return [
+                answer if answer.verdict is new else self._taken(job, answer)
+                for job, answer in zip(jobs, inserted, strict=True)
+            ]
         except BaseException:
             # Perhaps it is stored all the same: asked for again by this run, it has the same id.
             give_back()

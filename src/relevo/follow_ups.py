@@ -24,6 +24,7 @@ from relevo.sealing import Seal
 from relevo.store import KNOWN
 
 _PLAIN = b"\0"
+_BLANK = blake2b(digest_size=7)  # a copy is made in half the time
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -45,7 +46,9 @@ def _ordered(payload: bytes) -> bytes:
 def _digest(ordered: bytes, seal: Seal | None, by: str | None) -> bytes:
     if seal is not None:
         return seal.digest(ordered, by)
-    return _PLAIN + blake2b(ordered, digest_size=7).digest()
+    hash = _BLANK.copy()
+    hash.update(ordered)
+    return _PLAIN + hash.digest()
 
 
 class Asker(NamedTuple):

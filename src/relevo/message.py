@@ -72,10 +72,19 @@ class Template:
             if name is not None:
                 self.names.append(name)
         self.text = text
+        self._around: tuple[str, str] | None = None  # the text on both sides of its only field
+        if len(self.names) == 1:
+            place = next(n for n, part in enumerate(parts) if part[1] is not None)
+            texts = [part[0] for part in parts]
+            self._around = "".join(texts[: place + 1]), "".join(texts[place + 1 :])
 
     def fill(self, message: object) -> str:
         """The text for one message; PayloadError when it comes out empty or too long."""
         values = vars(message)
+        if self._around is not None and type(value := values[self.names[0]]) is str and value:
+            before, behind = self._around
+            if len(filled := before + value + behind) <= KEY_MAX:
+                return filled
         for name in self.names:
             value = values[name]
             if value is None or value == "":

@@ -10,6 +10,7 @@ import msgspec
 from relevo.backoff import Backoff
 from relevo.clock import Duration, milliseconds, stamp
 from relevo.errors import DefinitionError, MisuseError, QueueClosed
+from relevo.follow_ups import digest
 from relevo.ids import new_id
 from relevo.intake import Intake
 from relevo.job import NewJob, Receipt, Unique, Verdict
@@ -32,6 +33,7 @@ from relevo.message import (
     time_limit,
     unique_of,
 )
+from relevo.sealing import Seal
 from relevo.telemetry import Tracing
 
 if TYPE_CHECKING:
@@ -64,11 +66,29 @@ def job_of(
     spec: Spec,
     cause: Context | Intake | None,
     tracing: Tracing | None,
+    seal: Seal | None,
 ) -> NewJob:
     """The job of a message, which something caused, or nothing but its caller."""
+    meta = None if tracing is None else _traced(tracing)
+    if cause is None:
+        payload = codec(type(message)).encode(message)
+        return NewJob(
+            id=new_id(),
+            queue=spec.queue,
+            kind=spec.kind,
+            payload=payload,
+            priority=spec.priority,
+            attempts=spec.attempts,
+            key=None if spec.key is None else spec.key.fill(message),
+            unique=spec.unique,
+            digest=None if spec.key is None else digest(payload, seal),
+            lane=None if spec.lane is None else spec.lane.fill(message),
+            keep=spec.keep,
+            meta=meta,
+        )
     delivered = cause.delivered if isinstance(cause, Intake) else None
     return NewJob(
-        id=new_id() if cause is None else "",  # one of its cause's making: see FollowUps.adopt()
+        id="",  # one of its cause's making, with a digest: see FollowUps.adopt()
         queue=spec.queue,
         kind=spec.kind,
         payload=codec(type(message)).encode(message, delivered),
@@ -77,11 +97,11 @@ def job_of(
         key=None if spec.key is None else spec.key.fill(message),
         unique=spec.unique,
         lane=None if spec.lane is None else spec.lane.fill(message),
-        thread=None if cause is None else cause.thread,
-        cause=None if cause is None else cause.id,
+        thread=cause.thread,
+        cause=cause.id,
         keep=spec.keep,
         bundle=cause.id if isinstance(cause, Intake) else None,  # stored with the delivery, or not
-        meta=None if tracing is None else _traced(tracing),
+        meta=meta,
     )
 
 

@@ -123,8 +123,8 @@ class Runner:
                 value = await self._call_guarded(binding, message, ctx, lease, meta)
             else:
                 value = await self._call(binding, message, ctx, meta)
-            if ctx.pending:
-                check_awaited(ctx.pending)
+            if ctx.calls:
+                check_awaited(ctx.calls)
             outcome: Outcome = DONE if value is None else _outcome(value)
             if isinstance(outcome, Done) and outcome.result is not None:
                 outcome = Done(Kept(kept_result(outcome.result)))

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from relevo import Breaker, Command, DefinitionError, Event, PayloadError, exponential, per_key
-from relevo.message import codec, rate
+from relevo.message import KEY_MAX, Template, codec, rate
 
 
 class Book(
@@ -66,6 +66,26 @@ def test_a_key_made_of_nothing_is_refused() -> None:
         assert raised.value.path == "order"
     with pytest.raises(PayloadError, match="characters long"):
         template.fill(Mail("x" * 600))
+
+
+@pytest.mark.parametrize(
+    ("template", "key"),
+    [
+        ("{order}", "A-1"),
+        ("mail:{order}", "mail:A-1"),
+        ("mail:{order}:first", "mail:A-1:first"),
+        ("{{mail}}:{order}:{{first}}", "{mail}:A-1:{first}"),
+        ("{order}/{order}", "A-1/A-1"),
+    ],
+)
+def test_a_template_is_filled_wherever_its_field_stands(template: str, key: str) -> None:
+    @dataclasses.dataclass
+    class Order:
+        order: str
+
+    assert Template(template, Order).fill(Order("A-1")) == key
+    with pytest.raises(PayloadError, match="characters long"):
+        Template(template, Order).fill(Order("A" * KEY_MAX + "A"))
 
 
 def test_a_number_and_a_uuid_in_a_key_are_text() -> None:
