@@ -13,7 +13,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import CodeType
+from types import CodeType, CoroutineType
 from typing import Any, TypeAlias
 
 Invoke: TypeAlias = Callable[[Callable[[str], Any], str], Awaitable[Any]]
@@ -54,6 +54,15 @@ def unlearn(call: Callable[..., Any]) -> None:
     code = getattr(call, "__code__", None)
     if code is not None and _given_at_once.pop(id(code), None) is not None and len(_mixed) < _MOST:
         _mixed[id(code)] = code
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple})
+
+
+def _is_awaitable(value: object) -> bool:
+    # Most are one of these; to ask inspect costs as much as the rest of a call.
+    kind = type(value)
+    return kind is CoroutineType or (kind not in _PLAIN and inspect.isawaitable(value))
 
 
 class Threads:
@@ -110,14 +119,14 @@ class Caller:
         """What the function gave, awaited if it is to be awaited."""
         if is_async(self._call):
             value = self._enter(key)
-            if not inspect.isawaitable(value):
+            if not _is_awaitable(value):
                 unlearn(self._call)
                 return value
         else:
             value, took = await self._invoke(self._timed, key)
-            if inspect.isawaitable(value):
+            if _is_awaitable(value):
                 learn(self._call, took)
-        while inspect.isawaitable(value):
+        while _is_awaitable(value):
             value = await value
         return value
 

@@ -603,7 +603,7 @@ class Relevo:
 
         Each queue has its own, so that one whose part of the store is away stands in nobody's way.
         """
-        self._inserts.move_in()
+        self._inserts.here()
         if queue not in self._effects:
             self._effects[queue] = (Coalescer(self.store.intend), Coalescer(self.store.conclude))
         intents, endings = self._effects[queue]

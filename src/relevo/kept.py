@@ -145,7 +145,8 @@ def _frozen(tree: Any) -> Any:
         is_answer = (
             len(known) == 2 and "status_code" in known and ("json" in known or "text" in known)
         )
-        return (Answer if is_answer else Record)((k, _frozen(v)) for k, v in known.items())
+        frozen = {k: v if type(v) in SIMPLE else _frozen(v) for k, v in known.items()}
+        return (Answer if is_answer else Record)(frozen)
     if isinstance(tree, list):
         return [_frozen(each) for each in cast("list[Any]", tree)]
     return tree
@@ -212,6 +213,8 @@ def keep(result: Any, *, is_exact: bool = False) -> Kept:
     try:
         if type(result) in SIMPLE:
             return Kept(plain(result))
+        if type(result) is dict and (data := _as_it_is(cast("dict[Any, Any]", result))) is not None:
+            return Kept(data)
         walk = _Walk(is_exact)
         tree = walk.tree(result, "", 1)
         if tree is _LEFT_OUT:
@@ -226,6 +229,18 @@ def keep(result: Any, *, is_exact: bool = False) -> Kept:
     except (ValueError, TypeError, RecursionError) as error:
         return Kept(None, f"{_cannot(result)} ({type(error).__name__})")
     return Kept(data) if len(data) <= LIMIT else Kept(None, _SIZE)
+
+
+def _as_it_is(result: dict[Any, Any]) -> bytes | None:
+    """The JSON of a flat dict of which surely nothing is left out; None if it has to be walked."""
+    for key, value in result.items():
+        if type(key) is not str or type(value) not in SIMPLE or sensitive.holds(key) is not None:
+            return None
+    try:
+        data = msgspec.json.encode(result)
+    except ValueError:  # half a surrogate pair, or an integer of thousands of digits
+        return None
+    return data if sensitive.looks_clean(data) else None
 
 
 _SIZE = f"more than {LIMIT:,} bytes of JSON"
@@ -261,6 +276,8 @@ class _Walk:
         self.left -= 1
         if self.left < 0:
             raise _TooBig
+        if type(value) is str:
+            return self._text(value, name, above)
         match value:
             case None | bool():
                 return value
@@ -304,10 +321,13 @@ class _Walk:
     ) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in fields:
-            key = str(key.value) if isinstance(key, Enum) else str(key)
+            if type(key) is not str:
+                key = str(key.value) if isinstance(key, Enum) else str(key)
             self.left -= len(key)
             name = sensitive.named(key, parent)
-            kind = sensitive.beneath(key, above) or sensitive.holds(name)
+            kind = sensitive.beneath(key, above)
+            if kind is None and name is not key:
+                kind = sensitive.holds(name)
             tree = self.tree(value, name, depth + 1, kind)
             if tree is not _LEFT_OUT:
                 found[key] = tree
@@ -317,7 +337,8 @@ class _Walk:
         self.left -= len(text)
         if self.left < 0:
             raise _TooBig
-        leak = next(sensitive.leaks(text, name), None)
+        # A shorter text holds none.
+        leak = None if len(text) < 7 else next(sensitive.leaks(text, name), None)
         if leak is None and above is not None:
             leak = sensitive.named_leak(text, above)
         if leak is not None:
@@ -325,7 +346,8 @@ class _Walk:
         if "\0" in text:
             return self._out(name, "a NUL character, which no store keeps")
         try:
-            text.encode()
+            if not text.isascii():
+                text.encode()
         except UnicodeEncodeError:
             return self._out(name, "half of a surrogate pair, which is not text")
         return text

@@ -31,14 +31,26 @@ class Pending(Coroutine[Any, Any, T]):
     The coroutine itself is made when it is first waited for, so that none is left lying about.
     """
 
-    __slots__ = ("_calls", "_make", "_work", "told")
+    __slots__ = ("_calls", "_make", "_name", "_of", "_work")
 
-    def __init__(self, calls: Calls, told: str, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        name: str,
+        of: tuple[Any, ...],
+        make: Callable[[], Coroutine[Any, Any, T]],
+    ) -> None:
         self._calls = calls
+        self._name = name
+        self._of = of
         self._make = make
         self._work: Coroutine[Any, Any, T] | None = None
-        self.told = told
         calls[self] = None
+
+    @property
+    def told(self) -> str:
+        """The call as people know it."""
+        return _told_call(self._name, self._of)
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
@@ -85,18 +97,19 @@ def noted(
     def decorated(
         method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
     ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+        name = f"{face}.{method.__name__}"
+
         @functools.wraps(method)
         def call(self: S, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
             noted_in = calls(self)
             if noted_in is None:
                 return method(self, *args, **kwargs)
-            told = f"{face}.{method.__name__}({_told(args[0]) if args else '…'})"
             if noted_in.is_plain and _is_in_a_thread():
                 raise MisuseError(
-                    f"{told} has to be awaited, which a plain `def` worker cannot do: write "
-                    f"ctx.{method.__name__}(…), which needs no await there"
+                    f"{_told_call(name, args)} has to be awaited, which a plain `def` worker "
+                    f"cannot do: write ctx.{method.__name__}(…), which needs no await there"
                 )
-            return Pending(noted_in, told, lambda: method(self, *args, **kwargs))
+            return Pending(noted_in, name, args, lambda: method(self, *args, **kwargs))
 
         return call
 
@@ -121,6 +134,10 @@ def _is_in_a_thread() -> bool:
     except RuntimeError:
         return True
     return False
+
+
+def _told_call(name: str, given: tuple[Any, ...]) -> str:
+    return f"{name}({_told(given[0]) if given else '…'})"
 
 
 def _told(given: object) -> str:

@@ -505,7 +505,10 @@ def looks_clean(data: bytes) -> bool:
             return False
         for blank in _OTHER_BLANKS:
             folded = folded.replace(blank, " ")
-    if "0000" in folded and (_DIGITS in folded or _has_groups(data)):
+    if "0000" in folded and (
+        _DIGITS in folded
+        or (("0000\x010000" in folded or "0000 0000" in folded) and _has_groups(data))
+    ):
         return False
     if "eyJ" in folded or _MARKS.search(folded) is not None:
         return False

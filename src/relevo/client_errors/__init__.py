@@ -75,6 +75,8 @@ def judge_response(
     An answer is anything with a whole `status_code` or `status`, and a body of Slack's with
     `ok: false`, whose `error` may stand in `accept`, too.
     """
+    if response.__class__ is dict and response.get("ok") is not False:
+        return None  # as most results are
     if isinstance(response, BaseException):
         return None
     status = _status(response)
