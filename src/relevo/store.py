@@ -532,7 +532,7 @@ class Store(Protocol):
         """Remove what has been kept long enough, at most `limit` rows; keys stay as promised.
 
         Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay; those
-        rejected go after `REJECTED_KEEP`.
+        rejected go after `REJECTED_KEEP`. Effects of a job that has not ended stay.
         """
         ...
 

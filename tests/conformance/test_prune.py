@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from relevo.ids import new_id
 from relevo.job import LIVE, Ending, State
-from relevo.store import Store, WorkerInfo
+from relevo.store import Effect, EffectState, Store, WorkerInfo
 from relevo.testing import ManualClock
 from tests.conformance.steps import (
     ANN,
     DAY,
     HOUR,
     MINUTE,
+    WORK,
     add,
     audit_of,
     count,
@@ -175,3 +178,68 @@ async def test_workers_silent_for_a_day_are_pruned(store: Store, clock: ManualCl
     await store.prune(dead_keep=90 * DAY)
 
     assert await store.workers() == []
+
+
+async def conclude(
+    store: Store, *jobs: str, queue: str = WORK, state: EffectState = EffectState.CONFIRMED
+) -> None:
+    """One effect of each job."""
+    meant = [Effect(job=id, queue=queue, name="charge", key=f"key-{id}") for id in jobs]
+    await store.intend(meant)
+    told = [msgspec.structs.replace(one, state=state, result=b"1") for one in meant]
+    assert await store.conclude(told) == [True] * len(jobs)
+
+
+async def effects_of(store: Store, *jobs: str) -> int:
+    return sum([len((await store.effects(job=id))[0]) for id in jobs])
+
+
+@pytest.mark.parametrize(
+    "concluded", [EffectState.CONFIRMED, EffectState.REFUSED, EffectState.FAILED]
+)
+async def test_effects_of_a_job_that_has_not_ended_stay(
+    store: Store, clock: ManualClock, concluded: EffectState
+) -> None:
+    """However old they are: the job may be let go on, and must find them."""
+    live = []
+    for state in LIVE:
+        queue = f"app:module:{state}"
+        live.append(await make(store, state, queue, keep=0))
+        await conclude(store, live[-1], queue=queue, state=concluded)
+    ended = [await make(store, state, keep=0) for state in (State.DEAD, State.CANCELLED)]
+    gone = [new_id(), "a job of another make"]
+    await conclude(store, *ended, *gone, state=concluded)
+    clock.advance("91d")
+
+    while await store.prune(dead_keep=90 * DAY):
+        pass
+
+    assert await effects_of(store, *live) == len(live)
+    assert await effects_of(store, *ended, *gone) == 0
+
+
+async def test_effects_that_stay_do_not_keep_the_others(store: Store, clock: ManualClock) -> None:
+    held = [await make(store, State.HELD) for _ in range(12)]
+    await conclude(store, *held)
+    clock.advance("1m")
+    gone = [new_id() for _ in range(12)]
+    await conclude(store, *gone)
+    clock.advance("91d")
+
+    for _ in range(6):
+        assert await store.prune(dead_keep=90 * DAY, limit=3) <= 3
+
+    assert (await effects_of(store, *held), await effects_of(store, *gone)) == (12, 0)
+
+
+async def test_effects_go_when_their_job_has_ended(store: Store, clock: ManualClock) -> None:
+    held = await make(store, State.HELD)
+    await conclude(store, held)
+    clock.advance("91d")
+    assert await store.prune(dead_keep=90 * DAY) == 0
+    assert await store.discard([held], ANN) == [True]
+    clock.advance("91d")
+
+    await store.prune(dead_keep=90 * DAY)
+
+    assert await effects_of(store, held) == 0

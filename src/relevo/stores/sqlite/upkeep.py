@@ -201,6 +201,12 @@ _OLD_EFFECTS = """
         from relevo_effects
         where state in ('confirmed', 'refused', 'failed')
           and updated_at <= ?
+          and not exists (
+              select 1
+              from relevo_jobs
+              where id = relevo_effects.job
+                and state not in (30, 70, 80)
+          )
         limit ?
     )
 """

@@ -60,15 +60,29 @@ local function remove_past(root)
   end
 end
 
+local function is_live(root, id)
+  return call('HEXISTS', root .. ':jobs', id) == 1 and not is_ended(status(root, id).state)
+end
+
+-- Those of a job that has not ended stay, and are looked at again in a day.
 local function remove_effects(root)
-  if left <= 0 then
-    return
+  local set = root .. ':concluded'
+  for _ = 1, 10 do
+    local rows = left > 0 and call('ZRANGEBYSCORE', set, '-inf', long_ago, 'LIMIT', 0, left) or {}
+    if not rows[1] then
+      return
+    end
+    for _, member in ipairs(rows) do
+      local job, name = parts_of(member)
+      if is_live(root, job) then
+        call('ZREM', set, member) -- first, as a full server does this too
+        call('ZADD', set, long_ago + 86400000, member)
+      else
+        remove_effect(root, job, name)
+        left, removed = left - 1, removed + 1
+      end
+    end
   end
-  local rows = call('ZRANGEBYSCORE', root .. ':concluded', '-inf', long_ago, 'LIMIT', 0, left)
-  for _, member in ipairs(rows) do
-    remove_effect(root, parts_of(member))
-  end
-  left, removed = left - #rows, removed + #rows
 end
 
 local function remove_remembered(root)
