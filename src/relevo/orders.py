@@ -87,6 +87,8 @@ def job_of(
             meta=meta,
         )
     delivered = cause.delivered if isinstance(cause, Intake) else None
+    if spec.dependency is not None:
+        spec.dependency.fill(message)  # so that the caller hears of it, and not the worker
     return NewJob(
         id="",  # one of its cause's making, with a digest: see FollowUps.adopt()
         queue=spec.queue,

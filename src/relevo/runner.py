@@ -263,8 +263,15 @@ class Runner:
     def _judge(
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None, message: Any
     ) -> Outcome:
-        account = _account(binding, lease, message)
-        return judge(error, lease.attempt, lease.attempts, _backoff(binding, meta), account)
+        backoff = _backoff(binding, meta)
+        try:
+            account = _account(binding, lease, message)
+        except PayloadError:
+            account = lease.queue  # its breaker has no name, which is what it failed of
+        try:
+            return judge(error, lease.attempt, lease.attempts, backoff, account)
+        except Exception as broken:  # noqa: BLE001 - an app's error may raise when it is read
+            return judge(broken, lease.attempt, lease.attempts, backoff, account)
 
 
 def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> TimeoutError:

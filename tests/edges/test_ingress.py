@@ -325,12 +325,11 @@ async def test_c05_a_token_is_good_for_one_delivery(relevo: Relevo) -> None:
     assert await call(relevo.asgi(), first) == OK  # known: the same answer, and no second job
     assert await jobs(relevo) == ["m1"]
     refused = signed(b'{"id":"m2","note":"%b"}' % (b"x" * 70_000))
-    assert (await call(relevo.asgi(), refused)).status == 422
-    assert code(await call(relevo.asgi(), refused)) == (401, "invalid_signature")
+    for _ in range(2):  # what was not taken may come again, as it came
+        assert (await call(relevo.asgi(), refused)).status == 422
     await relevo.asgi().gate.refusals.close()
     found, _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
-    assert sorted(came.status for came in found) == [401, 422]
-    assert any("came before" in came.reason for came in found)
+    assert [came.status for came in found] == [422, 422]
 
 
 # B06 to B11: form

@@ -15,6 +15,7 @@ from relevo import (
     CircuitOpen,
     Command,
     Context,
+    PayloadError,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
@@ -23,7 +24,9 @@ from relevo import (
     constant,
 )
 from relevo.breaker import Circuit
-from relevo.job import Job
+from relevo.ids import new_id
+from relevo.job import Job, NewJob
+from relevo.message import codec
 from relevo.store import By, Filter
 from relevo.testing import ManualClock, drain, until, working
 
@@ -372,3 +375,33 @@ async def test_what_was_parked_behind_a_breaker_that_has_closed_is_let_go(start:
         return await state_of(relevo, receipt.id) is not State.PARKED
 
     await until(is_free)
+
+
+class OfNobody(Command, queue="test:calls:nobody", breaker="supplier:{supplier}"):
+    supplier: str | None
+
+
+async def test_a_breaker_without_a_name_costs_its_job_alone(start: Start) -> None:
+    app, done = App("test"), list[int]()
+
+    @app.worker
+    async def call(order: OfNobody) -> None: ...
+
+    @app.worker
+    async def book(order: Book) -> None:
+        done.append(order.number)
+
+    relevo = start(app)
+    with pytest.raises(PayloadError, match="supplier"):
+        await relevo.enqueue(OfNobody(None))
+    id = new_id()
+    payload = codec(OfNobody).encode(OfNobody(None))  # as an older sender stored it
+    nameless = NewJob(id=id, queue="test:calls:nobody", kind="OfNobody", payload=payload)
+    await relevo.store.insert([nameless])
+    await relevo.enqueue(Book(28, 1))
+    await drain(relevo)
+
+    [job] = await relevo.store.find([id])
+    assert job is not None
+    assert job.state is State.DEAD
+    assert done == [1]

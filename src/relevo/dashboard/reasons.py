@@ -118,6 +118,8 @@ REASONS: Final[dict[str, str]] = {
     "its certificate is not at an address of {provider}": (
         "su certificado no está en una dirección de {provider}"
     ),
+    "the address of its certificate is no URL": ("la dirección de su certificado no es una URL"),
+    "it cannot be read: {error}": "no se puede leer: {error}",
     "a signed field is no text": "un campo firmado no es texto",
     "the certificate does not fit this signature": "el certificado no corresponde a esta firma",
     "the public key does not fit this signature": ("la clave pública no corresponde a esta firma"),

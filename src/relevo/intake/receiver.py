@@ -167,7 +167,7 @@ class Receiver:
         route = door.route
         if route.types and not route.takes_type(kind := intake.delivery.event_type):
             intake.close()
-            intake.ignored = f"ignored: {kind or 'an event without a type'} is not in types="
+            intake.ignored = f"ignored: {kind[:200] or 'an event without a type'} is not in types="
             self._engine.telemetry.counts["delivery_ignored"] += 1
             return door.answer
         given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from zlib import crc32
 
 from relevo.clock import stamp
@@ -201,8 +201,15 @@ _SNS_KEYS["UnsubscribeConfirmation"] = _SNS_KEYS["SubscriptionConfirmation"]
 
 def is_of_sns(url: str) -> bool:
     """Whether an address is one of AWS SNS, over HTTPS."""
-    parts = urlsplit(url)
+    parts = _parted(url)
     return parts.scheme == "https" and bool(_SNS_HOST.fullmatch(parts.netloc))
+
+
+def _parted(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise InvalidSignature("the address of its certificate is no URL") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +259,8 @@ class PayPal(Scheme):
         names = ("ID", "TIME", "SIG")
         id, time, seal64 = (header(delivery, f"PAYPAL-TRANSMISSION-{name}") for name in names)
         url, algorithm = header(delivery, "PAYPAL-CERT-URL"), header(delivery, "PAYPAL-AUTH-ALGO")
-        host = urlsplit(url).netloc
-        if urlsplit(url).scheme != "https" or not (
-            host == "paypal.com" or host.endswith(".paypal.com")
-        ):
+        parts, host = _parted(url), _parted(url).netloc
+        if parts.scheme != "https" or not (host == "paypal.com" or host.endswith(".paypal.com")):
             raise InvalidSignature("its certificate is not at an address of PayPal")
         if algorithm != "SHA256withRSA":
             raise InvalidSignature("PAYPAL-AUTH-ALGO is not SHA256withRSA")

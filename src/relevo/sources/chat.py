@@ -194,7 +194,7 @@ _STATUSES = ("MessageStatus", "SmsStatus", "CallStatus", "RecordingStatus", "Sta
 
 
 def _fields(call: Delivery) -> Fields:
-    return call.params if call.method == "GET" else call.form
+    return call.form if call.body else call.params
 
 
 def _twilio_id(call: Delivery) -> str:
@@ -289,6 +289,8 @@ def zoom(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
             text(call, "event_ts"),
             optional(call, "payload", "object", "uuid")
             or optional(call, "payload", "object", "id"),
+            optional(call, "payload", "object", "participant", "participant_uuid")
+            or optional(call, "payload", "object", "participant", "user_id"),
         ),
         type=lambda call: text(call, "event"),
         setup=lambda call: _zoom_validation(call, keys),

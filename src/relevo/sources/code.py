@@ -64,7 +64,12 @@ def gitlab(token: Secrets | None = None, *, signing: Secrets | None = None) -> S
         scheme=SharedSecret(Keys.read("gitlab()", token), "X-Gitlab-Token", None, None, None)
         if signing is None
         else Standard(Keys.read("gitlab(signing=)", signing, from_base64), 300_000),
-        id=lambda call: header(call, "Idempotency-Key", "webhook-id"),
+        # Signed are the webhook-* headers alone.
+        id=lambda call: (
+            header(call, "Idempotency-Key", "webhook-id")
+            if signing is None
+            else header(call, "webhook-id")
+        ),
         type=lambda call: ".".join(
             filter(None, (text(call, "object_kind"), optional(call, "object_attributes", "action")))
         ),

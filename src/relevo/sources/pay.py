@@ -92,6 +92,7 @@ def adyen(secrets: Secrets | None) -> Source:
         answer=Answer.text("[accepted]"),
         waits=timedelta(seconds=10),
         retries=pauses(0.15, 0.3, 0.45, 2, 5, 10, 15, 30, 60, 120, 240, 480, 480),
+        body_is_signed=False,  # eight of its fields are
     )
 
 
@@ -152,6 +153,7 @@ def paypal(webhook_id: str | None, certificates: Certificates) -> Source:
         type=lambda call: text(call, "event_type"),
         waits=timedelta(seconds=10),
         retries=pauses(1, 5, 30, *_HOURS),
+        body_is_signed=False,  # a checksum of it is
     )
 
 
