@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
@@ -24,7 +25,7 @@ from relevo.once import Call, Once, OnceOptions
 from relevo.payload import kept_result
 from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
-from relevo.store import Tally
+from relevo.store import Effect, Tally
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -42,6 +43,7 @@ current: ContextVar[Context | Intake | None] = ContextVar("relevo_context", defa
 
 
 _NOTHING: frozenset[tuple[str, str]] = frozenset()
+_ENDED_BADLY = frozenset({State.DEAD.value, State.CANCELLED.value})
 
 
 def _calls(ctx: Context) -> Calls:
@@ -314,6 +316,7 @@ class Context:
             errors=self._engine.error_rows(lease.queue),
             check=self._check_lease,
             is_shared=of is not None,
+            is_asked=partial(self._is_asked, is_own=of is None),
             **options,
         )
         place = (lease.id, name)
@@ -337,6 +340,21 @@ class Context:
             raise
         finally:
             self._calling = self._calling - {place}
+
+    async def _is_asked(self, refused: Effect, *, is_own: bool) -> bool:
+        """Whether a person has retried this job, or replayed its delivery, since a refusal.
+
+        What had ended badly runs again only if a person says so.
+        """
+        [job] = await self._engine.store.find([self.id])
+        if job is None:
+            return False
+        if is_own and self._origin is not None and job.inserted_at > refused.updated_at:
+            return True
+        return any(
+            run.outcome in _ENDED_BADLY and run.ended_at >= refused.updated_at
+            for run in job.history
+        )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncSession]:

@@ -64,6 +64,10 @@ _BROKEN_OFF = "an earlier run broke off during the call"
 _LATER = "; later "
 
 
+async def _not_asked(refused: Effect) -> bool:
+    return False
+
+
 @dataclass(slots=True, kw_only=True)
 class Once:
     """One use of Context.once(), with what it needs of the context spelled out.
@@ -87,6 +91,8 @@ class Once:
     errors: Sequence[Row] = ()
     check: Callable[[], None] = lambda: None
     is_shared: bool = False
+    is_asked: Callable[[Effect], Awaitable[bool]] = _not_asked
+    """Whether a person has retried the job since this refusal."""
     mine: Effect = field(init=False)
     doubt: str = field(default="", init=False)
     """What is known of an earlier try that may have had its effect."""
@@ -101,6 +107,10 @@ class Once:
                 pass
             case EffectState.FAILED:
                 await self._again(known.key)
+            case EffectState.REFUSED if known.run and not await self.is_asked(known):
+                # Told in the words of the run that heard it. A person who wants another key in a
+                # decision is no run.
+                raise ProviderRefused(f"'{self.name}' was refused: {known.error}")
             case EffectState.REFUSED:
                 # A provider that honours keys would repeat its refusal for the old one.
                 number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2

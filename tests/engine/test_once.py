@@ -282,6 +282,90 @@ async def test_a_refusal_is_dead_and_a_later_try_uses_another_key(start: Start) 
     assert list(supplier.bookings) == supplier.calls[-1:]
 
 
+async def test_a_refusal_that_a_worker_caught_is_not_asked_again_by_its_next_run(
+    start: Start,
+) -> None:
+    """The customer was told of the refusal, and the worker died then."""
+    supplier = Supplier(["refuse"])
+    heard: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        try:
+            await ctx.once("book", supplier.book)
+        except ProviderRefused as error:
+            heard.append(str(error))
+        if len(heard) < 3:
+            raise RuntimeError("died after it was told")
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert supplier.calls == [f"{receipt.id}:book"]
+    assert supplier.bookings == {}
+    assert heard[0] == "no cars left"
+    assert heard[1:] == ["'book' was refused: ProviderRefused: no cars left"] * 2
+    assert await state_of(relevo, receipt.id) is State.DONE
+
+
+async def test_a_persons_retry_asks_once_more_and_its_refusal_stands_again(start: Start) -> None:
+    supplier = Supplier(["refuse", "refuse"])
+    runs: list[int] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        runs.append(ctx.attempt)
+        if len(runs) == 2:
+            raise ConnectionError("the database was away, before the supplier was asked")
+        try:
+            await ctx.once("book", supplier.book)
+        except ProviderRefused:
+            if len(runs) == 3:
+                raise RuntimeError("died after it was told") from None
+            raise
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+    assert await state_of(relevo, receipt.id) is State.DEAD
+    await Desk(relevo.store).retry([receipt.id], Person("ana", Role.ADMIN))
+    await drain(relevo, skip_waits=True)
+
+    assert len(runs) == 4
+    assert supplier.calls == [f"{receipt.id}:book", f"{receipt.id}:book#2"]
+    assert await state_of(relevo, receipt.id) is State.DEAD
+
+
+async def test_a_person_may_want_another_key_of_a_refusal_that_a_worker_caught(
+    start: Start,
+) -> None:
+    supplier = Supplier(["refuse", "refuse"])
+    mail = Supplier([TimeoutError("reply lost")])
+    heard: list[str] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        try:
+            await ctx.once("book", supplier.book)
+        except ProviderRefused as error:
+            heard.append(str(error))
+        await ctx.once("mail", mail.book)
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    desk, ana = Desk(relevo.store), Person("ana", Role.ADMIN)
+    await drain(relevo, skip_waits=True)
+    assert await state_of(relevo, receipt.id) is State.HELD
+    assert await desk.deny_effect(receipt.id, "book", ana, fresh_key=True)
+    await drain(relevo, skip_waits=True)
+    assert supplier.calls == [f"{receipt.id}:book", f"{receipt.id}:book#2"]
+
+    assert await state_of(relevo, receipt.id) is State.HELD
+    assert await desk.confirm_effect(receipt.id, "mail", "sent", ana)
+    await drain(relevo, skip_waits=True)
+    assert await state_of(relevo, receipt.id) is State.DONE
+    assert len(supplier.calls) == 2  # what is decided of the mail asks for no car
+    assert len(heard) == 3
+
+
 async def test_a_call_cut_by_the_time_limit_is_unknown(start: Start) -> None:
     class Slow(Command, queue="test:cars:slow", timeout="1s"):  # its intent is written within it
         pass

@@ -298,7 +298,9 @@ class Desk(Forgetting, Standing, Deliveries):
             raise MisuseError(f"'{name}' is {effect.state}; only an uncertain effect can be denied")
         is_fresh = fresh_key or effect.state is EffectState.REFUSED
         state = EffectState.REFUSED if is_fresh else EffectState.FAILED
-        return await self._decide(replace(effect, state=state, decided_by=signed.who), signed)
+        run = "" if is_fresh else effect.run  # a refusal that no run has heard is a person's wish
+        decided = replace(effect, state=state, run=run, decided_by=signed.who)
+        return await self._decide(decided, signed)
 
     async def _may_be_mended(self, effect: Effect) -> bool:
         """Whether what a person told may be told again: the job could not use it."""
@@ -335,7 +337,7 @@ class Desk(Forgetting, Standing, Deliveries):
     async def _decide(self, effect: Effect, by: By) -> bool:
         # Decided before, but the retry was lost: only the retry is left to do.
         known = await self.effect(effect.job, effect.name)
-        if (known.state, known.result) != (effect.state, effect.result):
+        if (known.state, known.result, known.run) != (effect.state, effect.result, effect.run):
             [written] = await self.store.conclude([effect], by)
             if not written:
                 raise MisuseError(f"'{effect.name}' was decided by someone else just now")
