@@ -71,6 +71,7 @@ class Context:
         "_result",
         "_tx",
         "calls",
+        "is_over",
         "is_settled",
     )
 
@@ -93,6 +94,7 @@ class Context:
         self._tx: AsyncSession | None = None
         self._result: bytes | None = None
         self.is_settled = False
+        self.is_over = False  # its function has ended: nothing more is started or done for it
 
     @property
     def pending(self) -> Calls:
@@ -170,6 +172,7 @@ class Context:
         what it is for with `unique`, here or in the command's class; `differs` in the receipt says
         that the order joined a job whose payload is another, and its own is not used.
         """
+        self._check_running("enqueue()")
         return await self._engine.enqueue(
             command, delay=delay, at=at, key=key, unique=unique, priority=priority
         )
@@ -177,17 +180,20 @@ class Context:
     @noted("ctx", _calls)
     async def enqueue_many(self, commands: Iterable[Command]) -> list[Receipt]:
         """Order many things in few round trips, as with enqueue()."""
+        self._check_running("enqueue_many()")
         return await self._engine.enqueue_many(commands)
 
     @noted("ctx", _calls)
     async def publish(self, event: Event) -> list[Receipt]:
         """Tell a fact to its listeners, as with enqueue()."""
+        self._check_running("publish()")
         return await self._engine.publish(event)
 
     @noted("ctx", _calls)
     async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow, as with enqueue(); one with the same name and key that is unfinished is
         joined, and a repeated run gets that one again."""
+        self._check_running("start()")
         return await self._engine.start(flow, key=key)
 
     @overload
@@ -456,7 +462,16 @@ class Context:
         if self._loop.time() > self._lease.expires:
             raise LeaseLost(f"the lease on {self.id} has lapsed; another worker may have the job")
 
+    def _check_running(self, what: str) -> None:
+        if self.is_over:
+            raise MisuseError(
+                f"ctx.{what} after the run of job {self.id} has ended: await what the worker "
+                "starts before it returns, or order it with relevo.enqueue(…), which is then an "
+                "order of its own"
+            )
+
     def _check_open(self, what: str) -> None:
+        self._check_running(what)
         if self.is_settled:
             raise MisuseError(
                 f"ctx.{what} after ctx.transaction(): the job ended with that transaction. "

@@ -88,10 +88,9 @@ STARTED = "flow-started"
 def _cause() -> Context | Intake | None:
     """The run or the delivery that this task is about."""
     cause = current.get()
-    if cause is None:
-        return None
-    # What a webhook's function leaves running outlives the delivery, which is stored without it.
-    return None if isinstance(cause, Intake) and cause.is_over else cause
+    # A task that outlives either orders on its own: its orders would take the numbers of those
+    # that a repeated run, or a repeated delivery, asks for.
+    return None if cause is None or cause.is_over else cause
 
 
 def _calls(_: object) -> Calls | None:

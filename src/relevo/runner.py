@@ -139,6 +139,7 @@ class Runner:
             outcome = self._judge(error, binding, lease, meta, message)
         finally:
             current.reset(token)
+            ctx.is_over = True
         if outcome is DONE and not ctx.is_settled:
             return DONE
         if ctx.is_settled:

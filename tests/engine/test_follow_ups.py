@@ -17,6 +17,7 @@ from relevo import (
     Delivery,
     Event,
     Flow,
+    MisuseError,
     Poll,
     Relevo,
     Retry,
@@ -551,3 +552,50 @@ async def test_a_person_decides_what_a_replay_is_held_for(start: Start) -> None:
 
     assert (await relevo.desk.job(order.id)).state is State.DONE
     assert len(calls) == 1
+
+
+async def test_what_outlives_a_run_takes_nothing_from_the_run_that_repeats_it(start: Start) -> None:
+    """Its orders had the ids of those that the repeated run asks for, and one of the two was lost.
+
+    An order through the run itself is refused; one through the engine is an order of its own.
+    """
+    nursery = Nursery()
+    late: list[asyncio.Task[None]] = []
+    refused: list[str] = []
+    ended = asyncio.Event()
+
+    async def parent(order: Parent, ctx: Context) -> None:
+        async def outlives() -> None:
+            await ended.wait()
+            assert (await relevo.enqueue(Child("same"))).is_new
+            flow, effect = Flow("late"), _nothing
+            flow.add(Child("flow"), name="one")
+            for ask in (
+                lambda: ctx.enqueue(Child("same")),
+                lambda: ctx.enqueue_many([Child("same")]),
+                lambda: ctx.publish(Born(1)),
+                lambda: ctx.start(flow),
+                lambda: ctx.once("call", effect),
+            ):
+                with pytest.raises(MisuseError, match="has ended: await what the worker") as found:
+                    await ask()
+                refused.append(str(found.value))
+
+        if ctx.attempt == 1:
+            late.append(asyncio.create_task(outlives()))
+            raise ValueError("at the end")
+        ended.set()
+        await late[0]
+        assert (await ctx.enqueue(Child("same"))).is_new
+
+    relevo = start(nursery.app(parent))
+    await relevo.enqueue(Parent())
+    await drain(relevo, skip_waits=True)
+    await late[0]
+
+    assert nursery.runs == {"same": 2}
+    assert nursery.effects == {"same": 2}
+    assert len(refused) == 5
+
+
+async def _nothing(key: str) -> None: ...
