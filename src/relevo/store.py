@@ -532,7 +532,8 @@ class Store(Protocol):
         """Remove what has been kept long enough, at most `limit` rows; keys stay as promised.
 
         Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay; those
-        rejected go after `REJECTED_KEEP`. Effects of a job that has not ended stay.
+        rejected go after `REJECTED_KEEP`. Effects of a job that has not ended stay, and any for as
+        long as deliveries, which may be replayed.
         """
         ...
 

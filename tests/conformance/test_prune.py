@@ -243,3 +243,17 @@ async def test_effects_go_when_their_job_has_ended(store: Store, clock: ManualCl
     await store.prune(dead_keep=90 * DAY)
 
     assert await effects_of(store, held) == 0
+
+
+async def test_effects_are_kept_for_as_long_as_deliveries(store: Store, clock: ManualClock) -> None:
+    """A delivery that is replayed finds them, also where ended jobs are kept for a short time."""
+    gone = [new_id() for _ in range(3)]
+    await conclude(store, *gone)
+    clock.advance("29d")
+    assert await store.prune(dead_keep=DAY) == 0
+    assert await effects_of(store, *gone) == 3
+    clock.advance("2d")
+
+    assert await store.prune(dead_keep=DAY) == 3
+
+    assert await effects_of(store, *gone) == 0

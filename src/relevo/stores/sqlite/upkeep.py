@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relevo.job import Failure, State
-from relevo.store import By, Rescued, Sweep
+from relevo.store import DELIVERY_KEEP, By, Rescued, Sweep
 from relevo.stores.sqlite import deliveries, flows, remembered
 from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
 from relevo.stores.sqlite.memory import write_audit
@@ -177,7 +177,7 @@ def prune(tx: Tx, dead_keep: int, limit: int) -> int:
         left -= _prune_bad(tx, queue, before, left)
     for sql, moment in (
         (_OLD_NOTES, tx.now),
-        (_OLD_EFFECTS, before),
+        (_OLD_EFFECTS, min(before, tx.now - DELIVERY_KEEP)),  # a replayed delivery finds them
         (_OLD_WORKERS, tx.now - DAY),
         (_OLD_LANES, tx.now - DAY),
     ):

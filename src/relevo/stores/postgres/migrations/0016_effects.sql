@@ -102,7 +102,10 @@ begin
     get diagnostics _n = row_count;
     _gone := _gone + _n;
 
-    _gone := _gone + relevo.prune_effects(_now - _dead_keep, greatest(_limit - _gone, 0));
+    -- At least for the 30 days for which deliveries are kept: one that is replayed finds them.
+    _gone := _gone + relevo.prune_effects(
+        _now - greatest(_dead_keep, 30 * _day), greatest(_limit - _gone, 0)
+    );
 
     delete from relevo.workers where beat_at < _now - _day;
     get diagnostics _n = row_count;

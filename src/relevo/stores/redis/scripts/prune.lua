@@ -1,7 +1,8 @@
 -- Removes what has been kept long enough. Keys for good stay, as hashes.
 -- KEYS  the roots of the queues
--- ARGV  4 how long dead and cancelled jobs and concluded effects are kept, 5 how many at most, 6 how
---       long workers may have been silent, 7 how long deliveries are kept, 8 and rejected ones
+-- ARGV  4 how long dead and cancelled jobs are kept, 5 how many at most, 6 how long workers may have
+--       been silent, 7 how long deliveries are kept, 8 and rejected ones
+-- Concluded effects are kept for the longer of 4 and 7: a replayed delivery finds them.
 -- Answers how many.
 
 local long_ago, left = now - ARGV[4], tonumber(ARGV[5])
@@ -66,9 +67,9 @@ end
 
 -- Those of a job that has not ended stay, and are looked at again in a day.
 local function remove_effects(root)
-  local set = root .. ':concluded'
+  local set, before = root .. ':concluded', now - math.max(ARGV[4], ARGV[7])
   for _ = 1, 10 do
-    local rows = left > 0 and call('ZRANGEBYSCORE', set, '-inf', long_ago, 'LIMIT', 0, left) or {}
+    local rows = left > 0 and call('ZRANGEBYSCORE', set, '-inf', before, 'LIMIT', 0, left) or {}
     if not rows[1] then
       return
     end
@@ -76,7 +77,7 @@ local function remove_effects(root)
       local job, name = parts_of(member)
       if is_live(root, job) then
         call('ZREM', set, member) -- first, as a full server does this too
-        call('ZADD', set, long_ago + 86400000, member)
+        call('ZADD', set, before + 86400000, member)
       else
         remove_effect(root, job, name)
         left, removed = left - 1, removed + 1
