@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import stripe
 
-from relevo import ProviderRefused, ProviderUnavailable, ProviderUncertain
+from relevo import ProviderCredentials, ProviderRefused, ProviderUnavailable, ProviderUncertain
 from relevo.apps.cars.gateways.payments import Busy, Declined, Payments
 from relevo.simulators import World, environment
 from relevo.simulators.stripe import (
@@ -153,7 +153,7 @@ async def test_an_answer_of_another_shape_is_no_payment(
 
 async def test_a_wrong_key_is_a_closed_door(world: World) -> None:
     wrong = Payments("sk_test_wrong", environment(world.base)["STRIPE_API_BASE"])
-    with pytest.raises(ProviderUnavailable, match="key"):
+    with pytest.raises(ProviderCredentials, match="AuthenticationError 401"):
         await wrong.look("pi_1")
     await wrong.close()
     async with httpx2.AsyncClient() as client:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relevo import ProviderRefused, ProviderUnavailable, Relevo
+from relevo import ProviderCredentials, ProviderUnavailable, Relevo
 from relevo.apps.hotel import app
 from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.queues import SaveBooking, SaveMessage
@@ -153,7 +153,7 @@ async def test_astra_away_is_tried_again(
             await records.has_message("x")
         assert not await records.has_message("x")
         monkeypatch.setattr("relevo.simulators.astra.TOKEN", "another")
-        with pytest.raises(ProviderRefused):
+        with pytest.raises(ProviderCredentials):
             await records.has_message("x")
 
 

@@ -8,19 +8,22 @@ repeats its answer to the old one; after a time-out under the same.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import stripe
 
-from relevo.apps.outside import Outside
-from relevo.errors import (
+from relevo import (
+    ErrorRow,
     ProviderError,
     ProviderRefused,
     ProviderUnavailable,
     ProviderUncertain,
+    judge_client_error,
 )
+from relevo.apps.outside import Outside, provider_error
 
 SECONDS = 10.0
 VERSION = "2026-10-28.endive"
@@ -98,19 +101,41 @@ class Payments:
                 )
             )
         except _Moved:
-            return await self.look(intent)
+            return await self._look(intent, acts=True)
 
     async def look(self, intent: str) -> Payment:
         """How an intent stands."""
-        return await _said(self._client.v1.payment_intents.retrieve_async(intent))
+        return await self._look(intent, acts=False)
+
+    async def _look(self, intent: str, *, acts: bool) -> Payment:
+        return await _said(self._client.v1.payment_intents.retrieve_async(intent), acts=acts)
 
 
 class _Moved(ProviderError):
     """The intent is past being confirmed: paid, perhaps."""
 
 
-async def _said(answer: Any) -> Payment:
-    """A call of the SDK in our words."""
+_ROWS = (
+    # Our own client raised it, and knows whether the request was begun.
+    ErrorRow(
+        "stripe.APIConnectionError",
+        "not_sent",
+        when=lambda error: isinstance(error.__cause__, ProviderUnavailable),
+    ),
+    # All tries carry one idempotency key: had one worked, Stripe would have repeated its answer.
+    ErrorRow("stripe.InvalidRequestError", "refused", status=(400, 404), every_try=True),
+    # A restricted key without the right to do this.
+    ErrorRow("stripe.PermissionError", "our_credentials"),
+)
+
+
+async def _said(answer: Any, *, acts: bool = True) -> Payment:
+    """A call of the SDK in our words; one that acts may have happened where nothing is proved."""
+    began = time.monotonic()
+
+    def took() -> float:
+        return time.monotonic() - began
+
     try:
         found = await answer
     except stripe.CardError as error:
@@ -121,19 +146,17 @@ async def _said(answer: Any) -> Payment:
     except stripe.InvalidRequestError as error:
         if error.code == "payment_intent_unexpected_state":
             raise _Moved("the intent is past being confirmed") from error
-        raise ProviderRefused(f"Stripe refused: {error.code}") from error
-    except (stripe.AuthenticationError, stripe.PermissionError) as error:
-        raise ProviderUnavailable("Stripe refuses our key") from error
-    except stripe.APIConnectionError as error:
-        if isinstance(error.__cause__, ProviderError):
-            raise error.__cause__ from error
-        raise ProviderUncertain("Stripe did not answer") from error
-    except stripe.APIError as error:
-        if error.http_status == 409:
-            raise Busy("this reservation is being paid right now") from error
-        raise ProviderUncertain(f"Stripe answered {error.http_status}") from error
+        said = f"Stripe refused: {error.code}"
+        raise provider_error(
+            judge_client_error(error, _ROWS, took=took()), said, acts=acts
+        ) from error
     except stripe.StripeError as error:
-        raise ProviderUncertain(f"Stripe: {type(error).__name__}") from error
+        if isinstance(error, stripe.APIError) and error.http_status == 409:
+            raise Busy("this reservation is being paid right now") from error
+        said = f"Stripe: {type(error).__name__} {error.http_status or ''}".rstrip()
+        raise provider_error(
+            judge_client_error(error, _ROWS, took=took()), said, acts=acts
+        ) from error
     try:
         return Payment(
             intent=str(found.id),

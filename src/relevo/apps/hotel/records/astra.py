@@ -25,7 +25,7 @@ from astrapy.exceptions import (
 from astrapy.info import CollectionDefinition
 from astrapy.utils.api_options import APIOptions, DataAPIURLOptions
 
-from relevo import Context, ProviderRefused, ProviderUnavailable
+from relevo import Context, ProviderRefused, ProviderUnavailable, judge_response
 from relevo.apps.hotel import booking, names
 from relevo.apps.hotel.queues import SaveBooking
 from relevo.apps.hotel.records import (
@@ -41,6 +41,7 @@ from relevo.apps.hotel.records import (
     guest_of,
 )
 from relevo.apps.hotel.settings import Astra, Mode
+from relevo.apps.outside import NOT_NOW, provider_error
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -259,8 +260,7 @@ async def _asked(answer: Awaitable[T]) -> T:
     except DataAPIHttpException as error:
         status = error.response.status_code
         said = f"Astra answered {status}"
-        is_ours = 400 <= status < 500 and status not in (408, 429)
-        raise (ProviderRefused(said) if is_ours else ProviderUnavailable(said)) from error
+        raise provider_error(judge_response(error.response, NOT_NOW), said, acts=False) from error
     except (DataAPIException, httpx.HTTPError, OSError, ValueError) as error:
         raise ProviderUnavailable(f"Astra does not answer: {type(error).__name__}") from error
 
