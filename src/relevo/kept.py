@@ -26,6 +26,7 @@ import msgspec
 from relevo import sensitive
 from relevo.errors import MisuseError, PayloadError, ProviderUncertain
 from relevo.payload import plain
+from relevo.scrubbing import scrub
 from relevo.sensitive import Holds
 from relevo.values import DEPTH, LIMIT, from_plain, is_model, kind_of
 
@@ -409,7 +410,9 @@ def _dumped(value: Any, kind: Any, is_exact: bool) -> Iterable[tuple[Any, Any]] 
     own: dict[str, Any] = getattr(value, "__dict__", {})
     body = own.get("_content")
     if isinstance(status, int) and isinstance(body, bytes):
-        return [("status_code", status), _body(value, body)]
+        name, said = _body(value, body)
+        hides = name == "text" and _has_secret(said)
+        return [("status_code", status), *([] if hides else [(name, said)])]
     if library in _PLAIN_OBJECTS:
         return [(k, v) for k, v in own.items() if not k.startswith("_") and _is_plain(v)]
     return None
@@ -431,3 +434,11 @@ def _body(value: Any, body: bytes) -> tuple[str, Any]:
         except ValueError:
             pass
     return "text", body.decode()
+
+
+def _has_secret(text: str) -> bool:
+    """Whether a text holds a secret behind a name, as a form does: `oauth_token=…&…`."""
+    if len(text) > LIMIT:
+        return False  # it is too big to be kept
+    printed = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+    return scrub(printed) != printed

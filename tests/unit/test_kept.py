@@ -222,3 +222,13 @@ def test_a_response_is_kept_with_its_status_and_body() -> None:
         assert json.loads(answer.text) == {"id": 1}
     text = _kept(httpx.Response(201, text="created"))
     assert (text.status_code, text.text) == (201, "created")
+
+
+def test_a_text_that_holds_a_secret_is_left_out_of_a_response() -> None:
+    form = "oauth_token=abcdefghij1234567890&oauth_token_secret=zzzzzzzz1234567890abcdef&id=7"
+    data, _ = keep(httpx.Response(200, content=form.encode()))
+    assert data == b'{"status_code":200}'
+    with pytest.raises(AttributeError, match="looks like a secret"):
+        _ = recorded(data).text
+    plain = "id=7&state=queued\r\n\tdone"
+    assert _kept(httpx.Response(200, text=plain)).text == plain
