@@ -108,7 +108,7 @@ class FollowUps:
         print = _digest(said, self._seal, self._by)
         key = "" if key is None else key if key.isascii() else ascii(key)
         what = f"{queue}\n{kind}\n{print.hex()}\n{key}"
-        if self._unused.get(what):
+        if self._unused and self._unused.get(what):
             number = heappop(self._unused[what])
         else:
             number = self._asked[what] = self._asked.get(what, 0) + 1

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from relevo.vendor_keys import FOLD, KEY, holds_key, may_hold_key
+from relevo.vendor_keys import FOLD, KEY, holds_key, may_hold_key, without_escapes
 
 BLOB = 4_096
 """From this length on, text that is all base64 or hexadecimal is taken for binary."""
@@ -512,9 +512,11 @@ def looks_clean(data: bytes) -> bool:
         return False
     if "eyJ" in folded or _MARKS.search(folded) is not None:
         return False
-    if _BACKSLASH in data and b"\\u0000" in data:
-        return False
-    return not (may_hold_key(folded, data) and holds_key(data))
+    if _BACKSLASH in data:
+        if b"\\u0000" in data:
+            return False
+        folded = str(without_escapes(data).translate(FOLD), "latin-1")
+    return not (may_hold_key(folded) and holds_key(data))
 
 
 def _has_groups(data: bytes) -> bool:

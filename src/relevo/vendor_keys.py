@@ -141,10 +141,13 @@ HEADS = re.compile(
 _ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
-def may_hold_key(folded: str, data: bytes) -> bool:
-    """Whether encoded JSON, which is also given as it was folded, may hold a vendor's key."""
-    if 92 in data:  # a backslash, and what is behind it belongs to no head
-        folded = str(_ESCAPE.sub(b" ", data).translate(FOLD), "latin-1")
+def without_escapes(data: bytes) -> bytes:
+    """Encoded JSON with a blank for each escape, whose letter belongs to no key."""
+    return _ESCAPE.sub(b" ", data)
+
+
+def may_hold_key(folded: str) -> bool:
+    """Whether encoded JSON without escapes, folded by FOLD, may hold a vendor's key."""
     return (
         HEADS.search(folded[::-1]) is not None
         or "dapi" in folded
@@ -155,4 +158,4 @@ def may_hold_key(folded: str, data: bytes) -> bool:
 
 def holds_key(data: bytes) -> bool:
     """Whether encoded JSON holds a vendor's key."""
-    return KEY.search(str(_ESCAPE.sub(b" ", data), "latin-1")) is not None
+    return KEY.search(str(without_escapes(data), "latin-1")) is not None

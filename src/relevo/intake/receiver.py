@@ -275,9 +275,11 @@ def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
 
 def _masked(found: Sequence[Found]) -> str:
     """What a delivery's line says of the secrets that its jobs are stored without."""
+    if not found:
+        return ""
     fields = list(dict.fromkeys(map(str, found)))
     more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
-    return f"masked in its jobs: {', '.join(fields[:_FIELDS])}{more}" if fields else ""
+    return f"masked in its jobs: {', '.join(fields[:_FIELDS])}{more}"
 
 
 def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) -> Taken:
