@@ -172,7 +172,7 @@ class Context:
         what it is for with `unique`, here or in the command's class; `differs` in the receipt says
         that the order joined a job whose payload is another, and its own is not used.
         """
-        self._check_running("enqueue()")
+        self._check_open("enqueue()")
         return await self._engine.enqueue(
             command, delay=delay, at=at, key=key, unique=unique, priority=priority
         )
@@ -180,20 +180,20 @@ class Context:
     @noted("ctx", _calls)
     async def enqueue_many(self, commands: Iterable[Command]) -> list[Receipt]:
         """Order many things in few round trips, as with enqueue()."""
-        self._check_running("enqueue_many()")
+        self._check_open("enqueue_many()")
         return await self._engine.enqueue_many(commands)
 
     @noted("ctx", _calls)
     async def publish(self, event: Event) -> list[Receipt]:
         """Tell a fact to its listeners, as with enqueue()."""
-        self._check_running("publish()")
+        self._check_open("publish()")
         return await self._engine.publish(event)
 
     @noted("ctx", _calls)
     async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow, as with enqueue(); one with the same name and key that is unfinished is
         joined, and a repeated run gets that one again."""
-        self._check_running("start()")
+        self._check_open("start()")
         return await self._engine.start(flow, key=key)
 
     @overload

@@ -177,7 +177,7 @@ def behind(breaker: str) -> str:
     return f"breaker:{breaker}"
 
 
-CREDENTIALS = "credentials:"
+CREDENTIALS = "unaccepted:"
 
 
 def credentials(account: str) -> str:
@@ -194,7 +194,7 @@ def describe(error: BaseException) -> Failure:
     name = type(error).__qualname__
     message = _text(error)
     try:
-        frames = traceback.extract_tb(error.__traceback__, limit=-8)
+        frames = _told(traceback.extract_tb(error.__traceback__, limit=-60))
         trace = "".join(traceback.format_list(frames))[-_TRACE_MAX:]
     except Exception:  # noqa: BLE001 - a traceback is a help, never a reason to fail
         frames, trace = traceback.StackSummary(), ""
@@ -205,6 +205,22 @@ def describe(error: BaseException) -> Failure:
         trace=scrub(trace),
         fingerprint=fingerprint(name, where, message),
     )
+
+
+_LIBRARIES = re.compile(r"[/\\\\](?:site-packages|dist-packages|lib[/\\\\]python\d[\d.]*)[/\\\\]")
+_OURS = str(PurePath(__file__).parent)
+_FRAMES, _OWN_FRAMES = 8, 4
+
+
+def _told(frames: traceback.StackSummary) -> traceback.StackSummary:
+    """The last frames, and before them the last of the program's own, if none is among them."""
+    last = frames[-_FRAMES:]
+    own = [each for each in frames[:-_FRAMES] if _is_own(each.filename)]
+    return traceback.StackSummary.from_list([*own[-_OWN_FRAMES:], *last])
+
+
+def _is_own(file: str) -> bool:
+    return not file.startswith(_OURS) and not _LIBRARIES.search(file)
 
 
 def reason(kind: str, message: object) -> Failure:

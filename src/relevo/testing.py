@@ -21,11 +21,11 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import pytest
 
 from relevo.app import App
 from relevo.clock import Duration, duration
@@ -60,26 +60,27 @@ class ManualClock:
         self.offset += then - now if then > now else then - now + timedelta(days=1)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    """A clock that a test moves by hand."""
-    return ManualClock()
+if find_spec("pytest") is not None:  # a program that only tries itself has no need of it
+    import pytest
 
+    @pytest.fixture
+    def clock() -> ManualClock:
+        """A clock that a test moves by hand."""
+        return ManualClock()
 
-@pytest.fixture
-def relevo_apps() -> list[App]:
-    """The apps of the `relevo` fixture; override it."""
-    return []
+    @pytest.fixture
+    def relevo_apps() -> list[App]:
+        """The apps of the `relevo` fixture; override it."""
+        return []
 
-
-@pytest.fixture
-async def relevo(
-    tmp_path: Path, clock: ManualClock, relevo_apps: list[App]
-) -> AsyncGenerator[Relevo]:
-    """An open engine on a fresh SQLite file."""
-    url = f"sqlite:///{tmp_path / 'relevo.db'}"
-    async with Relevo(url, apps=relevo_apps, clock=clock) as engine:
-        yield engine
+    @pytest.fixture
+    async def relevo(
+        tmp_path: Path, clock: ManualClock, relevo_apps: list[App]
+    ) -> AsyncGenerator[Relevo]:
+        """An open engine on a fresh SQLite file."""
+        url = f"sqlite:///{tmp_path / 'relevo.db'}"
+        async with Relevo(url, apps=relevo_apps, clock=clock) as engine:
+            yield engine
 
 
 @asynccontextmanager

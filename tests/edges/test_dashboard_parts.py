@@ -241,7 +241,7 @@ def test_in_one_millisecond_a_job_acts_before_what_it_led_to() -> None:
 def test_jobs_that_wait_unspent_are_told_of() -> None:
     def wait(parked: int) -> WaitView:
         return WaitView(
-            name="credentials:shop:pay",
+            name="unaccepted:shop:pay",
             queue="shop:pay:charge",
             job="01a1f21a36c47aa2a7aa2e8b0db4401f",
             since=0,

@@ -156,14 +156,14 @@ async def test_a_wrong_key_parks_this_job_unspent_and_no_other(start: Start) -> 
     job = await job_of(relevo, bad.id)
     assert (job.state, job.park, job.attempt) == (
         State.PARKED,
-        "credentials:shop:parcels:ship",
+        "unaccepted:shop:parcels:ship",
         0,
     )
     assert job.failure is not None and job.failure.message == "the key has expired"
     assert (await job_of(relevo, good.id)).state is State.DONE
     [wait] = await Desk(relevo.store).waiting()
     assert (wait.name, wait.parked, wait.why) == (
-        "credentials:shop:parcels:ship",
+        "unaccepted:shop:parcels:ship",
         1,
         "the key has expired",
     )
@@ -175,12 +175,12 @@ async def test_when_the_key_is_mended_one_act_lets_all_of_them_go(start: Start) 
     provider.answers = {n: ProviderCredentials("expired") for n in range(8)}
     await relevo.enqueue_many(Charge(28, n) for n in range(8))
     await drain(relevo, concurrency=1)
-    assert await parked(relevo, "credentials:acme:28") == 3
+    assert await parked(relevo, "unaccepted:acme:28") == 3
     assert await parked(relevo, "breaker:acme:28") == 5
 
     provider.answers = {}
     desk = Desk(relevo.store)
-    sweep = await desk.let_go("credentials:acme:28", ANA, "a new key")
+    sweep = await desk.let_go("unaccepted:acme:28", ANA, "a new key")
     await drain(relevo, skip_waits=True, until=lambda: sum(provider.calls.values()) == 3 + 8)
     await drain(relevo, skip_waits=True)
 
@@ -213,7 +213,7 @@ async def test_a_success_between_them_says_that_it_is_not_the_key(start: Start) 
         await drain(relevo, concurrency=1)
 
     assert (await circuit(relevo, "acme:28")).state == "closed"
-    assert await parked(relevo, "credentials:acme:28") == 4
+    assert await parked(relevo, "unaccepted:acme:28") == 4
 
 
 async def test_one_job_that_asks_three_times_is_one_job(start: Start) -> None:
@@ -237,7 +237,7 @@ async def test_a_breaker_that_names_no_account_stays_closed(start: Start) -> Non
     await drain(relevo, concurrency=1)
 
     assert await relevo.breakers.all() == []
-    assert await parked(relevo, "credentials:acme") == 6
+    assert await parked(relevo, "unaccepted:acme") == 6
     assert provider.calls[6] == 1
 
 

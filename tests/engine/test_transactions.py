@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -286,3 +287,25 @@ async def test_once_inside_a_transaction_is_refused(start: Start) -> None:
     await drain(relevo)
 
     assert "Call once() first" in refused[0]
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_many", "publish", "start"])
+async def test_nothing_is_ordered_after_the_transaction_that_ended_the_job(
+    start: Start, verb: str
+) -> None:
+    """Killed right after its commit, the order would be lost."""
+    app, refused = App("test"), list[str]()
+
+    @app.worker
+    async def work(order: Save, ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        given: dict[str, Any] = {"enqueue_many": [], "start": Flow("late")}
+        with pytest.raises(MisuseError, match=r"after ctx\.transaction") as caught:
+            await getattr(ctx, verb)(given.get(verb, order))
+        refused.append(str(caught.value))
+
+    relevo = start(app)
+    await relevo.enqueue(Save("one"))
+    await drain(relevo)
+    assert len(refused) == 1

@@ -85,7 +85,7 @@ def test_a_wrong_key_parks_the_job_behind_the_account_and_spends_nothing() -> No
     outcome = verdict(ProviderCredentials("the key has expired"), attempt=3)
 
     assert isinstance(outcome, Parked)
-    assert outcome.behind == "credentials:shop:ship"
+    assert outcome.behind == "unaccepted:shop:ship"
     assert outcome.failure is not None and outcome.failure.message == "the key has expired"
 
 
@@ -144,3 +144,15 @@ def test_what_is_kept_is_small() -> None:
     failure = describe(fail("x" * 50_000_000))
 
     assert len(failure.message.encode()) + len(failure.trace.encode()) <= 8_192
+
+
+def test_a_trace_holds_a_line_of_the_program_s_own() -> None:
+    import httpx
+
+    def of_mine() -> None:
+        httpx.get("http://127.0.0.1:9/", timeout=1)
+
+    with pytest.raises(httpx.ConnectError) as caught:
+        of_mine()
+
+    assert "in of_mine" in describe(caught.value).trace

@@ -113,7 +113,7 @@ async def retry(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
 async def unpark(
     terminal: Terminal,
     park: Annotated[
-        str, typer.Argument(metavar="PARK", help="Such as credentials:shop:pay:charge.")
+        str, typer.Argument(metavar="PARK", help="Such as unaccepted:shop:pay:charge.")
     ],
     note: NoteOption = "",
 ) -> None:

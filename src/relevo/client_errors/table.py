@@ -126,7 +126,8 @@ def answered(sight: Sight) -> Finding:
         means = Means.OUR_CREDENTIALS
     elif codes & _SLOW_DOWN:
         means = Means.WAIT
-    wait = retry_after_of(error) if means is Means.WAIT else None
+    waits = means in (Means.WAIT, Means.UNCERTAIN)  # the latter where it may be repeated
+    wait = retry_after_of(error) if waits else None
     return Finding(means, status, retry_after=wait)
 
 

@@ -141,7 +141,7 @@ class Desk(Forgetting, Standing, Deliveries):
         )
 
     async def let_go(self, park: str, by: Person, note: str = "") -> Sweep:
-        """Retry what is parked behind something, such as `credentials:stripe` when its key works.
+        """Retry what is parked behind something, such as `unaccepted:stripe` when its key works.
 
         Where a breaker has opened for it, one of them tries first, and the rest follows.
         """

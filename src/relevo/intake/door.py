@@ -149,6 +149,8 @@ def _no_key(error: Exception) -> str:
     match error:
         case MissingName():
             return str(error)
+        case LookupError(args=(str() as said,)) if type(error) is LookupError:
+            return said[:200]
         case KeyError(args=(str() as name,)):
             return f'no field "{name:.64}" in the body'
         case _:
