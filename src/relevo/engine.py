@@ -84,6 +84,9 @@ FLOW_HALF_KNOWN = 3_600_000
 STARTED = "flow-started"
 """The kind of the notes that tell which flow stands for what a run started under a key."""
 
+JOINED = "flow-joined"
+"""The kind of the notes that tell that this flow, another's, was stored by then."""
+
 
 def _cause() -> Context | Intake | None:
     """The run or the delivery that this task is about."""
@@ -414,20 +417,28 @@ class Relevo:
             connection = await driver(session, lambda: None)
             recall = partial(self.store.recall_within, connection)
             remember = partial(self.store.remember_within, connection)
+
+        async def noted(kind: str, started: str) -> None:
+            if cause is not None:
+                keep = milliseconds(self.keep_dead)
+                await remember([Note(kind=kind, name=fresh, value=started.encode(), ttl=keep)])
+
+        async def join(other: str) -> Started:
+            started = await self._start(flow, nodes, other, other, cause, tx)
+            if not isinstance(cause, Intake):  # whose jobs are stored with the delivery, later
+                await noted(JOINED, other)
+            return started
+
         if cause is not None:
             [note] = await recall(STARTED, [fresh])
             if note is not None:  # an earlier run has asked for just this
                 known = note.value.decode()
                 if known == fresh:
                     return await self._start(flow, nodes, fresh, origin, cause, tx)
-                return Started(known, _node_ids(known, nodes), Verdict.IN_PROGRESS)
-
-        async def joined(started: str) -> None:
-            # Before anything of it is stored: a repeated run may find that it has ended, and the
-            # key with another.
-            if cause is not None:
-                keep = milliseconds(self.keep_dead)
-                await remember([Note(kind=STARTED, name=fresh, value=started.encode(), ttl=keep)])
+                if (await recall(JOINED, [fresh]))[0] is not None:
+                    return Started(known, _node_ids(known, nodes), Verdict.IN_PROGRESS)
+                # Its starter and that run may both have died before anything of it was stored.
+                return await join(known)
 
         for _ in range(10):
             [note] = await recall("flow", [name])
@@ -438,9 +449,12 @@ class Relevo:
                 if not is_live and None in ends:
                     is_live = await self.store.now() - note.updated_at < FLOW_HALF_KNOWN
                 if is_live:
-                    await joined(started)
-                    origin = origin if started == fresh else started
-                    return await self._start(flow, nodes, started, origin, cause, tx)
+                    # Before anything of it is stored: a repeated run may find that it has ended,
+                    # and the key with another.
+                    await noted(STARTED, started)
+                    if started != fresh:
+                        return await join(started)
+                    return await self._start(flow, nodes, fresh, origin, cause, tx)
             mine = Note(
                 kind="flow",
                 name=name,
@@ -449,7 +463,7 @@ class Relevo:
                 ttl=FLOW_KEY_TTL,
             )
             if (await remember([mine]))[0]:
-                await joined(fresh)
+                await noted(STARTED, fresh)
                 return await self._start(flow, nodes, fresh, origin, cause, tx)
         raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
 

@@ -522,6 +522,70 @@ async def test_a_flow_with_a_key_that_a_repeated_run_starts_is_the_first_one(
     assert job.state is State.DONE
 
 
+async def test_a_flow_that_two_starters_died_over_is_stored_by_the_repeated_run(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had noted its id and stored nothing, and the repeated run was told it is on its way."""
+    nursery = Nursery()
+    begun: list[str] = []
+
+    def flow() -> Flow:
+        made = Flow("nightly")
+        made.add(Child("flow"), name="one")
+        return made
+
+    async def die(*_: object) -> None:
+        raise RuntimeError("the process dies here")
+
+    async def parent(order: Parent, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(relevo, "_start", die)
+                await ctx.start(flow(), key="k")
+        begun.append((await ctx.start(flow(), key="k")).id)
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(relevo, "_start", die)
+        await relevo.start(flow(), key="k")
+    await relevo.enqueue(Parent())
+    await drain(relevo, skip_waits=True)
+
+    assert len(begun) == 1
+    assert nursery.runs == {"flow": 1}
+
+
+async def test_a_flow_that_a_run_has_joined_is_not_stored_again_once_it_is_forgotten(
+    start: Start, clock: ManualClock
+) -> None:
+    nursery = Nursery()
+    begun: list[str] = []
+
+    def flow() -> Flow:
+        made = Flow("nightly")
+        made.add(Brief("flow"), name="one")
+        return made
+
+    async def parent(order: Parent, ctx: Context) -> Any:
+        begun.append((await ctx.start(flow(), key="k")).id)
+        return Retry("again", timedelta(hours=3)) if ctx.attempt == 1 else None
+
+    relevo = start(nursery.app(parent))
+    await relevo.open()
+    await relevo.enqueue(Parent())
+    theirs = await relevo.start(flow(), key="k")
+    await drain(relevo)
+    clock.advance("2h")
+    while await relevo.store.prune(dead_keep=relevo.keep_dead // timedelta(milliseconds=1)):
+        pass
+    assert await relevo.store.find([theirs.jobs["one"]]) == [None]
+    await drain(relevo, skip_waits=True)
+
+    assert begun == [theirs.id] * 2
+    assert nursery.runs == {"flow": 1}
+
+
 async def test_a_person_decides_what_a_replay_is_held_for(start: Start) -> None:
     """Its effects stand under its origin, whose job has ended well without them."""
     calls: list[str] = []
