@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import httpx
 import pytest
+from slack_sdk.web import SlackResponse
 
 from relevo import (
     DefinitionError,
@@ -138,19 +139,59 @@ def test_an_answer_below_400_is_none_and_accept_lets_others_through() -> None:
     assert judge_response(httpx.Response(410), accept={404}) is not None
 
 
+def _slack(body: dict[str, object], status: int = 200) -> SlackResponse:
+    return SlackResponse(
+        client=None,
+        http_verb="POST",
+        api_url="https://slack.com/api/chat.postMessage",
+        req_args={},
+        data=body,
+        headers={},
+        status_code=status,
+    )
+
+
 def test_a_no_of_slack_is_judged_by_its_word() -> None:
-    proof = judge_response({"ok": False, "error": "channel_not_found"})
-    assert proof == Proof(Means.REFUSED, "ok: false channel_not_found", "channel_not_found")
+    proof = judge_response(_slack({"ok": False, "error": "channel_not_found"}))
+    assert proof is not None
+    assert (proof.kind, proof.row) == (Means.REFUSED, "ok: false 200 channel_not_found")
     for word, means in {
         "invalid_auth": Means.OUR_CREDENTIALS,
         "ratelimited": Means.WAIT,
         "internal_error": Means.UNCERTAIN,
     }.items():
-        proof = judge_response({"ok": False, "error": word})
+        proof = judge_response(_slack({"ok": False, "error": word}))
         assert proof is not None
         assert proof.kind is means
-    assert judge_response({"ok": False, "error": "gone"}, accept={"gone"}) is None
-    assert judge_response({"ok": True, "error": "x"}) is None
+    assert judge_response(_slack({"ok": False, "error": "gone"}), accept={"gone"}) is None
+    assert judge_response(_slack({"ok": True, "error": "x"})) is None
+
+
+def test_a_no_of_slack_is_known_by_its_host_too() -> None:
+    body = {"ok": False, "error": "channel_not_found"}
+    for host, kind in {"slack.com": Means.REFUSED, "api.shop.example": None}.items():
+        request = httpx.Request("POST", f"https://{host}/api/chat.postMessage")
+        proof = judge_response(httpx.Response(200, json=body, request=request))
+        assert (None if proof is None else proof.kind) is kind
+
+
+class Order:
+    """What an app's own function may give: its fields mean what the app says."""
+
+    def __init__(self) -> None:
+        self.id = 1
+        self.status = 450
+        self.data = {"ok": False, "error": "queued"}
+        self.headers: dict[str, str] | None = None
+
+
+def test_what_is_no_answer_of_a_client_is_a_result() -> None:
+    order = Order()
+    assert judge_response(order) is None
+    order.headers = {"lines": "2"}
+    del order.data
+    assert judge_response(order) is None
+    assert judge_response({"ok": False, "error": "queued"}) is None
 
 
 class Busy(Exception):

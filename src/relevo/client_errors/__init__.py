@@ -11,8 +11,10 @@ more than *uncertain* only where the error speaks for the whole call: see tries.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from inspect import getattr_static
 from typing import Any, cast
 
 from relevo.client_errors.proof import (
@@ -72,8 +74,9 @@ def judge_response(
 ) -> Proof | None:
     """What a returned answer proves; None if it is no answer, below 400, or in `accept`.
 
-    An answer is anything with a whole `status_code` or `status`, and a body of Slack's with
-    `ok: false`, whose `error` may stand in `accept`, too.
+    An answer is what an HTTP client gives: it has a `status_code` or `status`, headers, and a body
+    or an address. One of Slack's with `ok: false` is judged by its `error`, which may stand in
+    `accept`, too. Anything else is a result, whatever its fields are called.
     """
     if response.__class__ is dict and response.get("ok") is not False:
         return None  # as most results are
@@ -89,7 +92,7 @@ def judge_response(
 
 
 def _status(response: Any) -> int | None:
-    if isinstance(response, Mapping):  # a result, whatever its fields are called
+    if not _is_answer(response):
         return None
     for name in ("status_code", "status"):
         value = read(response, name)
@@ -98,11 +101,38 @@ def _status(response: Any) -> int | None:
     return None
 
 
+_OF_ANSWERS = ("url", "request", "reason", "body", "content", "data", "text", "read")
+
+
+def _is_answer(response: Any) -> bool:
+    """Whether it is a client's answer, and not a result that has a `status` of its own."""
+    if isinstance(response, Mapping):  # a result, whatever its fields are called
+        return False
+    headers: object = read(response, "headers")
+    if not all(callable(getattr(type(headers), verb, None)) for verb in ("get", "items")):
+        return False
+    return any(getattr_static(response, name, None) is not None for name in _OF_ANSWERS)
+
+
 def _refusal(response: Any) -> str | None:
     """The word that Slack's API gives with `ok: false`."""
-    body = cast("object", response) if isinstance(response, Mapping) else read(response, "data")
+    body = _slack_body(response)
     word = read(body, "error")
     return word if isinstance(word, str) and read(body, "ok") is False else None
+
+
+def _slack_body(response: Any) -> Any:
+    """The body of an answer of Slack's, of its own client or of another."""
+    if names(response)[0].startswith("slack_sdk."):
+        return read(response, "data")
+    content = read(response, "_content") if _is_answer(response) else None
+    address = text(read(response, "url"))
+    if not isinstance(content, bytes) or not address.startswith("https://slack.com/"):
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _judge(
