@@ -270,6 +270,9 @@ class Context:
         is held for a person. `late` is how long a call that broke off may still arrive: what
         `find` does not find until then is looked for again, and not called.
 
+        `call` makes one call of a provider: of several, or of a retry loop, the last error alone
+        would be judged, so each gets a once() with a name of its own.
+
         `of` is the id of what the effect belongs to, when not this job: several jobs with the same
         one make it once. In a poller an effect belongs to its turn. One name is one effect: a
         second call of it in one run is refused.
