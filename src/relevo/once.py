@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -59,7 +60,9 @@ class Ledger(NamedTuple):
     conclude: Callable[[Sequence[Effect]], Awaitable[Sequence[bool]]]
 
 
-_NAME = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
+_NAME = re.compile(r"[^\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]{1,300}")
+_KEY_PART = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
+_UNUSUAL = re.compile(r"[^\w.:@/-]+", re.ASCII)
 _BROKEN_OFF = "an earlier run broke off during the call"
 _LATER = "; later "
 
@@ -114,7 +117,7 @@ class Once:
             case EffectState.REFUSED:
                 # A provider that honours keys would repeat its refusal for the old one.
                 number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2
-                await self._again(f"{self.lease.id}:{self.name}#{number}")
+                await self._again(f"{self.lease.id}:{_key_part(self.name)}#{number}")
             case EffectState.INTENDED if self.is_shared and (
                 left := await self._left(known, UNDER_WAY)
             ):
@@ -142,11 +145,12 @@ class Once:
         return await self._make()
 
     async def _intend(self) -> Effect:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
             raise DefinitionError(
-                f"{self.name!r:.60} cannot name an effect: use letters, digits and . : @ / - _, "
-                "120 at most"
+                f"{self.name!r:.60} cannot name an effect: write a text of 1 to 300 characters in "
+                'one line, such as "charge" or f"mail:{who}"'
             )
+        _check_takes_key(self.call, self.name)
         if self.late is not None:
             self.late = duration(self.late)
         lease = self.lease
@@ -154,7 +158,7 @@ class Once:
             job=lease.id,
             queue=lease.queue,
             name=self.name,
-            key=f"{lease.id}:{self.name}",
+            key=f"{lease.id}:{_key_part(self.name)}",
             attempt=lease.attempt,
             run=self.run,
             thread=lease.thread or lease.id,
@@ -387,6 +391,24 @@ def _said_by_app(error: ProviderError) -> Proof:
             return Proof(Means.REFUSED, row, message)
         case _:
             return Proof(Means.UNCERTAIN, row, message)
+
+
+def _key_part(name: str) -> str:
+    """An effect's name as a part of its idempotency key, which providers want short and ASCII."""
+    if _KEY_PART.fullmatch(name):
+        return name
+    mark = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return f"{_UNUSUAL.sub('-', name)[:60]}-{mark}"
+
+
+def _check_takes_key(call: Call, name: str) -> None:
+    """DefinitionError where the call surely takes nothing: it would fail before it leaves."""
+    code = getattr(call, "__code__", None)
+    if code is not None and not code.co_argcount and not code.co_flags & inspect.CO_VARARGS:
+        raise DefinitionError(
+            f"the call of '{name}' takes no argument: write lambda key: …, and give the provider "
+            "the key where it takes one"
+        )
 
 
 def _is_just_written(known: Effect, mine: Effect) -> bool:

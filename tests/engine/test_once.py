@@ -25,6 +25,7 @@ from relevo import (
     ProviderUnavailable,
     ProviderUncertain,
     Relevo,
+    Retry,
     State,
     StoreUnavailable,
     constant,
@@ -520,7 +521,7 @@ async def test_an_effect_without_a_proper_name_is_refused(start: Start) -> None:
     errors: list[Exception] = []
 
     async def book(order: Book, ctx: Context) -> None:
-        for name in ("", "a b", "x" * 121, "a\n"):
+        for name in ("", "a\tb", "x" * 301, "a\n"):
             with pytest.raises(DefinitionError) as raised:
                 await ctx.once(name, lambda key: asyncio.sleep(0))
             errors.append(raised.value)
@@ -796,4 +797,42 @@ async def test_a_webhook_s_function_makes_no_effects(start: Start) -> None:
     call = Delivery(path="/in", body=b'{"id":"e1"}', received_at=datetime.now(UTC))
     await relevo.receiver.take(relevo.receiver.doors["/in"], call)
 
+    assert called == []
+
+
+@pytest.mark.parametrize(
+    "who",
+    ["ana+news@example.com", "o'neil@example.com", "Zoë", "李", "a#b", "x%y", "(x)", "x" * 250],
+)
+async def test_an_effect_is_named_as_people_are(start: Start, who: str) -> None:
+    app, keys = App("test"), list[str]()
+
+    @app.worker
+    async def work(order: Book, ctx: Context) -> Any:
+        await ctx.once(f"mail:{who}", keys.append)
+        return Retry("again", "1s") if ctx.attempt == 1 else None
+
+    relevo = start(app)
+    await relevo.enqueue(Book())
+    await drain(relevo, skip_waits=True)
+    assert len(keys) == 1
+    assert keys[0].isascii()
+    assert len(keys[0]) <= 255
+
+
+async def test_a_call_that_takes_no_key_is_refused_before_it_leaves(start: Start) -> None:
+    app, called = App("test"), list[str]()
+
+    @app.worker
+    async def work(order: Book, ctx: Context) -> None:
+        await ctx.once("mail", lambda: called.append(""))  # pyright: ignore
+
+    relevo = start(app)
+    receipt = await relevo.enqueue(Book())
+    await drain(relevo, skip_waits=True)
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert job.state is State.DEAD
+    assert job.failure is not None
+    assert "lambda key" in job.failure.message
     assert called == []
