@@ -813,7 +813,7 @@ async def test_an_effect_is_named_as_people_are(start: Start, who: str) -> None:
         return Retry("again", "1s") if ctx.attempt == 1 else None
 
     relevo = start(app)
-    await relevo.enqueue(Book())
+    await relevo.enqueue(Book("RES-1"))
     await drain(relevo, skip_waits=True)
     assert len(keys) == 1
     assert keys[0].isascii()
@@ -825,10 +825,10 @@ async def test_a_call_that_takes_no_key_is_refused_before_it_leaves(start: Start
 
     @app.worker
     async def work(order: Book, ctx: Context) -> None:
-        await ctx.once("mail", lambda: called.append(""))  # pyright: ignore
+        await ctx.once("mail", lambda: called.append(""))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     relevo = start(app)
-    receipt = await relevo.enqueue(Book())
+    receipt = await relevo.enqueue(Book("RES-1"))
     await drain(relevo, skip_waits=True)
     [job] = await relevo.store.find([receipt.id])
     assert job is not None
