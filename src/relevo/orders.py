@@ -41,11 +41,15 @@ if TYPE_CHECKING:
 
 
 class Started(NamedTuple):
-    """A flow on its way: its id, and the job id of each node."""
+    """A flow on its way: its id, and the job id of each node.
+
+    `differs`: this start joined a flow of other payloads or nodes, and its own are not used.
+    """
 
     id: str
     jobs: dict[str, str]
     verdict: Verdict
+    differs: bool = False
 
 
 class Wishes(TypedDict, total=False):

@@ -130,6 +130,18 @@ class Telemetry:
                 },
             )
 
+    def flow_joined(self, flow: str, key: str, stands: str) -> None:
+        """A start of a flow joined one of other payloads or nodes; its own are not used."""
+        self.counts["joined"] += 1
+        place = f"flow {flow}"
+        if place not in self._joined:
+            self._joined.add(place)
+            log.warning(
+                "a flow joined one by its key, and its own, different nodes are not used; of flows "
+                "of this name that is not told again",
+                extra={"flow": stands, "key": key},
+            )
+
     def trouble(self, what: str, error: BaseException) -> None:
         """Something inside went wrong and will be tried again."""
         self.counts["trouble"] += 1

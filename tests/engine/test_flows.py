@@ -303,3 +303,29 @@ def test_flows_that_cannot_be_are_refused_when_built() -> None:
         big.add(Read("a"), name=str(n))
     with pytest.raises(DefinitionError, match="at most"):
         big.add(Read("a"))
+
+
+async def test_a_start_hears_that_the_flow_it_joined_is_another(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten was paid, ninety-nine was not, and nothing was said."""
+    seen: list[object] = []
+    relevo = start(app(seen))
+
+    def flow(what: str) -> Flow:
+        made = Flow("pay")
+        made.add(Read(what), name="pay")
+        return made
+
+    first = await relevo.start(flow("10"), key="o1")
+    same = await relevo.start(flow("10"), key="o1")
+    with caplog.at_level("WARNING", "relevo"):
+        others = [await relevo.start(flow("99"), key="o1") for _ in range(2)]
+    assert (await relevo.desk.flow("pay/o1")).id == first.id
+    await drain(relevo)
+
+    assert (first.differs, same.differs) == (False, False)
+    assert [(other.id, other.differs) for other in others] == [(first.id, True)] * 2
+    assert relevo.telemetry.counts["joined"] == 2
+    assert [record.__dict__["flow"] for record in caplog.records] == [first.id]
+    assert seen == ["10"]

@@ -252,7 +252,7 @@ class Flows(Looking):
         if text:
             [note] = await self.store.recall(KEYS, [text])
             if note is not None:
-                return note.value.decode()
+                return note.value.decode().partition("\n")[0]
             named = {name: id async for name, id in self._noted() if name.endswith(f"/{text}")}
             if len(named) > 1:
                 raise NotFoundError(
@@ -283,7 +283,7 @@ class Flows(Looking):
         for _ in range(most // PAGE_MAX):
             notes = await self.store.notes(KEYS, after=after, limit=PAGE_MAX)
             for note in notes:
-                yield note.name, note.value.decode()
+                yield note.name, note.value.decode().partition("\n")[0]
             if len(notes) < PAGE_MAX:
                 return
             after = notes[-1].name
