@@ -425,7 +425,7 @@ async def test_a_parent_that_is_the_newest_replaces_when_its_children_have_ended
     store: Store,
 ) -> None:
     child = await add(store, OTHER)
-    old = await add_latest(store)
+    old = await add_latest(store, delay=HOUR)
     newest = await add_parent(store, child, queue=WORK, key="k", unique="latest")
     assert await take(store, 9) == []
 
@@ -433,6 +433,52 @@ async def test_a_parent_that_is_the_newest_replaces_when_its_children_have_ended
 
     await take_id(store, newest)
     await is_replaced(store, old, newest)
+
+
+async def test_a_released_parent_replaces_what_is_due(store: Store) -> None:
+    child = await add(store, OTHER)
+    old = await add_latest(store)
+    newest = await add_parent(store, child, queue=WORK, key="k", unique="latest")
+
+    assert await end(store, await take_id(store, child, OTHER))
+
+    await take_id(store, newest)
+    await is_replaced(store, old, newest)
+    assert await take(store, 9) == []
+
+
+async def test_a_parent_that_waits_replaces_none(store: Store) -> None:
+    """It may die with its child, and then no job of its key would have run."""
+    child = await add(store, OTHER)
+    old = await add_latest(store)
+    newest = await add_parent(store, child, queue=WORK, key="k", unique="latest")
+    lease = await take_id(store, old)
+    assert await state(store, newest) is State.WAITING
+
+    assert await end(store, await take_id(store, child, OTHER), State.DEAD)
+
+    assert await state(store, newest) is State.DEAD
+    assert await end(store, lease)
+    assert await state(store, old) is State.DONE
+
+
+async def test_a_parent_waits_behind_one_that_started_meanwhile(
+    store: Store, clock: ManualClock
+) -> None:
+    child = await add(store, OTHER)
+    older = await add_latest(store)
+    old = await add_latest(store)
+    newest = await add_parent(store, child, queue=WORK, key="k", unique="latest")
+    lease = await take_id(store, old)
+    await is_replaced(store, older, old)
+    assert await end(store, await take_id(store, child, OTHER))
+    assert await take(store, 9) == []
+
+    assert await end(store, lease)
+
+    clock.advance("1s")
+    await take_id(store, newest)
+    assert await state(store, old) is State.DONE
 
 
 async def test_a_parent_that_waits_is_replaced(store: Store) -> None:

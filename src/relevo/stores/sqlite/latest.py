@@ -49,7 +49,7 @@ def sift(tx: Tx, seqs: Sequence[int]) -> list[int | None]:
 
 
 # Those that have never started, with the newest of their key, and one that has started and has not
-# ended.
+# ended. One that waits for its children may die with them: until they have ended it is no newest.
 _MET = """
     select met.seq, newest.seq, (
                select min(going.seq)
@@ -68,7 +68,7 @@ _MET = """
         from relevo_jobs as other
         where other.key = met.key
           and other.queue = met.queue
-          and other.state in (10, 40)
+          and other.state = 10
           and other.forever = 2
           and other.claimed_at = ?2
     )

@@ -134,7 +134,7 @@ local function store(n, root, id, verdict, turn)
       has_latest[root] = '1'
       call('HSET', root, 'latest', 1)
     end
-    enter_latest(root, id, key, call('ZSCORE', root .. ':all', id))
+    enter_latest(root, id, key, call('ZSCORE', root .. ':all', id), field(n, 8) == '1')
   elseif key ~= '' then
     call('HSET', root .. ':keys', key, id)
   end
@@ -211,7 +211,8 @@ end
 
 -- The live job that has the key, for a command that may join it.
 local function holder_of(root, key)
-  return call('HGET', root .. ':keys', key) or has_latest[root] and newest_of(root, key)
+  return call('HGET', root .. ':keys', key) or has_latest[root]
+    and call('ZREVRANGE', root .. ':latest:' .. key, 0, 0)[1]
 end
 
 local function admit(n)

@@ -9,17 +9,12 @@ local function replace(root, id, later)
   cancel(root, id, job, was)
 end
 
--- One more that has never started; the one before it, if it could be taken, gives way.
-local function enter_latest(root, id, key, rank)
+-- One more that has never started.
+local function enter_latest(root, id, key, rank, waits)
   local before = newest_of(root, key)
   call('ZADD', root .. ':latest:' .. key, rank, id)
-  if before and newest_of(root, key) == id and status(root, before).state == 'Q' then
-    local job = facts(root, before)
-    if not behind_of(root, before, job) then
-      local moment = due_of(root, before, job)
-      leave_due(root, before, job)
-      call('ZADD', root .. ':behind', moment or at, before)
-    end
+  if not waits then
+    give_way(root, before, id, key)
   end
   -- A key whose job is held for days collects no more than one claim can put aside.
   if call('ZCARD', root .. ':latest:' .. key) > MOST then
@@ -27,14 +22,15 @@ local function enter_latest(root, id, key, rank)
   end
 end
 
--- It has been taken: the others of its key that have never started are not needed any more.
+-- It has been taken: the earlier ones of its key that have never started are not needed any more.
 local function start_latest(root, id, key)
   local name = root .. ':latest:' .. key
-  if call('ZSCORE', name, id) then
+  local rank = call('ZSCORE', name, id)
+  if rank then
     call('HSET', root .. ':keys', key, id)
-    call('HSET', root .. ':newest', key, call('ZSCORE', name, id))
+    call('HSET', root .. ':newest', key, rank)
     call('ZREM', name, id)
-    for _, other in ipairs(call('ZRANGE', name, 0, -1)) do
+    for _, other in ipairs(call('ZRANGEBYSCORE', name, '-inf', rank)) do
       replace(root, other, id)
     end
   end

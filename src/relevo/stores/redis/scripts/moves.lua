@@ -228,8 +228,14 @@ end
 -- Keys with unique="latest". Of their jobs that have never started only the one accepted last may be
 -- taken, and none while another of the key has started and not ended: that one is in root:keys.
 
+-- One that waits for its children may die with them: it is passed over until they have ended.
+
 local function newest_of(root, key)
-  return call('ZREVRANGE', root .. ':latest:' .. key, 0, 0)[1]
+  for _, id in ipairs(call('ZREVRANGE', root .. ':latest:' .. key, 0, MOST)) do
+    if status(root, id).state ~= 'W' then
+      return id
+    end
+  end
 end
 
 local function must_wait(root, id, job)
@@ -306,6 +312,18 @@ local function leave_due(root, id, job)
   else
     call('ZREM', root .. ':lane:' .. job.lane .. ':' .. job.band, id)
     call('ZREM', root .. ':laned', id)
+  end
+end
+
+-- A later one of its key may be taken now: the one before it, if it could be taken, gives way.
+local function give_way(root, before, id, key)
+  if before and newest_of(root, key) == id and status(root, before).state == 'Q' then
+    local job = facts(root, before)
+    if not behind_of(root, before, job) then
+      local moment = due_of(root, before, job)
+      leave_due(root, before, job)
+      call('ZADD', root .. ':behind', moment or at, before)
+    end
   end
 end
 
@@ -603,8 +621,10 @@ local function release(root, parent, child, queue, verdict, policy)
   elseif call('SCARD', root .. ':pending:' .. parent) == 0 then
     leave(root, parent, job, was)
     local due = tonumber(was.due) or 0
+    local before = job.unique == 'l' and newest_of(root, job.key)
     if was.attempt == 0 and was.turn == 0 then
       call('HDEL', root .. ':state', parent)
+      give_way(root, before, parent, job.key)
       enter_due(root, parent, job, math.max(at, due))
     else
       requeue(root, parent, job, was, was.attempt, math.max(at, due))

@@ -99,7 +99,8 @@ local function remove_quiet(root)
   local quiet = root .. ':quiet'
   local keys = left > 0 and call('ZRANGEBYSCORE', quiet, '-inf', long_ago, 'LIMIT', 0, MOST) or {}
   for _, key in ipairs(keys) do
-    if call('HEXISTS', root .. ':keys', key) == 1 or newest_of(root, key) then
+    if call('HEXISTS', root .. ':keys', key) == 1
+      or call('EXISTS', root .. ':latest:' .. key) == 1 then
       call('ZADD', quiet, now, key)
     else
       call('ZREM', quiet, key)

@@ -14,7 +14,7 @@ local function is_latest(root, id, job, was)
     return not behind_of(root, id, job)
   end
   local rank = tonumber(call('ZSCORE', root .. ':all', id) or 0)
-  local newest = newest_of(root, job.key)
+  local newest = call('ZREVRANGE', root .. ':latest:' .. job.key, 0, 0)[1]
   return tonumber(call('HGET', root .. ':newest', job.key) or 0) <= rank
     and not (newest and tonumber(call('ZSCORE', root .. ':latest:' .. job.key, newest)) > rank)
     and not (has_started(root, id, was) and call('HEXISTS', root .. ':keys', job.key) == 1)
@@ -53,7 +53,7 @@ local function retry(root, id, delay, waits)
     if has_started(root, id, was) then
       call('HSET', root .. ':keys', job.key, id)
     else
-      enter_latest(root, id, job.key, call('ZSCORE', root .. ':all', id) or at)
+      enter_latest(root, id, job.key, call('ZSCORE', root .. ':all', id) or at, waits)
     end
   end
   if waits then
