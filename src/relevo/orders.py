@@ -74,6 +74,8 @@ def job_of(
 ) -> NewJob:
     """The job of a message, which something caused, or nothing but its caller."""
     meta = None if tracing is None else _traced(tracing)
+    if spec.dependency is not None:
+        spec.dependency.fill(message)  # so that the caller hears of it, and not the worker
     if cause is None:
         payload = codec(type(message)).encode(message)
         return NewJob(
@@ -91,8 +93,6 @@ def job_of(
             meta=meta,
         )
     delivered = cause.delivered if isinstance(cause, Intake) else None
-    if spec.dependency is not None:
-        spec.dependency.fill(message)  # so that the caller hears of it, and not the worker
     return NewJob(
         id="",  # one of its cause's making, with a digest: see FollowUps.adopt()
         queue=spec.queue,

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from relevo import NotFoundError, Relevo
+from relevo.apps.subscriptions.integrations import effect_id
 from relevo.apps.subscriptions.queues import AddToList, SaveRow, SendEmail
 from relevo.apps.subscriptions.records import Records
 from relevo.apps.subscriptions.words import REFUSALS, SPANISH
-from relevo.store import Audit
+from relevo.store import Audit, EffectState
 from relevo.web import Room, go, needs, site
 
 room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 ORDERS = {"email": SendEmail, "list": AddToList, "spreadsheet": SaveRow}
+
+
+async def _ask_afresh(relevo: Relevo, job_id: str, name: str, by: str) -> None:
+    """Let the next run ask again for what was refused, with a key new to the provider."""
+    refused, _ = await relevo.store.effects(
+        job=effect_id(job_id), states=frozenset({EffectState.REFUSED})
+    )
+    wanted = [replace(each, run="", decided_by=by) for each in refused if each.name == name]
+    if wanted:
+        await relevo.store.conclude(wanted)
 
 
 def build(relevo: Relevo) -> ASGIApp:
@@ -37,8 +49,9 @@ def build(relevo: Relevo) -> ASGIApp:
         job_id, name = request.path_params["job"], request.path_params["integration"]
         if name not in ORDERS or await relevo.use(Records).job(job_id) is None:
             raise NotFoundError("there is no such job")
-        receipt = await relevo.enqueue(ORDERS[name](job_id))
         by = request.state.person.name
+        await _ask_afresh(relevo, job_id, name, by)
+        receipt = await relevo.enqueue(ORDERS[name](job_id))
         act = Audit(
             who=by, verb="subscription retried", target=receipt.id, note=f"{name} of {job_id}"
         )
