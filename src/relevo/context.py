@@ -397,7 +397,7 @@ class Context:
         self._engine.ended_within(ending)
 
     def give(self, result: Any) -> None:
-        """Set the job's result, for those who end with `transaction()` and so cannot return it."""
+        """Set the result of a job whose worker ends with `transaction()` and cannot return it."""
         self._result = None if result is None else kept_result(result)
 
     async def tallies(self) -> list[Tally]:

@@ -262,7 +262,7 @@ class PlainContext:
         held.result().value()
 
     def give(self, result: Any) -> None:
-        """Set the job's result, for those who end with `transaction()` and so cannot return it."""
+        """Set the result of a job whose worker ends with `transaction()` and cannot return it."""
         self._ctx.give(result)
 
     def tallies(self) -> list[Tally]:

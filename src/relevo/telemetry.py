@@ -152,7 +152,7 @@ class Telemetry:
 
 
 class Narrator:
-    """A line for each delivery and each run, for a person who looks on at a terminal.
+    """A line for each delivery and each run, for the person at a terminal.
 
     A poller's or schedule's turn that went well is not told: there is one every few seconds.
     """

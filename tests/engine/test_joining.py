@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from relevo import App, Command, Context, Delivery, Intake, Relevo, State, sources
 from relevo.desk import JoinsView
 from relevo.testing import drain
+from tests.conformance.fresh import SQL_STORES, STORES
 
 Start = Callable[..., Relevo]
 QUEUE = "test:joining:sync"
@@ -125,10 +126,9 @@ async def test_a_job_tells_what_joined_it(start: Start) -> None:
     assert relevo.telemetry.counts["joined"] == 2
 
 
+@pytest.mark.parametrize("store_name", SQL_STORES)
 async def test_what_a_transaction_orders_is_told_too(start: Start) -> None:
     relevo = start(app())
-    if not relevo.is_atomic:
-        pytest.skip("no transactions here")
     first = await relevo.enqueue(Sync("s1", "active"))
 
     async with relevo.transaction() as tx:
@@ -138,11 +138,12 @@ async def test_what_a_transaction_orders_is_told_too(start: Start) -> None:
     assert [seen.count for seen in await told(relevo)] == [1]
 
 
-@pytest.mark.parametrize("path", ["/in", "/tx"])
+@pytest.mark.parametrize(
+    ("store_name", "path"),
+    [*((name, "/in") for name in STORES), *((name, "/tx") for name in SQL_STORES)],
+)
 async def test_a_delivery_says_that_it_joined_a_job(start: Start, path: str) -> None:
     relevo = start(app())
-    if path == "/tx" and not relevo.is_atomic:
-        pytest.skip("no transactions here")
     first = await deliver(relevo, path, "evt_1", "active")
     again = await deliver(relevo, path, "evt_2", "active")
     other = await deliver(relevo, path, "evt_3", "canceled")

@@ -55,7 +55,7 @@ def encoded(digest: bytes, encoding: Encoding) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class HmacHeader(Scheme):
-    """HMAC of the body in one header: Meta, GitHub, and most of those who sign without a time.
+    """HMAC of the body in one header: Meta, GitHub, most signatures without a time.
 
     `also` is a second name for the header; a delivery has one of the two.
     """

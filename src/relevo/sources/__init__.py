@@ -1,4 +1,4 @@
-"""Who sends a webhook, provider by provider: each function here makes the `source=` of one.
+"""The providers of webhooks by name: each function here makes the `source=` of one.
 
     from relevo import sources
 

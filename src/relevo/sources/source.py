@@ -1,4 +1,4 @@
-"""Source, a provider's rules: who signs how, what one delivery is, and what the provider wants.
+"""Source, a provider's rules: its signature, its ids, and the answers that it wants.
 
     slack = Source(
         name="slack",
