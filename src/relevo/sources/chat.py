@@ -319,5 +319,5 @@ def intercom(secrets: Secrets | None) -> Source:
         setup=lambda call: OK if optional(call, "topic") == "ping" else None,
         waits=timedelta(seconds=5),
         retries=pauses(1),
-        same=("delivery_attempts",),
+        varies=("delivery_attempts",),
     )

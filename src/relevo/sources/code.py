@@ -129,7 +129,7 @@ def linear(secrets: Secrets | None, tolerance: Duration = "1m") -> Source:
         type=lambda call: f"{text(call, 'type')}.{text(call, 'action')}",
         waits=timedelta(seconds=5),
         retries=pauses(1, 60, 360),
-        same=("webhookTimestamp",),
+        varies=("webhookTimestamp",),
         keep_headers=("linear-delivery", "linear-event"),
         headers=lambda type, id: {
             "Linear-Event": type.partition(".")[0] or "Issue",
@@ -153,7 +153,7 @@ def notion(secrets: Secrets | None) -> Source:
         attempt=lambda call: int(text(call, "attempt_number")),
         unsigned=_notions_token,
         retries=pauses(1, 5, 15, 60, 120, 240, 480, 480),
-        same=("attempt_number",),
+        varies=("attempt_number",),
     )
 
 

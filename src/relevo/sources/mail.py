@@ -58,7 +58,7 @@ def mailgun(signing_key: Secrets | None, tolerance: Duration = "9h") -> Source:
         ),
         refused=406,
         retries=pauses(5, 10, 15, 60, 120, 240),
-        same=("signature",),
+        varies=("signature",),
         body_is_signed=False,
     )
 

@@ -41,7 +41,7 @@ def stripe(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         type=lambda call: text(call, "type"),
         waits=timedelta(seconds=10),
         retries=pauses(1, 5, 30, *_HOURS),
-        same=("pending_webhooks",),
+        varies=("pending_webhooks",),
     )
 
 
@@ -62,6 +62,7 @@ def paddle(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         type=lambda call: text(call, "event_type"),
         waits=timedelta(seconds=5),
         retries=pauses(1, 2, 4, 8, 15, 30, *_HOURS),
+        varies=("notification_id",),  # of a replay
     )
 
 

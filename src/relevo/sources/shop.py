@@ -111,7 +111,7 @@ def hubspot(
         attempt=lambda call: int(call.items[0]["attemptNumber"]) + 1,
         waits=timedelta(seconds=5),
         retries=pauses(1, 5, 15, 30, 60, 120, 240, 480, 480),
-        same=("attemptNumber",),
+        varies=("attemptNumber",),
     )
 
 

@@ -14,11 +14,14 @@ A source is data: the functions of `relevo.sources` make them, and a program may
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, cast
 
+import msgspec
+
+from relevo.errors import BodyError
 from relevo.ids import KeyPart
 from relevo.signatures import Scheme
 from relevo.signatures.scheme import with_headers
@@ -86,13 +89,16 @@ class Source:
     refused: int = 401
     """The status for a wrong signature."""
     answer_is_content: Callable[[Delivery], bool] = field(default=never, repr=False)
-    """Whether the provider acts on what is answered, so that a failure must not be hidden."""
+    """Whether the provider acts on the answer: a Slack command shows it, a call of Twilio runs it.
+
+    A failure must then be told as one; elsewhere the plain `answer` hides it, and it is retried.
+    """
     waits: timedelta = timedelta(seconds=10)
     """For how long the provider waits for an answer."""
     retries: tuple[timedelta, ...] = ()
     """After which pauses the provider sends again what failed; empty: never."""
-    same: tuple[str, ...] = ()
-    """Fields of the body, as `a.b`, that differ between attempts and say nothing."""
+    varies: tuple[str, ...] = ()
+    """Fields of the body, as `a.b`, that differ between attempts and say nothing: compared()."""
     keep_headers: tuple[str, ...] = ()
     body_is_signed: bool = True
     """False: the signature does not cover the event. Fetch the object before acting on it."""
@@ -116,6 +122,32 @@ class Source:
         except Exception:  # noqa: BLE001 - as above
             return 1
 
+    def answers_content(self, delivery: Delivery) -> bool:
+        """Whether the provider acts on the answer to this delivery; True where it cannot be read.
+
+        The plain `answer` is then no answer to it, and a failure must be told by its status.
+        """
+        try:
+            return self.answer_is_content(delivery)
+        except Exception:  # noqa: BLE001 - as above
+            return True
+
+    def compared(self, delivery: Delivery) -> bytes:
+        """The bytes that tell whether a repetition of an id has the same body.
+
+        They are the body, without the fields that the provider changes at each attempt.
+        """
+        if not self.varies:
+            return delivery.body
+        try:
+            is_list = delivery.body.lstrip().startswith(b"[")
+            tree: Any = delivery.items if is_list else delivery.json
+        except BodyError:
+            return delivery.body
+        for path in self.varies:
+            tree = _without(tree, path.split("."))
+        return msgspec.json.encode(tree, order="sorted")
+
     def signed(self, delivery: Delivery, now: datetime, type: str = "", id: str = "") -> Delivery:
         """The delivery as the provider would send it, to try a webhook.
 
@@ -125,6 +157,18 @@ class Source:
         named = self.headers(type, id or delivery.id)
         missing = {name: value for name, value in named.items() if name not in given and value}
         return self.scheme.sign(with_headers(delivery, missing), now)
+
+
+def _without(tree: Any, path: Sequence[str]) -> Any:
+    """The value without a field; what holds it is copied, since others read it too."""
+    if isinstance(tree, list):
+        return [_without(each, path) for each in cast("list[Any]", tree)]
+    if not isinstance(tree, dict) or path[0] not in tree:
+        return cast("Any", tree)
+    owner = cast("dict[str, Any]", tree)
+    if len(path) > 1:
+        return {**owner, path[0]: _without(owner[path[0]], path[1:])}
+    return {name: value for name, value in owner.items() if name != path[0]}
 
 
 def member(delivery: Delivery, *path: str) -> Any:
