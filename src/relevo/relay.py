@@ -199,8 +199,8 @@ class Relayed:
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
         return await self.ledger.receive_posted_within(connection, _posted(arrival))
 
-    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
-        return await self.ledger.delivered(source, keys)
+    async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
+        return await self.ledger.delivered(endpoint, keys)
 
     async def deliveries(
         self, where: Letterbox, *, cursor: str | None = None, limit: int = 50

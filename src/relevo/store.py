@@ -27,7 +27,7 @@ one that has run and left no trace would run again."""
 DELIVERY_KEEP = 30 * 86_400_000
 """Milliseconds for which a delivery is kept in full."""
 
-REJECTED_KEEP = 3 * 86_400_000
+REFUSED_KEEP = 3 * 86_400_000
 """The same for one that was rejected; nothing of it stays."""
 
 RATE_MARGIN = 50
@@ -229,24 +229,24 @@ class Letter(Struct, frozen=True):
     seq: int = 0  # letters are numbered in the order in which they were posted
 
 
-class Keeping(StrEnum):
+class DeliveryState(StrEnum):
     """What became of a delivery."""
 
     ACCEPTED = "accepted"  # its jobs were stored in the same step
-    REJECTED = "rejected"  # not from who it said, or not readable; nothing came of it
+    REFUSED = "refused"  # not from who it said, or not readable; nothing came of it
 
 
 class Kept(Struct, frozen=True, kw_only=True, gc=False):
     """A delivery as it is kept: what came, what was answered, and the jobs that came of it.
 
-    Its identity is (source, key, generation); generations after the first are replays by people.
+    Its identity is (endpoint, key, generation); generations after the first are replays by people.
     """
 
     id: str
-    source: str  # the webhook, as app:/path
+    endpoint: str  # the webhook, as app:/path
     key: str | None  # what makes it the same delivery again; None: rejected, or pruned since
     generation: int = 0
-    state: Keeping = Keeping.ACCEPTED
+    state: DeliveryState = DeliveryState.ACCEPTED
     reason: str = ""  # why it was rejected, or what is missing in its jobs, for our own people
     method: str = "POST"
     path: str = ""
@@ -288,8 +288,8 @@ class Reception(Struct, frozen=True, gc=False):
 class Letterbox(Struct, frozen=True, kw_only=True):
     """Which deliveries a person means."""
 
-    source: str | None = None
-    state: Keeping | None = None
+    endpoint: str | None = None
+    state: DeliveryState | None = None
     key: str | None = None
     thread: str | None = None
     text: str | None = None  # found literally in key, body or reason
@@ -387,7 +387,7 @@ class Store(Protocol):
     async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
         """Keep deliveries and store their jobs, durably, before answering.
 
-        A delivery whose (source, key, generation) is kept already stores nothing: its count of
+        A delivery whose (endpoint, key, generation) is kept already stores nothing: its count of
         repeats grows, a body that is not the same is marked, and the first answer comes back. The
         jobs of an arrival carry ids made from the delivery, so that on a store without
         transactions, where they go first, a half-done receive is finished by the next one. The
@@ -401,7 +401,7 @@ class Store(Protocol):
         the verdict is not NEW."""
         ...
 
-    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+    async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         """The newest generation kept under each key, without bodies; pruned ones still have their
         answer."""
         ...
@@ -532,7 +532,7 @@ class Store(Protocol):
         """Remove what has been kept long enough, at most `limit` rows; keys stay as promised.
 
         Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay; those
-        rejected go after `REJECTED_KEEP`. Effects of a job that has not ended stay, and any for as
+        rejected go after `REFUSED_KEEP`. Effects of a job that has not ended stay, and any for as
         long as deliveries, which may be replayed.
         """
         ...

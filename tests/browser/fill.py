@@ -18,9 +18,9 @@ from relevo.poller import Progress
 from relevo.store import (
     Arrival,
     By,
+    DeliveryState,
     Effect,
     EffectState,
-    Keeping,
     Kept,
     Note,
     QueueMode,
@@ -177,7 +177,7 @@ class Filling:
         )
         kept = Kept(
             id=thread,
-            source="cars:/hooks/stripe",
+            endpoint="cars:/hooks/stripe",
             key=self.said("evt_3PqL8sK2"),
             path="/hooks/stripe",
             query=self.said("livemode=true"),
@@ -389,9 +389,9 @@ class Filling:
     async def deliveries(self) -> None:
         rejected = Kept(
             id=new_id(),
-            source="hotel:/api/integrations/beds24/webhooks",
+            endpoint="hotel:/api/integrations/beds24/webhooks",
             key=None,
-            state=Keeping.REJECTED,
+            state=DeliveryState.REFUSED,
             reason=self.said(
                 "no configured secret gives this signature; wrong secret: another endpoint's, "
                 "another mode's (test and live differ) or an older one; or the body was changed in "
@@ -408,7 +408,7 @@ class Filling:
             )
             kept = Kept(
                 id=new_id(),
-                source="hotel:/hooks/channel",
+                endpoint="hotel:/hooks/channel",
                 key=f"msg-{number}",
                 path="/hooks/channel",
                 body=b'{"message": 7}',

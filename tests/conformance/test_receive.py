@@ -14,9 +14,9 @@ from relevo.ids import new_id
 from relevo.job import After, State, Verdict
 from relevo.store import (
     DELIVERY_KEEP,
-    REJECTED_KEEP,
+    REFUSED_KEEP,
     Arrival,
-    Keeping,
+    DeliveryState,
     Kept,
     Letterbox,
     Reception,
@@ -54,7 +54,7 @@ def kept(key: str | None = "k", **fields: Any) -> Kept:
     return Kept(
         **{
             "id": new_id(),
-            "source": SOURCE,
+            "endpoint": SOURCE,
             "key": key,
             "path": "/hooks/pay",
             "query": "a=1&token=***",
@@ -71,7 +71,7 @@ def rejected(**fields: Any) -> Kept:
     return kept(
         None,
         **{
-            "state": Keeping.REJECTED,
+            "state": DeliveryState.REFUSED,
             "reason": "the signature is not theirs",
             "answer": b"no",
             "status": 401,
@@ -217,7 +217,7 @@ async def test_sources_and_generations_are_apart(store: Store) -> None:
     ids = await accept(
         store,
         kept(),
-        kept(source="app:/hooks/other"),
+        kept(endpoint="app:/hooks/other"),
         kept(generation=2, answer=b"replayed"),
         kept(generation=1),
     )
@@ -234,7 +234,7 @@ async def test_rejected_ones_are_all_kept(store: Store) -> None:
 
     ids = await accept(store, first, second)
 
-    assert await listed(store, state=Keeping.REJECTED) == ids[::-1]
+    assert await listed(store, state=DeliveryState.REFUSED) == ids[::-1]
     stored = await full(store, first.id)
     assert stored.reason == "the signature is not theirs"
     assert (stored.status, stored.answer, stored.key, stored.repeats) == (401, b"no", None, 0)
@@ -488,21 +488,21 @@ async def test_deliveries_are_listed_newest_first(store: Store) -> None:
     now = await store.now()
     at = [now + n for n in range(6)]
     mine = await accept(store, *[kept(f"k{n}", received_at=at[n]) for n in range(3)])
-    elsewhere: dict[str, Any] = {"source": "app:/other"}
+    elsewhere: dict[str, Any] = {"endpoint": "app:/other"}
     other = await accept(store, kept("other", received_at=at[3], thread="t", **elsewhere))
     refused = await accept(
         store, rejected(received_at=at[4]), rejected(received_at=at[5], **elsewhere)
     )
 
     assert await listed(store) == [*refused[::-1], *other, *mine[::-1]]
-    assert await listed(store, source=SOURCE) == [refused[0], *mine[::-1]]
-    assert await listed(store, state=Keeping.ACCEPTED) == [*other, *mine[::-1]]
-    assert await listed(store, source="app:/other", state=Keeping.REJECTED) == [refused[1]]
-    assert await listed(store, source=SOURCE, state=Keeping.ACCEPTED) == mine[::-1]
+    assert await listed(store, endpoint=SOURCE) == [refused[0], *mine[::-1]]
+    assert await listed(store, state=DeliveryState.ACCEPTED) == [*other, *mine[::-1]]
+    assert await listed(store, endpoint="app:/other", state=DeliveryState.REFUSED) == [refused[1]]
+    assert await listed(store, endpoint=SOURCE, state=DeliveryState.ACCEPTED) == mine[::-1]
     assert await listed(store, key="k1") == [mine[1]]
     assert await listed(store, thread="t") == other
-    assert await listed(store, thread="t", source=SOURCE) == []
-    found, cursor = await store.deliveries(Letterbox(source=SOURCE))
+    assert await listed(store, thread="t", endpoint=SOURCE) == []
+    found, cursor = await store.deliveries(Letterbox(endpoint=SOURCE))
     assert cursor is None
     assert {one.body for one in found} == {b""}
     assert found[1].answer == FIRST
@@ -525,7 +525,7 @@ async def test_deliveries_are_read_page_by_page(store: Store) -> None:
     read: list[str] = []
     cursor = None
     while True:
-        found, cursor = await store.deliveries(Letterbox(source=SOURCE), cursor=cursor, limit=3)
+        found, cursor = await store.deliveries(Letterbox(endpoint=SOURCE), cursor=cursor, limit=3)
         assert len(found) <= 3
         read += [one.id for one in found]
         if cursor is None:
@@ -574,7 +574,7 @@ async def test_deliveries_are_searched_literally(store: Store) -> None:
     assert await search("\\") == {quote}
     assert await search("[x]*") == {quote}
     assert await search("nothing of the kind") == set()
-    assert await listed(store, text="RES-7K2M", state=Keeping.REJECTED) == [in_reason]
+    assert await listed(store, text="RES-7K2M", state=DeliveryState.REFUSED) == [in_reason]
 
 
 @pytest.mark.parametrize("store_name", SQL_STORES)
@@ -624,7 +624,7 @@ async def test_a_delivery_holds_any_text(store: Store) -> None:
     for n, text in enumerate(STRANGE):
         with about(text):
             one = kept(f"{n}{text}", path=text, query=text, thread=text, method=text)
-            two = rejected(reason=text, source=text)
+            two = rejected(reason=text, endpoint=text)
             await accept(store, one, two)
 
             stored = await full(store, one.id)
@@ -633,8 +633,8 @@ async def test_a_delivery_holds_any_text(store: Store) -> None:
             assert is_shown(stored.key, f"{n}{text}")
             stored = await full(store, two.id)
             assert is_shown(stored.reason, text)
-            assert is_shown(stored.source, text)
-            assert await listed(store, source=text) == [two.id]
+            assert is_shown(stored.endpoint, text)
+            assert await listed(store, endpoint=text) == [two.id]
             assert await listed(store, thread=text) == [one.id]
             assert await listed(store, key=text) == []
 
@@ -674,7 +674,7 @@ async def test_rejected_ones_are_forgotten_wholly(store: Store, clock: ManualClo
     """C23"""
     old = rejected()
     await accept(store, old)
-    clock.advance(f"{REJECTED_KEEP - HOUR}ms")
+    clock.advance(f"{REFUSED_KEEP - HOUR}ms")
     young, good = rejected(), kept()
     await accept(store, young, good)
     assert await store.prune(dead_keep=90 * DAY) == 0

@@ -22,7 +22,7 @@ from relevo import (
     webhook,
 )
 from relevo.route import Use
-from relevo.store import Keeping, Letterbox
+from relevo.store import DeliveryState, Letterbox
 from relevo.testing import enqueued
 
 SECRET = "canary-3f9c-of-the-door"
@@ -158,7 +158,7 @@ def app() -> App:
     )
 
 
-async def kept(relevo: Relevo, state: Keeping = Keeping.ACCEPTED) -> int:
+async def kept(relevo: Relevo, state: DeliveryState = DeliveryState.ACCEPTED) -> int:
     """How many deliveries were taken, or turned away."""
     found, _ = await relevo.store.deliveries(Letterbox(state=state), limit=200)
     return len(found)

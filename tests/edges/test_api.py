@@ -121,7 +121,7 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
     live = await add(store, queue, payload=PAYLOAD, delay=3_600_000)
     kept = Kept(
         id=new_id(),
-        source=f"{queue.partition(':')[0]}:/hooks/cars",
+        endpoint=f"{queue.partition(':')[0]}:/hooks/cars",
         key=f"evt_{queue}",
         path="/hooks/cars",
         query=f"code=RES-9&email={quote(MAIL)}",

@@ -93,8 +93,8 @@ def test_a_delivery_is_sent_seen_and_let_in_again(door: Box, up: subprocess.Pope
 
     until(lambda: len(listed()) == 2, up)
     refused, came = sorted(listed(), key=lambda one: str(one["state"]), reverse=True)
-    assert (came["key"], came["repeats"], came["source"]) == ("evt_1", 1, "shop:/hooks/shop")
-    assert refused["state"] == "rejected"
+    assert (came["key"], came["repeats"], came["endpoint"]) == ("evt_1", 1, "shop:/hooks/shop")
+    assert refused["state"] == "refused"
     id, bad = str(came["id"]), str(refused["id"])
 
     assert "ana@example.com" not in door("deliveries", "show", id).out

@@ -432,7 +432,7 @@ async def test_a_cursor_that_is_not_ours_is_refused(
         ("en curso", "/jobs?state=running"),
         ("dead", "/jobs?state=dead"),
         ("incierto", "/effects?state=unknown"),
-        ("rechazada", "/deliveries?state=rejected"),
+        ("rechazada", "/deliveries?state=refused"),
     ],
 )
 async def test_a_state_is_found_by_its_word_in_either_language(

@@ -63,7 +63,7 @@ def desk(store: Store) -> Desk:
 async def deliver(store: Store, key: str, queue: str = WORK, **fields: Any) -> Kept:
     """A delivery of one person that ordered one job."""
     id = new_id()
-    one = {"id": id, "source": SOURCE, "key": key, "body": f'"{key}"'.encode(), "thread": id}
+    one = {"id": id, "endpoint": SOURCE, "key": key, "body": f'"{key}"'.encode(), "thread": id}
     order = new_job(queue, payload=f'{{"name":"{key}"}}'.encode(), thread=id, cause=id)
     kept = Kept(**{**one, "answer": b"yes", **fields})
     [answer] = await store.receive([Arrival(kept, (order,))])
@@ -267,10 +267,10 @@ async def test_a_key_for_good_and_a_delivery_still_answer(desk: Desk, store: Sto
 
 async def test_a_desk_of_some_apps_reaches_no_further(store: Store) -> None:
     desk = Desk(store, apps=["cars"])
-    came = await deliver(store, EVA, "cars:mail:send", source="cars:/hooks")
+    came = await deliver(store, EVA, "cars:mail:send", endpoint="cars:/hooks")
     [mine] = came.jobs
     other = await add(store, "hotel:mail:send", key=EVA, thread=came.id)
-    await deliver(store, EVA, "hotel:mail:send", source="hotel:/hooks")
+    await deliver(store, EVA, "hotel:mail:send", endpoint="hotel:/hooks")
     await finish(store, "cars:mail:send")
 
     left = await desk.forget(ANN, key=EVA, note=WHY)

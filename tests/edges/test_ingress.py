@@ -30,7 +30,7 @@ from relevo import (
 from relevo.ingress.refusals import Buckets
 from relevo.intake import answer_of
 from relevo.pairs import Headers
-from relevo.store import Filter, Keeping, Letterbox, QueueMode
+from relevo.store import DeliveryState, Filter, Letterbox, QueueMode
 from relevo.testing import ManualClock, call, deliver, drain, until
 from tests.edges import doors
 from tests.edges.doors import (
@@ -85,7 +85,7 @@ async def test_a_signed_delivery_is_kept_with_its_job_and_answered(relevo: Relev
     [came], _ = await relevo.store.deliveries(Letterbox())
     [whole] = await relevo.store.delivery([came.id])
     assert whole is not None
-    assert (whole.source, whole.key, whole.status) == ("shop:/hooks/signed", "e1", 200)
+    assert (whole.endpoint, whole.key, whole.status) == ("shop:/hooks/signed", "e1", 200)
     assert whole.body == b'{"id":"e1"}'
     [job] = await relevo.store.find(list(whole.jobs))
     assert job is not None
@@ -328,7 +328,7 @@ async def test_c05_a_token_is_good_for_one_delivery(relevo: Relevo) -> None:
     for _ in range(2):  # what was not taken may come again, as it came
         assert (await call(relevo.asgi(), refused)).status == 422
     await relevo.asgi().gate.refusals.close()
-    found, _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    found, _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     assert [came.status for came in found] == [422, 422]
 
 
@@ -606,8 +606,8 @@ async def test_a_function_that_raises_is_500_and_nothing_is_taken(
     await relevo.asgi().gate.refusals.close()
 
     assert code(answer) == (500, "internal")
-    assert (await kept(relevo), await kept(relevo, Keeping.REJECTED)) == (0, 1)
-    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    assert (await kept(relevo), await kept(relevo, DeliveryState.REFUSED)) == (0, 1)
+    [came], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     assert came.reason == "its function failed: RuntimeError: a mistake of the app"
     lines = [record.__dict__ for record in caplog.records if record.levelno == logging.ERROR]
     assert [(line["door"], line["delivery"]) for line in lines] == [(f"shop:{ODD}", came.id)], lines
@@ -637,14 +637,14 @@ async def test_a_refusal_is_told_to_our_people_only(
     assert code(await deliver(relevo, ODD, json={"id": "e1", **wish})) == expected
 
     await until(lambda: _is_one_rejected(relevo))
-    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    [came], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     assert came.reason
     assert came.key is None
     assert await jobs(relevo) == []
 
 
 async def _is_one_rejected(relevo: Relevo) -> bool:
-    return await kept(relevo, Keeping.REJECTED) == 1
+    return await kept(relevo, DeliveryState.REFUSED) == 1
 
 
 @pytest.mark.parametrize(
@@ -658,7 +658,7 @@ async def test_a_refusal_is_kept_with_the_answer_that_was_given(
     answer = await deliver(relevo, ODD, body=body)
     await relevo.asgi().gate.refusals.close()
 
-    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    [came], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     [whole] = await relevo.store.delivery([came.id])
     assert whole is not None
     assert came.status == whole.status == answer.status == status
@@ -736,7 +736,7 @@ async def test_forgeries_are_kept_within_a_bound_and_harm_nobody(relevo: Relevo)
     assert forged[-1].headers["retry-after"]
     assert await deliver(relevo, SIGNED, json={"id": "good"}) == OK
     await relevo.asgi().gate.refusals.close()
-    assert 1 <= await kept(relevo, Keeping.REJECTED) <= 25
+    assert 1 <= await kept(relevo, DeliveryState.REFUSED) <= 25
     assert relevo.telemetry.counts["delivery_forged"] == 100
 
 
@@ -752,7 +752,7 @@ async def test_a_forged_body_is_kept_cut(relevo: Relevo) -> None:
     await deliver(relevo, SIGNED, body=b" " * 200_000 + b"{}", sign=False)
     await relevo.asgi().gate.refusals.close()
 
-    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    [came], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     [whole] = await relevo.store.delivery([came.id])
     assert whole is not None
     assert len(whole.body) == 65_536
@@ -763,7 +763,7 @@ async def test_the_reason_of_a_bad_signature_helps_our_people(relevo: Relevo) ->
     await deliver(relevo, SIGNED, json={"id": "e1"}, headers={"x-signature": right}, sign=False)
     await relevo.asgi().gate.refusals.close()
 
-    [came], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    [came], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     assert "re-serialised" in came.reason
     assert right not in came.reason
 

@@ -12,7 +12,7 @@ import pytest
 
 import relevo.ingress.spool as spool_module
 from relevo import App, Relevo, StoreUnavailable, sources, webhook
-from relevo.store import Keeping, Letterbox
+from relevo.store import DeliveryState, Letterbox
 from relevo.testing import ManualClock, deliver, drain, until
 from tests.edges import doors
 from tests.edges.doors import ODD, SECRET, SIGNED, STRIPE, TX, jobs, kept
@@ -136,10 +136,10 @@ async def test_what_is_refused_after_its_answer_waits_where_people_see_it(
     away.come_back()
 
     async def is_settled() -> bool:
-        return await kept(relevo) == 2 and await kept(relevo, Keeping.REJECTED) == 1
+        return await kept(relevo) == 2 and await kept(relevo, DeliveryState.REFUSED) == 1
 
     await until(is_settled)
-    [refused], _ = await relevo.store.deliveries(Letterbox(state=Keeping.REJECTED))
+    [refused], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     assert "room 99" in refused.reason
     assert await relevo.asgi().gate.spool.waiting() == 1  # the mistake stays, others pass it by
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from relevo import Relevo
 from relevo.desk import Person, Role
 from relevo.errors import MisuseError
-from relevo.store import Keeping, Letterbox, Store
+from relevo.store import DeliveryState, Letterbox, Store
 from relevo.testing import ManualClock, deliver, drain
 from tests.edges import doors
 from tests.edges.doors import ODD, QSTASH, SIGNED, TX, jobs, kept, mended
@@ -77,7 +77,7 @@ async def test_every_store_lets_in_what_its_function_once_failed_on(engine: Rele
     event = {"id": f"flaw-{engine.store.name}", "do": "mend"}
     assert (await deliver(engine, ODD, json=event)).status == 500
     await engine.asgi().gate.refusals.close()
-    [came], _ = await engine.desk.deliveries(Letterbox(state=Keeping.REJECTED))
+    [came], _ = await engine.desk.deliveries(Letterbox(state=DeliveryState.REFUSED))
     assert came.reason == "its function failed: RuntimeError: a mistake not yet mended"
     with pytest.raises(MisuseError, match=r"its function fails on delivery .* not yet mended"):
         await engine.desk.replay(came.id, ANN, engine.receiver, dry_run=True)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
 from relevo.job import After, Verdict
-from relevo.store import Arrival, By, Keeping, Kept, QueueMode, Reception, Want
+from relevo.store import Arrival, By, DeliveryState, Kept, QueueMode, Reception, Want
 from relevo.stores.postgres import arriving, deliveries
 from relevo.stores.postgres.address import parse
 from relevo.stores.postgres.rows import hashed
@@ -32,7 +32,7 @@ MOMENTS = (77, 4_000_000_000_000)
 
 
 def arrival(key: str | None, *jobs: Any, **fields: Any) -> Arrival:
-    made = Kept(**{"id": new_id(), "source": SOURCE, "key": key, "answer": b"a", **fields})
+    made = Kept(**{"id": new_id(), "endpoint": SOURCE, "key": key, "answer": b"a", **fields})
     return Arrival(replace(made, thread=made.id), jobs or (job(thread=made.id, cause=made.id),))
 
 
@@ -65,7 +65,7 @@ def longer(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def verdicts(store: PostgresStore, *arrivals: Arrival) -> list[Verdict]:
     answers = await store.receive(arrivals)
-    assert [answer.kept.source for answer in answers] == [each.kept.source for each in arrivals]
+    assert [answer.kept.endpoint for answer in answers] == [each.kept.endpoint for each in arrivals]
     return [answer.verdict for answer in answers]
 
 
@@ -111,7 +111,7 @@ async def test_the_rows_are_those_of_the_long_way(
         made = arrival(
             f'{number} \ud800"\\',
             *[order(thread=dice.choice([None, "t"])) for _ in range(dice.choice([1, 1, 3]))],
-            source=dice.choice([SOURCE, "app:/two"]),
+            endpoint=dice.choice([SOURCE, "app:/two"]),
             generation=dice.choice([0, 0, 1]),
             method=dice.choice(["POST", "PUT"]),
             path=dice.choice(["/a", "/\0"]),
@@ -179,7 +179,7 @@ LONG: dict[str, tuple[Callable[[], list[Arrival]], int]] = {
     "twice in one call": (lambda: [arrival("a"), arrival("a")], 1),
     "known": (lambda: [arrival("first"), arrival("a")], 1),
     "known, all": (lambda: [arrival("first"), arrival("first")], 2),
-    "rejected": (lambda: [arrival("a", state=Keeping.REJECTED), arrival("a")], 2),
+    "rejected": (lambda: [arrival("a", state=DeliveryState.REFUSED), arrival("a")], 2),
     "with a reason": (lambda: [arrival("a", reason="r")], 1),
     "without a key": (lambda: [arrival("a"), arrival(None)], 2),
     "out of a spool": (lambda: [arrival("a", received_at=77)], 1),

@@ -271,8 +271,8 @@ async def test_a_delivery_whose_answer_was_lost_is_new_all_the_same(
 ) -> None:
     """F09: told that it is a duplicate, a handler would believe that somebody else has done it."""
     async with opened(proxy.url(server)) as store:
-        came, new = Kept(id=new_id(), source="app:/hook", key="k", answer=b"first"), job()
-        await store.receive([Arrival(Kept(id=new_id(), source="app:/hook", key="warm"))])
+        came, new = Kept(id=new_id(), endpoint="app:/hook", key="k", answer=b"first"), job()
+        await store.receive([Arrival(Kept(id=new_id(), endpoint="app:/hook", key="warm"))])
         await proxy.become("deaf")
         receiving = asyncio.create_task(store.receive([Arrival(came, (new,))]))
         direct = PostgresStore(store.dsn.replace(str(proxy.port), str(server.port)))

@@ -255,7 +255,7 @@ async def test_a_queue_that_becomes_ordered_keeps_its_newest(
 
 async def test_a_delivery_whose_jobs_are_remembered_knows_them(store: PostgresStore) -> None:
     def came(key: str, new: NewJob) -> Arrival:
-        made = Kept(id=new_id(), source="app:/one", key=key, answer=b"a")
+        made = Kept(id=new_id(), endpoint="app:/one", key=key, answer=b"a")
         return Arrival(made, (new,))
 
     new = job(remember=DAY, keep=0)

@@ -630,4 +630,4 @@ async def test_a_queue_that_begins_to_drain_meanwhile_takes_no_delivery(
 
 
 def delivery() -> Kept:
-    return Kept(id=new_id(), source="app:/hook", key="k")
+    return Kept(id=new_id(), endpoint="app:/hook", key="k")

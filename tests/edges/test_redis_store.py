@@ -31,11 +31,11 @@ from relevo.store import (
     DEADLINE,
     Arrival,
     By,
+    DeliveryState,
     Edit,
     Effect,
     EffectState,
     Filter,
-    Keeping,
     Kept,
     Letterbox,
     Note,
@@ -113,7 +113,7 @@ def job(queue: str = WORK, **fields: Any) -> NewJob:
 
 
 def kept(key: str | None = "k", **fields: Any) -> Kept:
-    made = {"id": new_id(), "source": "app:/hook", "key": key, "body": b"body", "answer": b"yes"}
+    made = {"id": new_id(), "endpoint": "app:/hook", "key": key, "body": b"body", "answer": b"yes"}
     return Kept(**{**made, **fields})
 
 
@@ -957,7 +957,7 @@ async def test_a_release_whose_caller_died_is_carried(
         assert await leftovers() == []
 
 
-@pytest.mark.parametrize("moment", ["insert", "_register_sources"])
+@pytest.mark.parametrize("moment", ["insert", "_register_endpoints"])
 async def test_a_delivery_whose_receiver_died_is_finished_by_the_next(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -996,11 +996,11 @@ async def test_a_batch_of_deliveries_is_one_command_or_three(
 ) -> None:
     async with opened(server.url) as store:
         sources = [f"app:/hook/{n}" for n in range(10)]
-        await store.receive([Arrival(kept(source=source)) for source in sources])
+        await store.receive([Arrival(kept(endpoint=source)) for source in sources])
         before = server.info("commandstats")["cmdstat_evalsha"]["calls"]
 
         await store.receive(
-            [Arrival(kept(new_id(), source=source), (job(key=key),)) for source in sources * 20]
+            [Arrival(kept(new_id(), endpoint=source), (job(key=key),)) for source in sources * 20]
         )
 
         assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - before == commands
@@ -1027,9 +1027,9 @@ async def test_one_step_keeps_what_three_would(
             name = chance.choice([None, *"abcdefghij"])
             came = kept(
                 name,
-                source=chance.choice(["app:/one", "app:/two"]),
+                endpoint=chance.choice(["app:/one", "app:/two"]),
                 generation=chance.randint(0, 1),
-                state=Keeping.REJECTED if name is None else Keeping.ACCEPTED,
+                state=DeliveryState.REFUSED if name is None else DeliveryState.ACCEPTED,
                 body=chance.choice([b"1", b"2"]),
             )
             jobs = [some_job() for _ in range(chance.choice([0, 1, 1, 3]) if name else 0)]
@@ -1166,8 +1166,8 @@ async def a_full_life(store: RedisStore) -> None:
     await store.retry([*ids, parent.id], ANN)
     await store.discard(ids, ANN)
     await store.cancel([later.id, ids[0]], ANN)
-    arrivals = [Arrival(kept(source=odd, thread=odd), (job(keep=0), job("app:module:other")))]
-    arrivals.append(Arrival(kept(None, state=Keeping.REJECTED)))
+    arrivals = [Arrival(kept(endpoint=odd, thread=odd), (job(keep=0), job("app:module:other")))]
+    arrivals.append(Arrival(kept(None, state=DeliveryState.REFUSED)))
     assert [one.verdict for one in await store.receive(arrivals)] == [Verdict.NEW] * 2
     await store.receive(arrivals[:1])
     assert await store.delivered(odd, ["k"])
@@ -1227,7 +1227,7 @@ async def test_what_is_erased_leaves_no_key_behind(clock: ManualClock, kind: str
     """C23: nothing but hashes of keys, answers, and what people did."""
     async with fresh_store(clock, cluster=kind == "cluster") as store:
         came = kept(thread="t")
-        turned_away = kept(None, state=Keeping.REJECTED)
+        turned_away = kept(None, state=DeliveryState.REFUSED)
         new = job(key="k", unique="forever", lane="l", thread="t")
         await store.receive([Arrival(came, (new,)), Arrival(turned_away), Arrival(kept())])
         want = Want(queue=WORK, lane_limit=1)

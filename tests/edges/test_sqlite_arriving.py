@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from relevo.ids import new_id
 from relevo.job import After, Ending, State, Verdict
-from relevo.store import Arrival, By, Keeping, Kept, QueueMode, Reception, Want
+from relevo.store import Arrival, By, DeliveryState, Kept, QueueMode, Reception, Want
 from relevo.stores.sqlite import arriving, deliveries, lines
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import SIZES, Tx
@@ -31,7 +31,7 @@ WAYS = ("", "?synchronous=normal")
 
 
 def arrival(key: str | None, *jobs: Any, **fields: Any) -> Arrival:
-    made = Kept(**{"id": new_id(), "source": SOURCE, "key": key, "answer": b"a", **fields})
+    made = Kept(**{"id": new_id(), "endpoint": SOURCE, "key": key, "answer": b"a", **fields})
     return Arrival(replace(made, thread=made.id), jobs or (job(thread=made.id, cause=made.id),))
 
 
@@ -122,7 +122,7 @@ async def test_the_rows_are_those_of_the_long_way(
         made = arrival(
             f"{number} \ud800",
             *[order(thread=dice.choice([None, "t"])) for _ in range(dice.choice([1, 1, 3]))],
-            source=dice.choice([SOURCE, "app:/two"]),
+            endpoint=dice.choice([SOURCE, "app:/two"]),
             generation=dice.choice([0, 0, 1]),
             received_at=dice.choice([0, 77]),
             query=dice.choice(["", "a=\0"]),
@@ -184,7 +184,7 @@ def rows(file: Path, table: str, *moving: str) -> list[dict[str, Any]]:
 LONG: dict[str, Callable[[], list[Arrival]]] = {
     "twice in one call": lambda: [arrival("a"), arrival("a")],
     "known by heart": lambda: [arrival("a"), arrival("first 1")],
-    "rejected": lambda: [arrival(None, state=Keeping.REJECTED)],
+    "rejected": lambda: [arrival(None, state=DeliveryState.REFUSED)],
     "a job with a key": lambda: [arrival("a", job(key="k"))],
     "a job that waits": lambda: [arrival("a", one := job(), job(after=(After(one.id),)))],
     "a queue that is new": lambda: [arrival("a", job("new"))],

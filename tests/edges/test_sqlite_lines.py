@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from relevo.ids import new_id
 from relevo.job import Verdict
-from relevo.store import DELIVERY_KEEP, Arrival, By, Keeping, Kept, Letterbox
+from relevo.store import DELIVERY_KEEP, Arrival, By, DeliveryState, Kept, Letterbox
 from relevo.stores.sqlite import lines
 from relevo.stores.sqlite.store import SqliteStore
 from relevo.stores.sqlite.transaction import Tx
@@ -35,9 +35,9 @@ async def handles(path: Path) -> AsyncIterator[list[SqliteStore]]:
 
 
 def arrival(key: str | None, source: str = SOURCES[0], generation: int = 0) -> Arrival:
-    state = Keeping.REJECTED if key is None else Keeping.ACCEPTED
+    state = DeliveryState.REFUSED if key is None else DeliveryState.ACCEPTED
     kept = Kept(
-        id=new_id(), source=source, key=key, generation=generation, state=state, answer=b"a"
+        id=new_id(), endpoint=source, key=key, generation=generation, state=state, answer=b"a"
     )
     return Arrival(kept, () if key is None else (job(),))
 
@@ -167,7 +167,7 @@ class Model:
     def receive(self, kept: Kept) -> tuple[str, Verdict]:
         if kept.key is None:
             return kept.id, Verdict.NEW
-        identity = (kept.source, kept.key, kept.generation)
+        identity = (kept.endpoint, kept.key, kept.generation)
         if identity not in self.first:
             self.first[identity] = kept.id
             self.repeats[kept.id] = 0
@@ -217,7 +217,7 @@ async def test_writers_that_know_nothing_of_each_other_keep_each_once(
                 assert [(answer.kept.id, answer.verdict) for answer in answers] == expected
             case "within" | "roll back" as what:
                 one = arrival(dice.choice(keys), dice.choice(SOURCES))
-                owner = model.first.get((one.kept.source, one.kept.key or "", 0))
+                owner = model.first.get((one.kept.endpoint, one.kept.key or "", 0))
                 with connected(path) as connection:
                     connection.execute("begin immediate")
                     answer = await store.receive_within(connection, one)
@@ -246,7 +246,7 @@ async def agree(store: SqliteStore, model: Model, source: str, keys: list[str]) 
         assert kept is None or kept.repeats == model.repeats[kept.id]
         assert kept is None or kept.answer == b"a"
     for key in keys[:5]:
-        page, _ = await store.deliveries(Letterbox(key=key, source=source), limit=200)
+        page, _ = await store.deliveries(Letterbox(key=key, endpoint=source), limit=200)
         mine = {id_ for (at, name, _), id_ in model.first.items() if (at, name) == (source, key)}
         assert {kept.id for kept in page} == mine & model.listed
         assert all(kept.repeats == model.repeats[kept.id] for kept in page)

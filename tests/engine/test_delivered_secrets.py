@@ -24,7 +24,7 @@ from relevo import (
 )
 from relevo.intake.receiver import MASKED
 from relevo.sealing import SealKeys, new_key
-from relevo.store import Filter, Keeping, Kept, Letterbox, Store
+from relevo.store import DeliveryState, Filter, Kept, Letterbox, Store
 from relevo.testing import ManualClock, deliver, drain
 
 KEY = "test-signing-key-of-the-endpoint"
@@ -136,7 +136,7 @@ async def test_a_secret_is_masked_and_the_other_commands_run(
 
     assert sorted(shop.seen, key=str) == sorted([MASKED_BODY, "e1"], key=str)
     came = await only(relevo)
-    assert came.state is Keeping.ACCEPTED
+    assert came.state is DeliveryState.ACCEPTED
     assert came.reason == (
         "masked in its jobs: Sync.event.card.number (a card number), "
         "Sync.event.hook.config.secret (a secret by its name)"
@@ -191,7 +191,7 @@ async def test_a_replay_masks_as_the_delivery_did(start: Start) -> None:
     await deliver(relevo, "/hooks/shop", json=BODY)
     await drain(relevo)
     first = await only(relevo)
-    door = relevo.receiver.door(first.source)
+    door = relevo.receiver.door(first.endpoint)
     assert door is not None
     [kept] = await relevo.store.delivery([first.id])
     assert kept is not None

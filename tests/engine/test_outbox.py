@@ -303,14 +303,14 @@ async def test_a_delivery_and_its_letter_are_one(start: Start, server: RedisServ
     server.kill()
     payload = b'{"name":"Ana"}'
     new = NewJob(id=new_id(), queue="test:rows:save", kind="Save", payload=payload)
-    came = Kept(id=new_id(), source="test:/hook", key="k", answer=b"first")
+    came = Kept(id=new_id(), endpoint="test:/hook", key="k", answer=b"first")
     answers = await relevo.store.receive([Arrival(came, (new,))])
     assert [answer.verdict for answer in answers] == [Verdict.NEW]
 
     server.start()
     async with working(relevo):
         await until(lambda: _is_done(relevo, new.id), timeout="30s")
-        again = Kept(id=new_id(), source="test:/hook", key="k", answer=b"second")
+        again = Kept(id=new_id(), endpoint="test:/hook", key="k", answer=b"second")
         [answer] = await relevo.store.receive(
             [Arrival(again, (msgspec.structs.replace(new, id=new_id()),))]
         )
@@ -564,7 +564,7 @@ async def test_what_waits_to_be_carried_is_not_erased(start: Start) -> None:
     saver = Saver()
     relevo = await start(saver.app())
     await table(relevo)
-    kept = Kept(id=new_id(), source="test:/hooks", key="evt", body=b"{}")
+    kept = Kept(id=new_id(), endpoint="test:/hooks", key="evt", body=b"{}")
     kept = msgspec.structs.replace(kept, thread=kept.id)
     order = NewJob(
         id=new_id(), queue="test:rows:save", kind="Save", payload=b'{"name":"Eva"}', thread=kept.id

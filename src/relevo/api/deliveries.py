@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
 from relevo.desk import OutboxView, Replay
 from relevo.relay import Relayed
-from relevo.store import Keeping, Kept, Letterbox
+from relevo.store import DeliveryState, Kept, Letterbox
 
 
 class SomeDeliveries(Asked):
-    source: Annotated[Text, Meta(description="One door only, as app:/path.")] | None = None
-    state: Keeping | None = None
+    endpoint: Annotated[Text, Meta(description="One webhook only, as app:/path.")] | None = None
+    state: DeliveryState | None = None
     key: Annotated[Text, Meta(description="The provider's own id.")] | None = None
     thread: Text | None = None
     text: Annotated[Text, Meta(description="Found literally in key, body or reason.")] | None = None
@@ -42,7 +42,7 @@ class SomeLetters(Asked):
 async def list_deliveries(caller: Caller, ask: SomeDeliveries) -> Page[Kept]:
     """What was delivered, newest first, without bodies."""
     where = Letterbox(
-        source=ask.source, state=ask.state, key=ask.key, thread=ask.thread, text=ask.text
+        endpoint=ask.endpoint, state=ask.state, key=ask.key, thread=ask.thread, text=ask.text
     )
     found, cursor = await caller.desk.deliveries(where, ask.cursor, ask.limit)
     return Page(items=[caller.delivery(kept) for kept in found], cursor=cursor)

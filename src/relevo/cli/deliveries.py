@@ -37,7 +37,7 @@ from relevo.intake import Door, answer_of
 from relevo.pairs import Headers
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
-from relevo.store import Keeping, Kept, Letterbox
+from relevo.store import DeliveryState, Kept, Letterbox
 from relevo.webhook import Delivery
 
 SECONDS = 30.0
@@ -59,10 +59,12 @@ MethodOption = Annotated[str, typer.Option("--method", help="POST unless told ot
 @group.verb("ls")
 async def ls(
     terminal: Terminal,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="APP:/PATH", help="One door only.")
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="APP:/PATH", help="One webhook only.")
     ] = None,
-    state: Annotated[Keeping | None, typer.Option("--state", help="How it was taken.")] = None,
+    state: Annotated[
+        DeliveryState | None, typer.Option("--state", help="How it was taken.")
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The provider's own id.")] = None,
     text: Annotated[
         str | None, typer.Option("--text", help="Found in key, body or reason.")
@@ -71,11 +73,11 @@ async def ls(
     cursor: Cursor = None,
 ) -> None:
     """List what was delivered, newest first."""
-    where = Letterbox(source=source, state=state, key=key, text=text)
+    where = Letterbox(endpoint=endpoint, state=state, key=key, text=text)
     async with terminal.desk() as desk:
         found, more = await desk.deliveries(where, cursor, limit)
     waiting = await spooled(terminal)
-    columns = ("at", "id", "source", "state", "status", "key", "jobs", "repeats", "reason")
+    columns = ("at", "id", "endpoint", "state", "status", "key", "jobs", "repeats", "reason")
     terminal.show(
         {"deliveries": found, "cursor": more, "spooled": waiting},
         lambda: table(columns, map(_line, found)),
@@ -90,7 +92,7 @@ def _line(kept: Kept) -> tuple[Any, ...]:
     return (
         at(kept.received_at),
         kept.id,
-        kept.source,
+        kept.endpoint,
         kept.state,
         kept.status,
         short(kept.key, 40),
@@ -132,7 +134,7 @@ def _told(kept: Kept) -> list[tuple[str, Any]]:
     answer = shown["answer"]
     return [
         ("id", kept.id),
-        ("source", kept.source),
+        ("endpoint", kept.endpoint),
         ("key", kept.key),
         ("generation", kept.generation or None),
         ("state", kept.state),
@@ -179,7 +181,7 @@ async def replay(
         if not dry_run:
             kept = await engine.desk.delivery(id)
             again = ", and make its effects once more" if repeat_effects else ""
-            terminal.ask(f"Let {kept.source} {kept.key or ''} in again{again}?", yes)
+            terminal.ask(f"Let {kept.endpoint} {kept.key or ''} in again{again}?", yes)
         done = await engine.desk.replay(
             id, person, receiver, note, dry_run=dry_run, repeat_effects=repeat_effects
         )
@@ -194,7 +196,7 @@ def _replayed(done: Replay, payloads: list[bytes]) -> Any:
     from rich.console import Group
 
     what = "would be" if done.is_dry else "is"
-    head = f"{done.source} {done.key} {what} generation {done.generation}"
+    head = f"{done.endpoint} {done.key} {what} generation {done.generation}"
     answer = f"answer {done.answer.status} {done.answer.body.decode(errors='replace')[:200]}"
     rows = [
         (order.queue, order.kind, order.key, data(payload))
@@ -223,10 +225,10 @@ async def verify(
         async with terminal.desk() as desk:
             kept = await desk.delivery(id)
         # Whoever signed well and was refused for something else was not answered 401.
-        is_good = kept.state is Keeping.ACCEPTED or kept.status != 401
+        is_good = kept.state is DeliveryState.ACCEPTED or kept.status != 401
         why = kept.reason
         if is_good:
-            is_refused = kept.state is Keeping.REJECTED and why
+            is_refused = kept.state is DeliveryState.REFUSED and why
             why = f"{RIGHT}; it was refused for another reason: {why}" if is_refused else RIGHT
         terminal.show({"id": kept.id, "ok": is_good, "why": why}, lambda: AsIs(why))
         return OK if is_good else PROBLEM

@@ -81,7 +81,7 @@ def story_text(story: Story) -> RenderableType:
 
 def _came(kept: Kept) -> Iterator[str]:
     key = f"  key {kept.key}" if kept.key else ""
-    yield f"{at(kept.received_at)}  {kept.method} {kept.source}  {kept.state}  {kept.status}"
+    yield f"{at(kept.received_at)}  {kept.method} {kept.endpoint}  {kept.state}  {kept.status}"
     yield f"  {kept.id}{key}" + (f"  generation {kept.generation}" if kept.generation else "")
     if kept.repeats:
         differs = ", with another body" if kept.differs else ""

@@ -12,7 +12,7 @@ from relevo.dashboard.sentences import counted
 from relevo.desk import Replay, is_replayable
 from relevo.errors import DefinitionError
 from relevo.intake import answer_of
-from relevo.store import Keeping, Kept, Letterbox
+from relevo.store import DeliveryState, Kept, Letterbox
 from relevo.web import form, go
 from relevo.web.room import pretty
 
@@ -21,25 +21,27 @@ async def deliveries(board: Board, request: Request) -> Response:
     desk = board.desk(request)
     params = request.query_params
     state = one(params, "state")
-    if state is not None and state not in set(Keeping):
-        raise DefinitionError(f"a delivery is accepted or rejected, not {state!r:.40}")
+    if state is not None and state not in set(DeliveryState):
+        raise DefinitionError(
+            f"a delivery is accepted, ignored, failed, differs or refused, not {state!r:.40}"
+        )
     where = Letterbox(
-        source=one(params, "source"),
-        state=None if state is None else Keeping(state),
+        endpoint=one(params, "endpoint"),
+        state=None if state is None else DeliveryState(state),
         key=one(params, "key"),
         text=one(params, "text"),
     )
     rows, cursor = await desk.deliveries(where, one(params, "cursor"), limit_of(params))
     doors = [f"{app.name}:{hook.path}" for app in board.relevo.apps for hook in app.webhooks]
-    known = {source for source in doors if desk.sees(source)} | {row.source for row in rows}
+    known = {each for each in doors if desk.sees(each)} | {row.endpoint for row in rows}
     return board.page(
         request,
         "deliveries",
         where=where,
         meant=meant(board.words(request), where.text, "/deliveries", "text"),
         rows=rows,
-        sources=sorted(known | ({where.source} if where.source else set())),
-        states=list(Keeping),
+        endpoints=sorted(known | ({where.endpoint} if where.endpoint else set())),
+        states=list(DeliveryState),
         more=more_of(request, cursor),
         is_later=one(params, "cursor") is not None,
     )
@@ -98,7 +100,7 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
 
 
 def _can_replay(board: Board, kept: Kept) -> bool:
-    return is_replayable(kept) and board.relevo.receiver.door(kept.source) is not None
+    return is_replayable(kept) and board.relevo.receiver.door(kept.endpoint) is not None
 
 
 def _text(body: bytes) -> str:

@@ -81,7 +81,7 @@ async def job_page(
         undecided=[effect for effect in effects if effect.state in UNDECIDED],
         audits=audits,
         near={each.id: each for each in around if each is not None and desk.sees(each.queue)},
-        came={kept.id for kept in came if kept is not None and desk.sees(kept.source)},
+        came={kept.id for kept in came if kept is not None and desk.sees(kept.endpoint)},
         can=_can(job),
         has_outlived=job.state in RETRIABLE and desk.has_outlived(job, await desk.store.now()),
         form=form,

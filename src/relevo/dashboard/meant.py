@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from relevo.dashboard.reasons import REASONS
 from relevo.job import State
-from relevo.store import EffectState, Keeping
+from relevo.store import DeliveryState, EffectState
 from relevo.web.sentences import Sentences, folded
 from relevo.web.translate import Words
 
@@ -24,7 +24,7 @@ _STORED = Sentences(REASONS)
 _STATES: tuple[tuple[str, str, Iterable[str]], ...] = (
     ("Jobs", "/jobs", State),
     ("Effects", "/effects", EffectState),
-    ("Deliveries", "/deliveries", Keeping),
+    ("Deliveries", "/deliveries", DeliveryState),
 )
 
 

@@ -17,8 +17,9 @@ REFUSALS: Final[dict[str, str]] = {
     ),
     "{field} is a whole number": "{field} es un número entero",
     "no job has the state {name}: {names}": "ningún trabajo tiene el estado {name}: {names}",
-    "a delivery is accepted or rejected, not {name}": (
-        "una entrega está aceptada (accepted) o rechazada (rejected), no {name}"
+    "a delivery is accepted, ignored, failed, differs or refused, not {name}": (
+        "una entrega está aceptada (accepted), ignorada (ignored), fallida (failed), "
+        "distinta (differs) o rechazada (refused), no {name}"
     ),
     "many jobs are retried or discarded": "muchos trabajos se reintentan o se descartan",
     "the result of '{name}' cannot be that: {why}": (

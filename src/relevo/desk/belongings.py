@@ -88,7 +88,7 @@ class Belongings(Flows):
             seeds[await self._thread_of(who.thread)] = Seed()
             return seeds
         async for kept in self._kept(Letterbox(key=who.key, text=who.text)):
-            if self.sees(kept.source):
+            if self.sees(kept.endpoint):
                 seeds.setdefault(kept.thread or kept.id, Seed()).deliveries.add(kept.id)
         async for leaf in self._leaves(Filter(key=who.key, text=who.text)):
             _sow(seeds, leaf, self.sees(leaf.queue))
@@ -123,7 +123,7 @@ class Belongings(Flows):
         if job is not None and self.sees(job.queue):
             return job.thread or id
         [kept] = await self.store.delivery([id])
-        return id if kept is None or not self.sees(kept.source) else kept.thread or id
+        return id if kept is None or not self.sees(kept.endpoint) else kept.thread or id
 
     async def _leaves(self, where: Filter) -> AsyncIterator[Leaf]:
         cursor = None
@@ -177,7 +177,7 @@ class Belongings(Flows):
                 whole.gone |= (start or seed.jobs) - whole.leaves.keys()
                 for kept in await self.store.delivery(list(seed.deliveries)):
                     if kept is not None:
-                        whole.deliveries[kept.id] = kept.source
+                        whole.deliveries[kept.id] = kept.endpoint
                 told |= whole.threads | whole.leaves.keys()
                 if whole.leaves or whole.deliveries or whole.gone or whole.letters:
                     yield whole
@@ -222,7 +222,7 @@ class Belongings(Flows):
             whole.threads.add(thread)
             whole.letters |= letters.get(thread, set()) - {leaf.id for leaf in leaves}
             async for kept in self._kept(Letterbox(thread=thread)):
-                whole.deliveries[kept.id] = kept.source
+                whole.deliveries[kept.id] = kept.endpoint
                 whole.unseen |= set(kept.jobs)
         whole.leaves |= {leaf.id: leaf for leaf in leaves}
         return leaves

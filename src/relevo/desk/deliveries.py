@@ -17,7 +17,7 @@ from relevo.ids import first_moment_of, moment_of, new_id, replay_id
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
-from relevo.store import Audit, Keeping, Kept, Letterbox
+from relevo.store import Audit, DeliveryState, Kept, Letterbox
 from relevo.webhook import Answer
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str  # the new delivery's, which is also its thread
     of: str  # the one that was let in again
-    source: str
+    endpoint: str
     key: str
     generation: int
     answer: Answer
@@ -57,7 +57,7 @@ class Deliveries(Looking):
         self, where: Letterbox, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[Kept], str | None]:
         """What was delivered, newest first, without bodies; 1 to 200 at once."""
-        for name in ("source", "key", "thread", "text"):
+        for name in ("endpoint", "key", "thread", "text"):
             text = getattr(where, name)
             if text is not None and not 0 < len(text) <= TEXT_MAX:
                 raise DefinitionError(f"{name} has 1 to {TEXT_MAX} characters, not {len(text)}")
@@ -66,7 +66,7 @@ class Deliveries(Looking):
         found: list[Kept] = []
         for _ in range(20):  # a page may come back short, but never endlessly late
             some, place = await self.store.deliveries(where, cursor=place, limit=limit - len(found))
-            seen = [kept for kept in some if self.sees(kept.source)]
+            seen = [kept for kept in some if self.sees(kept.endpoint)]
             found += await self.readable(where, seen)
             is_whole = self.apps is None and (self.reveals or where.text is None)
             if place is None or len(found) >= limit or is_whole:
@@ -79,7 +79,7 @@ class Deliveries(Looking):
         """One delivery in full."""
         plain = plain_id(id, "a delivery's id", "see `relevo deliveries ls`")
         [kept] = await self.store.delivery([plain])
-        if kept is None or not self.sees(kept.source):
+        if kept is None or not self.sees(kept.endpoint):
             raise NotFoundError(f"no delivery has the id {plain}: it may be past its keeping time")
         return self._with_joined(kept, await self._stands(kept.jobs[:PAGE_MAX]))
 
@@ -116,15 +116,15 @@ class Deliveries(Looking):
                 f"delivery {kept.id} was turned away ({kept.reason or 'or is pruned'}), and its "
                 "signature is not kept: ask the provider to send it again"
             )
-        door = receiver.door(kept.source)
+        door = receiver.door(kept.endpoint)
         if door is None:
-            raise MisuseError(f"no app here has the door {kept.source}; load it with --app")
+            raise MisuseError(f"no app here has the door {kept.endpoint}; load it with --app")
         from relevo.intake import delivery_of
 
         unsealed(kept.body)
         again = delivery_of(kept, moment(kept.received_at), door)
-        [newest] = await self.store.delivered(kept.source, [kept.key or door.key(again)])
-        last = newest or (kept if kept.state is Keeping.ACCEPTED else None)
+        [newest] = await self.store.delivered(kept.endpoint, [kept.key or door.key(again)])
+        last = newest or (kept if kept.state is DeliveryState.ACCEPTED else None)
         generation = 0 if last is None else last.generation + 1
         again = replace(again, id=new_id() if last is None else replay_id(_first_moment(last)))
         try:
@@ -158,7 +158,7 @@ def _first_moment(kept: Kept) -> int:
 
 def is_replayable(kept: Kept) -> bool:
     """Whether it is known to come from who it says, and still there."""
-    if kept.state is Keeping.REJECTED:
+    if kept.state is DeliveryState.REFUSED:
         return kept.status != UNSIGNED
     return kept.key is not None
 
@@ -179,7 +179,7 @@ def _replay(kept: Kept, taken: Taken, generation: int, *, is_dry: bool = False) 
     return Replay(
         id=taken.kept.id,
         of=kept.id,
-        source=kept.source,
+        endpoint=kept.endpoint,
         key=kept.key or "",
         generation=generation,
         answer=taken.answer,

@@ -317,13 +317,13 @@ class Looking:
             if job is not None and self.sees(job.queue):
                 return await self._story({job.thread or job.id: None}, ["job id"])
             [kept] = await self.store.delivery([id])
-            if kept is not None and self.sees(kept.source):
+            if kept is not None and self.sees(kept.endpoint):
                 return await self._story({kept.thread or kept.id: None}, ["delivery id"])
         threads: dict[str, None] = {}
         found: list[str] = []
         for box in (Letterbox(key=text), Letterbox(text=text)):
             came, _ = await self.store.deliveries(box, limit=THREADS_MAX)
-            mine = await self.readable(box, [kept for kept in came if self.sees(kept.source)])
+            mine = await self.readable(box, [kept for kept in came if self.sees(kept.endpoint)])
             threads |= {kept.thread or kept.id: None for kept in mine}
             found += ["delivery"] if mine and "delivery" not in found else []
         for where, how in (
@@ -361,7 +361,7 @@ class Looking:
             is_cut = is_cut or cursor is not None
         begun = [kept for kept in await self.store.delivery(chosen) if kept is not None]
         begun = sorted(
-            (kept for kept in begun if self.sees(kept.source)), key=lambda kept: kept.received_at
+            (kept for kept in begun if self.sees(kept.endpoint)), key=lambda kept: kept.received_at
         )
         # Of a delivery that was received in two goes the jobs may be of the first one's thread.
         ids = list(dict.fromkeys([*ids, *(id for kept in begun for id in kept.jobs)]))

@@ -95,7 +95,7 @@ class Gate:
         """Read the secrets, so that a door without one is heard of now; empty the spool."""
         self._doors = self._receiver.doors
         for door in self._doors.values():
-            self._replies[door.source] = reply_of(door.answer)
+            self._replies[door.endpoint] = reply_of(door.answer)
         if self.spool is not None:
             self.spool.start()
 
@@ -198,7 +198,7 @@ class Gate:
         except BodyError as unreadable:
             return error(400, unreadable.code)
         except Exception:  # noqa: BLE001 - a function may raise anything
-            log.exception("a challenge failed", extra={"door": door.source})
+            log.exception("a challenge failed", extra={"door": door.endpoint})
             return INTERNAL
 
     # one call, as our own server brings it
@@ -311,13 +311,13 @@ class Gate:
         return BUSY
 
     def _internal(self, flight: Flight) -> Reply:
-        log.exception("a webhook failed", extra={"door": flight.door.source})
+        log.exception("a webhook failed", extra={"door": flight.door.endpoint})
         return INTERNAL
 
     def _too_late(self, flight: Flight) -> Reply:
         if not flight.is_read:
             return LATE
-        log.error("a webhook took too long", extra={"door": flight.door.source})
+        log.error("a webhook took too long", extra={"door": flight.door.endpoint})
         return AWAY_REPLY
 
     async def _serve(self, flight: Flight) -> None:
@@ -402,17 +402,19 @@ class Gate:
     def _told(self, door: Door, answer: Answer, kept: Kept, *, is_new: bool) -> Reply:
         self._away_until = 0.0
         if (narrator := self._engine.telemetry.narrator) is not None:
-            narrator.delivery(door.source, kept.key, len(kept.jobs), is_new=is_new)
+            narrator.delivery(door.endpoint, kept.key, len(kept.jobs), is_new=is_new)
         name = "delivery_taken" if is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
         if answer is door.answer:
-            return self._replies[door.source]
+            return self._replies[door.endpoint]
         return reply_of(answer)
 
     async def _is_first(self, door: Door, delivery: Delivery, nonce: Nonce) -> bool:
         """Whether the scheme's nonce is new; if not, the delivery must be one we know."""
         store = self._engine.store
-        name = hashlib.blake2b(f"{door.source}\n{nonce.value}".encode(), digest_size=16).hexdigest()
+        name = hashlib.blake2b(
+            f"{door.endpoint}\n{nonce.value}".encode(), digest_size=16
+        ).hexdigest()
         ttl = max(1, stamp(nonce.until) - stamp(delivery.received_at))
         print = hashlib.blake2b(delivery.body, digest_size=16, key=b"nonce").hexdigest()
         value = b'"%b"' % print.encode()
@@ -423,7 +425,7 @@ class Gate:
         [note] = await store.recall("nonce", [name])
         if note is not None and note.value == value:
             return True
-        [kept] = await store.delivered(door.source, [door.key(delivery)])
+        [kept] = await store.delivered(door.endpoint, [door.key(delivery)])
         return kept is not None
 
     async def _spool(self, door: Door, delivery: Delivery) -> Reply:
@@ -434,7 +436,7 @@ class Gate:
             key = door.key(delivery)
             kept = door.keep(delivery, key, received_at=stamp(delivery.received_at))
             if not _is_itself(door, kept, key):
-                log.error("%s cannot wait in the spool: its key is not kept", door.source)
+                log.error("%s cannot wait in the spool: its key is not kept", door.endpoint)
                 return AWAY_REPLY
             await self.spool.keep(kept)
         except Reject as rejected:
@@ -442,7 +444,7 @@ class Gate:
         except StoreError as trouble:
             self._engine.telemetry.trouble("the spool takes nothing either", trouble)
             return AWAY_REPLY
-        return self._replies[door.source]
+        return self._replies[door.endpoint]
 
 
 def _is_itself(door: Door, kept: Kept, key: str) -> bool:

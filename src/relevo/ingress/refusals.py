@@ -17,7 +17,7 @@ from relevo.ingress.reply import Reply, error, reply_of
 from relevo.intake import Door, Reject
 from relevo.outcome import describe
 from relevo.signatures import InvalidSignature, explain
-from relevo.store import Keeping, Kept
+from relevo.store import DeliveryState, Kept
 from relevo.telemetry import log
 from relevo.webhook import Answer, Delivery
 
@@ -99,7 +99,7 @@ class Refusals:
         log.error(
             "a webhook's function failed",
             exc_info=mistake,
-            extra={"door": door.source, "delivery": delivery.id},
+            extra={"door": door.endpoint, "delivery": delivery.id},
         )
         failure = describe(mistake)
         why = f"its function failed: {failure.type}: {failure.message}"
@@ -113,13 +113,13 @@ class Refusals:
         if self._keep_some(door, delivery, why, answer, is_forged=is_forged):
             log.warning(
                 "delivery refused",
-                extra={"door": door.source, "delivery": delivery.id, "why": why[:REASON_MAX]},
+                extra={"door": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]},
             )
 
     def _keep_some(
         self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
     ) -> bool:
-        if not self._keep.take(door.source):
+        if not self._keep.take(door.endpoint):
             return False
         self._waiting.append((door, delivery, why, answer, is_forged))
         if self._task is None:
@@ -151,7 +151,7 @@ class Refusals:
         kept: Kept = door.keep(
             delivery,
             None,
-            state=Keeping.REJECTED,
+            state=DeliveryState.REFUSED,
             reason=why[:REASON_MAX],
             answer=door.encoded(answer),
             status=answer.status,

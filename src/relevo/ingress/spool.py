@@ -22,7 +22,7 @@ from relevo.clock import moment
 from relevo.errors import QueueClosed, SealError, StoreError, StoreUnavailable
 from relevo.intake import Reject, delivery_of
 from relevo.sealing import opened, sealed_text, unsealed
-from relevo.store import Keeping, Kept
+from relevo.store import DeliveryState, Kept
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Spool:
         except (msgspec.DecodeError, SealError) as damage:
             log.error("a delivery in the spool cannot be read: %s", damage)
             return False
-        door = receiver.door(kept.source)
+        door = receiver.door(kept.endpoint)
         if door is None:
             return False
         delivery = delivery_of(kept, moment(kept.received_at), door)
@@ -150,7 +150,7 @@ class Spool:
                 # Answered long since; so it waits where a person sees it.
                 reason = f"refused after it was answered from the spool: {rejected}"
                 bad = msgspec.structs.replace(
-                    kept, key=None, state=Keeping.REJECTED, reason=reason, status=400
+                    kept, key=None, state=DeliveryState.REFUSED, reason=reason, status=400
                 )
                 await receiver.keep_rejected([bad])
             except QueueClosed:
@@ -159,7 +159,7 @@ class Spool:
                 log.error(
                     "a webhook's function failed on a delivery of the spool",
                     exc_info=mistake,
-                    extra={"door": kept.source, "delivery": kept.id},
+                    extra={"door": kept.endpoint, "delivery": kept.id},
                 )
                 return False
             return True

@@ -15,7 +15,7 @@ from relevo.sealing import is_sealed
 from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.sources import Source
-from relevo.store import Keeping, Kept
+from relevo.store import DeliveryState, Kept
 from relevo.webhook import Answer, Delivery
 
 _BAD_KEY = (LookupError, TypeError, AttributeError, ValueError)
@@ -51,19 +51,19 @@ class Door:
         "app",
         "base",
         "content_types",
+        "endpoint",
         "is_transactional",
         "methods",
         "route",
         "rules",
         "scheme",
-        "source",
         "types",
     )
 
     def __init__(self, app: str, route: Webhook, use: Use, base: str = "") -> None:
         self.app = app
         self.route = route
-        self.source = f"{app}:{route.path}"
+        self.endpoint = f"{app}:{route.path}"
         self.base = base
         self.rules: Source = route.rules(use)
         self.scheme: Scheme = self.rules.scheme
@@ -108,7 +108,7 @@ class Door:
         *,
         generation: int = 0,
         received_at: int = 0,
-        state: Keeping = Keeping.ACCEPTED,
+        state: DeliveryState = DeliveryState.ACCEPTED,
         reason: str = "",
         answer: bytes = b"",
         status: int = 200,
@@ -123,7 +123,7 @@ class Door:
             body = self.scheme.bare(msgspec.structs.replace(delivery, body=body))
         return Kept(
             id=delivery.id,
-            source=self.source,
+            endpoint=self.endpoint,
             key=key,
             generation=generation,
             state=state,

@@ -78,7 +78,7 @@ class Intake:
         # Without transactions a half-done receive is finished by the next one, which comes later
         # and must give its jobs the same ids; elsewhere ids that rise with time are kinder.
         self.follow_ups = of_delivery(
-            door.source,
+            door.endpoint,
             key,
             generation,
             _moments(delivery.id, generation) if engine.is_atomic else (0, 0),

@@ -79,10 +79,10 @@ class Receiver:
             }
         return self._doors
 
-    def door(self, source: str) -> Door | None:
+    def door(self, endpoint: str) -> Door | None:
         """The door that a kept delivery came in by, if there still is such a one."""
-        found = self.doors.get(source.partition(":")[2])
-        return found if found is not None and found.source == source else None
+        found = self.doors.get(endpoint.partition(":")[2])
+        return found if found is not None and found.endpoint == endpoint else None
 
     async def close(self) -> None:
         """Wait for what is on its way; the doors are made anew when the engine opens again."""
@@ -220,21 +220,21 @@ class Receiver:
 
     async def _tell_masked(self, door: Door, intake: Intake) -> None:
         """Say once for each endpoint that secrets are masked in the jobs of its deliveries."""
-        if not intake.delivered.masked or door.source in self._told:
+        if not intake.delivered.masked or door.endpoint in self._told:
             return
-        self._told.add(door.source)
+        self._told.add(door.endpoint)
         fields = list(dict.fromkeys(map(str, intake.delivered.masked)))
         log.warning(
             "secrets in a delivery were masked before its jobs were stored: with "
             "RELEVO_SEAL_KEYS they are sealed instead, and allow= lets a field pass",
-            extra={"door": door.source, "delivery": intake.id, "fields": ", ".join(fields)},
+            extra={"door": door.endpoint, "delivery": intake.id, "fields": ", ".join(fields)},
         )
         store = self._engine.store
         with contextlib.suppress(StoreError):
-            [known] = await store.recall(MASKED, [door.source])
+            [known] = await store.recall(MASKED, [door.endpoint])
             note = Note(
                 kind=MASKED,
-                name=door.source,
+                name=door.endpoint,
                 value=msgspec.json.encode(fields[:_FIELDS]),
                 version=0 if known is None else known.version,
                 ttl=DELIVERY_KEEP,
@@ -251,7 +251,7 @@ class Receiver:
         """The delivery as it was taken before, its repetition counted; None: it is new."""
         if intake.generation:
             return None
-        [kept] = await self._engine.store.delivered(door.source, [intake.key])
+        [kept] = await self._engine.store.delivered(door.endpoint, [intake.key])
         if kept is None:
             return None
         bare = Arrival(door.keep(intake.delivery, intake.key))

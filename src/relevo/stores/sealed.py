@@ -100,8 +100,8 @@ class Sealed:
         answer = await self._store.receive_within(connection, self._arrival(arrival))
         return self._received([arrival], [answer])[0]
 
-    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
-        return self._every_kept(await self._store.delivered(source, keys))
+    async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
+        return self._every_kept(await self._store.delivered(endpoint, keys))
 
     async def deliveries(
         self, where: Letterbox, *, cursor: str | None = None, limit: int = 50

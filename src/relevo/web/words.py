@@ -59,7 +59,6 @@ SPANISH: Final[dict[str, str]] = {
     "alive": "vivo",
     "silent": "callado",
     "accepted": "aceptada",
-    "rejected": "rechazada",
     "retry": "reintento",
     "snooze": "pospuesto",
     "rescued": "rescatado",

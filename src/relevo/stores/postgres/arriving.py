@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relevo.job import NewJob
-from relevo.store import Arrival, Keeping
+from relevo.store import Arrival, DeliveryState
 from relevo.stores.postgres.rows import brief, digest, filled, ids_as_text, packed_ids, thread_of
 from relevo.stores.postgres.text import clean
 
@@ -96,7 +96,7 @@ def is_plain(arrival: Arrival) -> bool:
     kept = arrival.kept
     return (
         kept.key is not None
-        and kept.state is Keeping.ACCEPTED
+        and kept.state is DeliveryState.ACCEPTED
         and not kept.reason
         and not kept.received_at
         and all(map(_is_plain, arrival.jobs))
@@ -117,7 +117,7 @@ def columns_of(arrivals: Sequence[Arrival]) -> list[Any]:
         ids_as_text([kept.id for kept in all_kept]),
         ids_as_text([digest(kept.key or "") for kept in all_kept]),
         ids_as_text([digest(arrival.compared) for arrival in arrivals]),
-        brief([clean(kept.source) for kept in all_kept]),
+        brief([clean(kept.endpoint) for kept in all_kept]),
         brief([kept.generation for kept in all_kept]),
         brief([kept.status for kept in all_kept]),
         brief([clean(kept.method) for kept in all_kept]),

@@ -19,9 +19,9 @@ from relevo.ids import parse_id
 from relevo.job import NewJob, Verdict
 from relevo.store import (
     DELIVERY_KEEP,
-    REJECTED_KEEP,
+    REFUSED_KEEP,
     Arrival,
-    Keeping,
+    DeliveryState,
     Kept,
     Letterbox,
     Reception,
@@ -155,7 +155,7 @@ class Deliveries(Session):
             )
         return _received([arrival], rows, unsure=False)[0]
 
-    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+    async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         hashes = [hashed(key) for key in keys]
         rows = await self._upkeep.fetch(
             self._sql(f"""
@@ -165,7 +165,7 @@ class Deliveries(Session):
             order by generation
             """),  # noqa: S608 - a constant is put in, every value is bound
             hashes,
-            clean(source),
+            clean(endpoint),
             repeat=True,
         )
         found = {row["hash"]: kept_of(row) for row in rows}
@@ -208,7 +208,7 @@ class Deliveries(Session):
             self._sql("select relevo.prune_deliveries($1, $2, $3, $4) as gone"),
             self._skew,
             DELIVERY_KEEP,
-            REJECTED_KEEP,
+            REFUSED_KEEP,
             limit,
         )
         return rows[0]["gone"]
@@ -271,8 +271,8 @@ limit 1
 
 def _meant(where: Letterbox, before: str | None) -> list[Any]:
     return [
-        None if where.state is None else where.state is Keeping.REJECTED,
-        clean(where.source),
+        None if where.state is None else where.state is DeliveryState.REFUSED,
+        clean(where.endpoint),
         None if where.key is None else hashed(where.key),
         clean(where.thread),
         None if where.thread is None else parse_id(where.thread),
@@ -282,7 +282,7 @@ def _meant(where: Letterbox, before: str | None) -> list[Any]:
 
 def _hash(kept: Kept) -> str | None:
     """What makes it the same again; one rejected stands in nobody's way."""
-    if kept.key is None or kept.state is Keeping.REJECTED:
+    if kept.key is None or kept.state is DeliveryState.REFUSED:
         return None
     return digest(kept.key)
 
@@ -297,12 +297,12 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         owners += [place] * len(arrival.jobs)
     return [
         ids_as_text([kept.id for kept in all_kept]),
-        brief([clean(kept.source) for kept in all_kept]),
+        brief([clean(kept.endpoint) for kept in all_kept]),
         [clean(kept.key) for kept in all_kept],
         _as_text([_hash(kept) for kept in all_kept]),
         brief([kept.generation for kept in all_kept]),
         brief([kept.status for kept in all_kept]),
-        brief([kept.state is Keeping.REJECTED for kept in all_kept]),
+        brief([kept.state is DeliveryState.REFUSED for kept in all_kept]),
         brief([kept.received_at or None for kept in all_kept]),
         brief([thread_of(kept) for kept in all_kept]),
         brief([clean(kept.method) for kept in all_kept]),
@@ -362,7 +362,7 @@ def kept_of(row: Record, body: bytes = b"") -> Kept:
     id_ = row["id"].hex
     line = Kept(
         id=id_,
-        source=restore(row["source"]),
+        endpoint=restore(row["source"]),
         key=None,
         generation=row["generation"],
         method="",
@@ -379,7 +379,7 @@ def kept_of(row: Record, body: bytes = b"") -> Kept:
     return _replace(
         line,
         key=restore(row["key"]),
-        state=Keeping.REJECTED if row["rejected"] else Keeping.ACCEPTED,
+        state=DeliveryState.REFUSED if row["rejected"] else DeliveryState.ACCEPTED,
         reason=restore(row["reason"]),
         method=restore(row["method"]),
         path=restore(row["path"]),

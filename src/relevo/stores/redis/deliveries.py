@@ -1,4 +1,4 @@
-"""Deliveries: what webhooks brought, each source in a slot of its own.
+"""Deliveries: what webhooks brought, each endpoint in a slot of its own.
 
 On one server most are kept with their jobs by one script. Else jobs go first, by ids made of their
 delivery, and the delivery with its answer behind them. Whoever dies in between has answered
@@ -20,9 +20,9 @@ from relevo.job import NewJob, Verdict
 from relevo.sealing import is_sealed
 from relevo.store import (
     DELIVERY_KEEP,
-    REJECTED_KEEP,
+    REFUSED_KEEP,
     Arrival,
-    Keeping,
+    DeliveryState,
     Kept,
     Letterbox,
     Reception,
@@ -44,7 +44,7 @@ from relevo.stores.redis.record import (
 )
 
 KEEP_JOBS = 3_600_000  # a job is known so long after its end, for who delivers a second time
-SETS = {Keeping.ACCEPTED: "accepted", Keeping.REJECTED: "rejected"}
+SETS = {DeliveryState.ACCEPTED: "accepted", DeliveryState.REFUSED: "rejected"}
 
 
 class Rest(Struct, omit_defaults=True):
@@ -79,7 +79,7 @@ class Deliveries(Inlet, Newest):
         known = await self._receive("ask", named, prints, receptions)
         fresh = {n: arrival for n, arrival in enumerate(arrivals) if n not in known}
         taken = await self._insert_jobs(fresh)
-        await self._register_sources({kept.source for kept in taken.values()})
+        await self._register_endpoints({kept.endpoint for kept in taken.values()})
         await self._receive("keep", taken, prints, receptions)
         return receptions
 
@@ -87,24 +87,26 @@ class Deliveries(Inlet, Newest):
         raise MisuseError("Redis is no SQL database: receive() keeps it by itself")
 
     @timely
-    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
+    async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         if not keys:
             return []
-        rows = await self._run("delivered", [self._source(source)], [digest(key) for key in keys])
-        return [_read_kept(source, row) if row is not None else None for row in rows]
+        rows = await self._run(
+            "delivered", [self._endpoint(endpoint)], [digest(key) for key in keys]
+        )
+        return [_read_kept(endpoint, row) if row is not None else None for row in rows]
 
     @timely
     async def deliveries(
         self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[Kept], str | None]:
-        sources = {
-            root: source
-            for root, source in (await self._sources()).items()
-            if where.source in (None, source)
+        endpoints = {
+            root: endpoint
+            for root, endpoint in (await self._endpoints()).items()
+            if where.endpoint in (None, endpoint)
         }
         streams = [
             (f"{root.decode()}:{name}", root + f":{name}".encode())
-            for root in sources
+            for root in endpoints
             for state, name in SETS.items()
             if where.state in (None, state)
         ]
@@ -117,7 +119,7 @@ class Deliveries(Inlet, Newest):
             "deliveries",
             sorted(streams),
             question,
-            lambda row: _shown(sources[row[1][0]], row[1]),
+            lambda row: _shown(endpoints[row[1][0]], row[1]),
             cursor=cursor,
             limit=limit,
         )
@@ -125,26 +127,26 @@ class Deliveries(Inlet, Newest):
     @timely
     async def delivery(self, ids: Sequence[str]) -> list[Kept | None]:
         known = [id for id in dict.fromkeys(ids) if parse_id(id) == id]
-        sources = await self._sources() if known else {}
+        endpoints = await self._endpoints() if known else {}
         found: dict[str, Kept] = {}
-        runs = [[root] for root in sources] if self._wire.is_cluster else [list(sources)]
-        if sources:
+        runs = [[root] for root in endpoints] if self._wire.is_cluster else [list(endpoints)]
+        if endpoints:
             for rows in await side_by_side(*(self._run("delivery", run, known) for run in runs)):
-                found |= {row[1].decode(): _shown(sources[row[0]], row) for row in rows}
+                found |= {row[1].decode(): _shown(endpoints[row[0]], row) for row in rows}
         return [found.get(id) for id in ids]
 
     async def _tidy_deliveries(self, limit: int) -> int:
         """On a cluster: remove what has been kept long enough."""
         removed = 0
-        for root in await self._sources():
+        for root in await self._endpoints():
             if removed < limit:
-                args = (DELIVERY_KEEP, REJECTED_KEEP, limit - removed)
+                args = (DELIVERY_KEEP, REFUSED_KEEP, limit - removed)
                 removed += await self._run("tidy_deliveries", [root], args)
         return removed
 
     async def _erase_deliveries(self, ids: Sequence[str]) -> int:
         """On a cluster: remove these, whatever their age."""
-        roots = await self._sources() if ids else {}
+        roots = await self._endpoints() if ids else {}
         runs = (self._run("erase_deliveries", [root], ids) for root in roots)
         return sum(await side_by_side(*runs))
 
@@ -157,18 +159,20 @@ class Deliveries(Inlet, Newest):
         jobs = [job for arrival in arrivals for job in arrival.jobs]
         if self._wire.is_cluster or not all(is_plain(job) and not when(job) for job in jobs):
             return None
-        sources = {arrival.kept.source: self._source(arrival.kept.source) for arrival in arrivals}
+        endpoints = {
+            arrival.kept.endpoint: self._endpoint(arrival.kept.endpoint) for arrival in arrivals
+        }
         queues = {job.queue: self._root(job.queue) for job in jobs}
-        places = {key: at for at, key in enumerate((*sources.values(), *queues.values()), 1)}
-        args: list[Arg] = [len(sources)]
+        places = {key: at for at, key in enumerate((*endpoints.values(), *queues.values()), 1)}
+        args: list[Arg] = [len(endpoints)]
         kept: list[Kept] = []
         for arrival, print_ in zip(arrivals, prints, strict=True):
             one = structs.replace(arrival.kept, jobs=tuple([job.id for job in arrival.jobs]))
-            args += (places[sources[one.source]], *_pack(one, print_), len(arrival.jobs))
+            args += (places[endpoints[one.endpoint]], *_pack(one, print_), len(arrival.jobs))
             for job in [_bound(job, arrival) for job in arrival.jobs]:
                 args += (places[queues[job.queue]], band(job.priority), job.id, pack_job(job))
             kept.append(one)
-        await self._register_sources(set(sources))
+        await self._register_endpoints(set(endpoints))
         try:
             rows = await self._run("arrive", list(places), args, wait=self._address.wait)
         finally:
@@ -187,10 +191,10 @@ class Deliveries(Inlet, Newest):
     ) -> set[int]:
         """Ask about deliveries, or keep them; answers the places of those it could say more of."""
         places, pack = list(some), _pack if form == "keep" else _identity
-        items = [(kept.source, pack(kept, prints[n])) for n, kept in some.items()]
+        items = [(kept.endpoint, pack(kept, prints[n])) for n, kept in some.items()]
         wait = self._address.wait  # also to ask: what is known here must be known there
         told: set[int] = set()
-        runs = await self._over("receive", items, form, root=self._source, wait=wait)
+        runs = await self._over("receive", items, form, root=self._endpoint, wait=wait)
         for mine, rows in runs:
             for place, row in zip((places[at] for at in mine), rows, strict=True):
                 if row:
@@ -216,18 +220,18 @@ class Deliveries(Inlet, Newest):
                 taken[n] = structs.replace(arrival.kept, jobs=ids)
         return taken
 
-    def _source(self, source: str) -> bytes:
-        """What all keys of a source start with."""
-        return self._key(_word(source), tag=True)
+    def _endpoint(self, endpoint: str) -> bytes:
+        """What all keys of a endpoint start with."""
+        return self._key(_word(endpoint), tag=True)
 
-    async def _sources(self) -> dict[bytes, str]:
-        """Every source there is, by its root."""
+    async def _endpoints(self) -> dict[bytes, str]:
+        """Every endpoint there is, by its root."""
         key = self._key("hooks")
         names = [from_text(name) for name in await self._wire.command(key, b"HVALS", key)]
-        return {self._source(name): name for name in sorted(names)}
+        return {self._endpoint(name): name for name in sorted(names)}
 
-    async def _register_sources(self, sources: set[str]) -> None:
-        fresh = sorted(each for each in sources if f"hook {each}" not in self._registered)
+    async def _register_endpoints(self, endpoints: set[str]) -> None:
+        fresh = sorted(each for each in endpoints if f"hook {each}" not in self._registered)
         if fresh:
             key = self._key("hooks")
             pairs = [value for each in fresh for value in (_word(each), to_text(each))]
@@ -239,17 +243,17 @@ def _told(kept: Kept, row: Any) -> Reception:
     """What the script said of a delivery: the row that was there, or when it came."""
     if isinstance(row, bytes):
         return Reception(structs.replace(kept, received_at=int(row)), Verdict.NEW)
-    return Reception(_read_kept(kept.source, row), Verdict.DONE)
+    return Reception(_read_kept(kept.endpoint, row), Verdict.DONE)
 
 
-def _word(source: str) -> str:
-    return f"hook_{digest(source)}"
+def _word(endpoint: str) -> str:
+    return f"hook_{digest(endpoint)}"
 
 
 def _name(kept: Kept) -> tuple[str, str, int]:
     """What makes it the same delivery again; a rejected one never is."""
     key = f"id {kept.id}" if kept.key is None else f"key {kept.key}"
-    return kept.source, key, kept.generation
+    return kept.endpoint, key, kept.generation
 
 
 def _bound(job: NewJob, arrival: Arrival) -> NewJob:
@@ -287,23 +291,25 @@ def _pack(kept: Kept, print_: str) -> tuple[Arg, ...]:
     )
 
 
-def _shown(source: str, row: Sequence[Any]) -> Kept:
+def _shown(endpoint: str, row: Sequence[Any]) -> Kept:
     """A delivery for people: one that somebody edited by hand, and wrongly, hides no other."""
     try:
-        return _read_kept(source, row)
+        return _read_kept(endpoint, row)
     except StoreDamaged as error:
         id = row[1].decode("utf-8", "replace")
-        return Kept(id=id, source=source, key=None, state=Keeping.REJECTED, reason=str(error))
+        return Kept(
+            id=id, endpoint=endpoint, key=None, state=DeliveryState.REFUSED, reason=str(error)
+        )
 
 
-def _read_kept(source: str, row: Sequence[Any]) -> Kept:
+def _read_kept(endpoint: str, row: Sequence[Any]) -> Kept:
     try:
-        return _unpack(source, row)
+        return _unpack(endpoint, row)
     except (DecodeError, ValueError) as error:
         raise StoreDamaged("the delivery's row in Redis is not one of ours any more") from error
 
 
-def _unpack(source: str, row: Sequence[Any]) -> Kept:
+def _unpack(endpoint: str, row: Sequence[Any]) -> Kept:
     _, id, packed, again, body = row
     letter, generation, status, moment, *lengths, _, tail = packed.split(b"|", 9)
     texts: list[bytes] = []
@@ -318,10 +324,10 @@ def _unpack(source: str, row: Sequence[Any]) -> Kept:
     repeats, repeated_at, differs = again.split(b"|") if again else (b"0", b"0", b"0")
     return Kept(
         id=id.decode(),
-        source=source,
+        endpoint=endpoint,
         key=None if lengths[0] == b"-" else from_text(key),
         generation=int(generation),
-        state=Keeping.ACCEPTED if letter == b"A" else Keeping.REJECTED,
+        state=DeliveryState.ACCEPTED if letter == b"A" else DeliveryState.REFUSED,
         reason=from_text(reason),
         method=rest.m,
         path=rest.p,

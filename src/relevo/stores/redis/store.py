@@ -19,7 +19,7 @@ from relevo.store import (
     BATCH,
     DELIVERY_KEEP,
     RATE_MARGIN,
-    REJECTED_KEEP,
+    REFUSED_KEEP,
     Audit,
     By,
     Claim,
@@ -175,7 +175,7 @@ class RedisStore(People, Deliveries, Ledger, Memory):
         removed = 0
         for keys in await self._groups():
             if removed < limit:
-                args = (dead_keep, limit - removed, DAY, DELIVERY_KEEP, REJECTED_KEEP)
+                args = (dead_keep, limit - removed, DAY, DELIVERY_KEEP, REFUSED_KEEP)
                 removed += await self._run("prune", keys, args)
         if self._wire.is_cluster and removed < limit:
             removed += await self._tidy_memory(limit - removed)

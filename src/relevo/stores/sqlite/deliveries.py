@@ -18,9 +18,9 @@ import msgspec
 from relevo.job import NewJob, Verdict
 from relevo.store import (
     DELIVERY_KEEP,
-    REJECTED_KEEP,
+    REFUSED_KEEP,
     Arrival,
-    Keeping,
+    DeliveryState,
     Kept,
     Letterbox,
     QueueMode,
@@ -126,9 +126,9 @@ def _fresh(
 
 def identity_of(kept: Kept) -> Identity | None:
     """What makes it the same delivery again; one rejected stands in nobody's way."""
-    if kept.key is None or kept.state is Keeping.REJECTED:
+    if kept.key is None or kept.state is DeliveryState.REFUSED:
         return None
-    return _hash(kept.key), text(kept.source), kept.generation
+    return _hash(kept.key), text(kept.endpoint), kept.generation
 
 
 def _hash(key: str) -> bytes:
@@ -192,12 +192,12 @@ def rows_of(
     return [
         (
             seq,
-            kept.state is Keeping.REJECTED,
+            kept.state is DeliveryState.REFUSED,
             kept.generation,
             kept.received_at,
             kept.status,
             kept.id,
-            text(kept.source),
+            text(kept.endpoint),
             None if kept.key is None else text(kept.key),
             hash_,
             None if kept.thread == kept.id else text(kept.thread or ""),
@@ -344,7 +344,7 @@ def deliveries(
 ) -> tuple[list[Kept], str | None]:
     """What was delivered, newest first; a search that has looked far goes on with the cursor."""
     limit = min(max(limit, 1), LONGEST)
-    states = (0, 1) if where.state is None else (int(where.state is Keeping.REJECTED),)
+    states = (0, 1) if where.state is None else (int(where.state is DeliveryState.REFUSED),)
     walks = [_walk(connection, where, state, cursor, limit + 1) for state in states]
     floor = max(floor for _, floor in walks)
     merged = heapq.merge(*(found for found, _ in walks), key=lambda kept: kept.id, reverse=True)
@@ -414,8 +414,8 @@ def _terms(
     connection: sqlite3.Connection, where: Letterbox, cursor: str | None
 ) -> Iterator[tuple[str, Any]]:
     """A letterbox as conditions; what an index knows to be few is looked up first."""
-    if where.source is not None:
-        yield "full.source = ?", text(where.source)
+    if where.endpoint is not None:
+        yield "full.source = ?", text(where.endpoint)
     if cursor is not None:
         yield "full.id < ?", text(cursor)
     if where.key is not None:
@@ -449,7 +449,7 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
     id_, source, generation, received_at, status, answer, repeats, repeated_at, differs = row[:9]
     line = Kept(
         id=id_,
-        source=plain(source),
+        endpoint=plain(source),
         key=None,
         generation=generation,
         method="",
@@ -467,7 +467,7 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
     return _replace(
         line,
         key=None if key is None else plain(key),
-        state=Keeping.REJECTED if is_rejected else Keeping.ACCEPTED,
+        state=DeliveryState.REFUSED if is_rejected else DeliveryState.ACCEPTED,
         reason=plain(reason),
         method=plain(method),
         path=plain(path),
@@ -485,7 +485,7 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
 def prune(tx: Tx, limit: int) -> int:
     """Remove what is old in full; the line with the answer stays."""
     gone = 0
-    for is_rejected, keep in ((1, REJECTED_KEEP), (0, DELIVERY_KEEP)):
+    for is_rejected, keep in ((1, REFUSED_KEEP), (0, DELIVERY_KEEP)):
         gone += tx.run(
             """
             delete from relevo_deliveries

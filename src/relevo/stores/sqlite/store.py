@@ -323,8 +323,8 @@ class SqliteStore:
         )
         return answers[0]
 
-    async def delivered(self, source: str, keys: Sequence[str]) -> list[Kept | None]:
-        return await self._read(deliveries.delivered, source, keys)
+    async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
+        return await self._read(deliveries.delivered, endpoint, keys)
 
     async def deliveries(
         self, where: Letterbox, *, cursor: str | None = None, limit: int = 50
