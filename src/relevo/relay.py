@@ -199,6 +199,14 @@ class Relayed:
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
         return await self.ledger.receive_posted_within(connection, _posted(arrival))
 
+    async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        answer = await self.ledger.resolve_posted(job, _posted(arrival))
+        self._posted.set()
+        return answer
+
+    async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        return await self.ledger.resolve_posted_within(connection, job, _posted(arrival))
+
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         return await self.ledger.delivered(endpoint, keys)
 
@@ -500,7 +508,7 @@ def _known(job: NewJob) -> NewJob:
 
 
 def _posted(arrival: Arrival) -> Arrival:
-    return Arrival(arrival.kept, tuple([_letter(job) for job in arrival.jobs]))
+    return Arrival(arrival.kept, tuple([_letter(job) for job in arrival.jobs]), arrival.body)
 
 
 def _is_letter(lease: Lease) -> bool:

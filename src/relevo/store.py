@@ -28,7 +28,7 @@ DELIVERY_KEEP = 30 * 86_400_000
 """Milliseconds for which a delivery is kept in full."""
 
 REFUSED_KEEP = 3 * 86_400_000
-"""The same for one that was rejected; nothing of it stays."""
+"""Milliseconds for which a refused delivery is kept; nothing of it stays."""
 
 RATE_MARGIN = 50
 """Milliseconds added to the window of a rate: a claim's answer needs time to arrive, and two of
@@ -230,24 +230,38 @@ class Letter(Struct, frozen=True):
 
 
 class DeliveryState(StrEnum):
-    """What became of a delivery."""
+    """What became of a delivery. In every state but REFUSED its key is known from then on."""
 
     ACCEPTED = "accepted"  # its jobs were stored in the same step
-    REFUSED = "refused"  # not from who it said, or not readable; nothing came of it
+    IGNORED = "ignored"  # signed well, and nothing came of it: the endpoint does not want its type
+    FAILED = "failed"  # signed well, but our code failed on it; a job runs its function again
+    DIFFERS = "differs"  # its key was known with another body; kept, and nothing came of it
+    REFUSED = "refused"  # a wrong signature, or beyond a limit
+
+
+STATE_NUMBERS = {
+    DeliveryState.ACCEPTED: 0,
+    DeliveryState.REFUSED: 1,
+    DeliveryState.IGNORED: 2,
+    DeliveryState.FAILED: 3,
+    DeliveryState.DIFFERS: 4,
+}
+"""The states of deliveries as databases hold them."""
 
 
 class Kept(Struct, frozen=True, kw_only=True, gc=False):
     """A delivery as it is kept: what came, what was answered, and the jobs that came of it.
 
-    Its identity is (endpoint, key, generation); generations after the first are replays by people.
+    Its identity is (endpoint, key, generation). Generations after the first, which is 0, are
+    replays by people; a negative one is another body that came under a known key.
     """
 
     id: str
     endpoint: str  # the webhook, as app:/path
-    key: str | None  # what makes it the same delivery again; None: rejected, or pruned since
+    key: str | None  # what makes it the same delivery again; None: it has none, or is pruned
     generation: int = 0
     state: DeliveryState = DeliveryState.ACCEPTED
-    reason: str = ""  # why it was rejected, or what is missing in its jobs, for our own people
+    reason: str = ""  # why nothing came of it, or what is missing in its jobs, for our own people
     method: str = "POST"
     path: str = ""
     query: str = ""  # without secrets
@@ -270,7 +284,7 @@ class Arrival(Struct, frozen=True, gc=False):
 
     kept: Kept
     jobs: tuple[NewJob, ...] = ()
-    body: bytes | None = None  # as it came, where the one to keep is sealed; never stored
+    body: bytes | None = None  # what to compare, where it is not the one to keep; never stored
 
     @property
     def compared(self) -> bytes:
@@ -283,6 +297,7 @@ class Reception(Struct, frozen=True, gc=False):
 
     kept: Kept
     verdict: Verdict  # NEW, DONE: it was here before, CLOSED: a queue takes nothing in
+    differs: bool = False  # it was here before with another body
 
 
 class Letterbox(Struct, frozen=True, kw_only=True):
@@ -397,6 +412,26 @@ class Store(Protocol):
         ...
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        """The same inside a driver connection's open transaction, which the caller rolls back if
+        the verdict is not NEW."""
+        ...
+
+    async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        """Write down what came of a delivery whose function `job` was to run, and store that.
+
+        `arrival.kept` has the delivery's id, endpoint and generation. While `job` is among the jobs
+        of the stored delivery, the arrival's jobs are stored and the delivery gets the arrival's
+        key, state, reason, status and answer, and as `jobs` those that now stand for the arrival's,
+        or those that its delivery names where it brings none: NEW. Else another was first, or the
+        delivery is pruned: DONE. CLOSED: a queue takes nothing in. Neither changes anything.
+
+        The delivery's body, headers, thread, age and repeats stay. A key that is new to it is known
+        from then on beside the one it had, unless another delivery has it. On a store without
+        transactions the jobs go first, by the ids that they would have again.
+        """
+        ...
+
+    async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
         """The same inside a driver connection's open transaction, which the caller rolls back if
         the verdict is not NEW."""
         ...
@@ -531,9 +566,10 @@ class Store(Protocol):
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         """Remove what has been kept long enough, at most `limit` rows; keys stay as promised.
 
-        Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay; those
-        rejected go after `REFUSED_KEEP`. Effects of a job that has not ended stay, and any for as
-        long as deliveries, which may be replayed.
+        Of deliveries older than `DELIVERY_KEEP` only the key's hash and the answer stay; failed
+        ones stay as long as dead jobs, if that is longer; those refused go after `REFUSED_KEEP`.
+        Effects of a job that has not ended stay, and any for as long as deliveries, which may be
+        replayed.
         """
         ...
 
@@ -634,6 +670,14 @@ class Outbox(Protocol):
         ...
 
     async def receive_posted_within(self, connection: Any, arrival: Arrival) -> Reception:
+        """The same inside a driver connection's open transaction."""
+        ...
+
+    async def resolve_posted(self, job: str, arrival: Arrival) -> Reception:
+        """resolve(), with the jobs as letters."""
+        ...
+
+    async def resolve_posted_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
         """The same inside a driver connection's open transaction."""
         ...
 

@@ -136,7 +136,7 @@ async def test_a_process_of_the_version_before_doubles_and_loses_nothing(
         connection.execute(
             """
             insert into relevo_deliveries
-                (rejected, generation, received_at, status, id, source, hash, method, path, query,
+                (state, generation, received_at, status, id, source, hash, method, path, query,
                  reason, jobs, print, headers, body)
             values (0, 0, 1, 200, ?, ?, ?, 'POST', '', '', '', x'', x'', x'', x'')
             """,

@@ -100,6 +100,14 @@ class Sealed:
         answer = await self._store.receive_within(connection, self._arrival(arrival))
         return self._received([arrival], [answer])[0]
 
+    async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        answer = await self._store.resolve(job, self._arrival(arrival))
+        return self._received([arrival], [answer])[0]
+
+    async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        answer = await self._store.resolve_within(connection, job, self._arrival(arrival))
+        return self._received([arrival], [answer])[0]
+
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         return self._every_kept(await self._store.delivered(endpoint, keys))
 
@@ -215,6 +223,14 @@ class Sealed:
         answer = await self._store.receive_posted_within(connection, self._arrival(arrival))
         return self._received([arrival], [answer])[0]
 
+    async def resolve_posted(self, job: str, arrival: Arrival) -> Reception:
+        answer = await self._store.resolve_posted(job, self._arrival(arrival))
+        return self._received([arrival], [answer])[0]
+
+    async def resolve_posted_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        answer = await self._store.resolve_posted_within(connection, job, self._arrival(arrival))
+        return self._received([arrival], [answer])[0]
+
     async def letters(self, *, carried: bool, after: int = 0, limit: int = BATCH) -> list[Letter]:
         found = await self._store.letters(carried=carried, after=after, limit=limit)
         return [
@@ -253,7 +269,7 @@ class Sealed:
             answer=self._answer(kept.answer),
         )
         # Sealed, the same body never looks the same: the plain one tells whether it is.
-        return Arrival(closed, tuple(self._jobs(arrival.jobs)), kept.body)
+        return Arrival(closed, tuple(self._jobs(arrival.jobs)), arrival.compared)
 
     def _seal_answer(self, data: bytes) -> bytes:
         """An answer whose body is sealed: the rest of it must be given whatever keys are left."""

@@ -19,6 +19,7 @@ from relevo.job import NewJob, Verdict
 from relevo.store import (
     DELIVERY_KEEP,
     REFUSED_KEEP,
+    STATE_NUMBERS,
     Arrival,
     DeliveryState,
     Kept,
@@ -37,6 +38,8 @@ Identity: TypeAlias = tuple[bytes, str, int]  # the key's hash, the source, the 
 Meetings: TypeAlias = dict[Identity, tuple[Kept | int, bytes | None]]
 """What stands under an identity: one kept before and its body's hash, or a place in this call."""
 Storing: TypeAlias = Callable[[Tx, Sequence[NewJob]], Sequence[str]]
+
+STATES = {number: state for state, number in STATE_NUMBERS.items()}
 
 _replace = msgspec.structs.replace
 
@@ -92,9 +95,10 @@ def _receive(
             first, print_ = known[identity]
             if isinstance(first, int):
                 first, print_ = stored[first], _print(arrivals[first].compared)
+            differs = print_ not in (None, _print(arrival.compared))
             if first.id != arrival.kept.id:
-                repeats.append((identity, print_ not in (None, _print(arrival.compared))))
-            answers.append(Reception(first, Verdict.DONE))
+                repeats.append((identity, differs))
+            answers.append(Reception(first, Verdict.DONE, differs))
         else:
             answers.append(Reception(arrival.kept, Verdict.CLOSED))
     if repeats:
@@ -125,7 +129,7 @@ def _fresh(
 
 
 def identity_of(kept: Kept) -> Identity | None:
-    """What makes it the same delivery again; one rejected stands in nobody's way."""
+    """What makes it the same delivery again; a refused one keeps no other out."""
     if kept.key is None or kept.state is DeliveryState.REFUSED:
         return None
     return _hash(kept.key), text(kept.endpoint), kept.generation
@@ -192,7 +196,7 @@ def rows_of(
     return [
         (
             seq,
-            kept.state is DeliveryState.REFUSED,
+            STATE_NUMBERS[kept.state],
             kept.generation,
             kept.received_at,
             kept.status,
@@ -219,13 +223,13 @@ def rows_of(
 
 
 COLUMNS = """
-    seq, rejected, generation, received_at, status, id, source, key, hash, thread, method, path,
+    seq, state, generation, received_at, status, id, source, key, hash, thread, method, path,
     query, reason, jobs, print, headers, answer, body
 """
 _KEEP = f"""
     insert into relevo_deliveries ({COLUMNS})
     values []
-    on conflict (rejected, id) do nothing
+    on conflict (state, id) do nothing
 """  # noqa: S608 - put together from constants
 
 
@@ -241,17 +245,84 @@ def _count(tx: Tx, repeats: list[tuple[Identity, bool]]) -> None:
     )
 
 
+# what came of it later
+
+
+def resolve(tx: Tx, job: str, arrival: Arrival) -> Reception:
+    """Write down what came of a delivery whose function a job has run."""
+    shut = any(tx.queue(each.queue).mode is QueueMode.DRAINING for each in arrival.jobs)
+    return _resolve(tx, job, arrival, _insert, shut=shut)
+
+
+def resolve_posted(tx: Tx, job: str, arrival: Arrival) -> Reception:
+    """resolve(), the jobs as letters to another store."""
+    return _resolve(tx, job, arrival, _post, shut=False)
+
+
+def _resolve(tx: Tx, job: str, arrival: Arrival, storing: Storing, *, shut: bool) -> Reception:
+    lines.learn(tx)
+    [stored] = delivery(tx.connection, [arrival.kept.id])
+    if stored is None or job not in stored.jobs:
+        return Reception(stored or arrival.kept, Verdict.DONE)
+    if shut:
+        return Reception(stored, Verdict.CLOSED)
+    named = arrival.kept
+    resolved = _replace(
+        stored,
+        key=named.key,
+        state=named.state,
+        reason=named.reason,
+        status=named.status,
+        answer=named.answer,
+        jobs=tuple(storing(tx, arrival.jobs)) if arrival.jobs else named.jobs,
+    )
+    before, after = identity_of(stored), identity_of(resolved)
+    # Lines of both keys that still wait are made first, from the rows as they are now.
+    lines.enter(tx, [identity[0] for identity in (before, after) if identity is not None])
+    if before is not None:
+        tx.run(
+            """
+            update relevo_delivered
+            set status = ?, answer = ?
+            where hash = ? and source = ? and generation = ? and id = ?
+            """,
+            (resolved.status, resolved.answer, *before, resolved.id),
+        )
+    tx.run(
+        """
+        update relevo_deliveries
+        set state = ?, key = ?, hash = ?, reason = ?, status = ?, answer = ?, jobs = ?
+        where state = ? and id = ?
+        """,
+        (
+            STATE_NUMBERS[resolved.state],
+            None if resolved.key is None else text(resolved.key),
+            after and after[0],
+            text(resolved.reason),
+            resolved.status,
+            resolved.answer,
+            bytes.fromhex("".join(resolved.jobs)),
+            STATE_NUMBERS[stored.state],
+            text(resolved.id),
+        ),
+    )
+    if after is not None and after != before:
+        line = (*after, resolved.id, resolved.received_at, resolved.status, resolved.answer)
+        lines.enter_now(tx, [line])
+    return Reception(_replace(resolved, body=b""), Verdict.NEW)
+
+
 # out
 
 _FULL = """
     select full.id, full.source, full.generation, full.received_at, full.status,
            ifnull(line.answer, full.answer), ifnull(line.repeats, 0), ifnull(line.repeated_at, 0),
-           ifnull(line.differs, 0), full.key, full.rejected, full.reason, full.method, full.path,
+           ifnull(line.differs, 0), full.key, full.state, full.reason, full.method, full.path,
            full.query, full.headers, full.jobs, full.thread
 """
 _LINE = """
     select line.id, line.source, line.generation, line.received_at, line.status, line.answer,
-           line.repeats, line.repeated_at, line.differs, full.key, full.rejected, full.reason,
+           line.repeats, line.repeated_at, line.differs, full.key, full.state, full.reason,
            full.method, full.path, full.query, full.headers, full.jobs, full.thread
 """
 _ITS_LINE = """
@@ -267,7 +338,7 @@ _MET = f"""
     {_LINE}, line.hash, line.source, full.print, iif(full.print = x'', full.body, null)
     from asked
     cross join relevo_delivered as line using (hash, source, generation)
-    left join relevo_deliveries as full on full.rejected = 0 and full.id = line.id
+    left join relevo_deliveries as full on full.state in (0, 2, 3, 4) and full.id = line.id
 """
 
 
@@ -309,7 +380,9 @@ def delivered(
                 {_LINE}, line.hash
                 from asked
                 cross join relevo_delivered as line on line.hash = asked.hash
-                left join relevo_deliveries as full on full.rejected = 0 and full.id = line.id
+                left join relevo_deliveries as full
+                    on full.state in (0, 2, 3, 4)
+                   and full.id = line.id
                 where line.source = ?
                 order by line.generation
                 """,
@@ -330,7 +403,7 @@ def delivery(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Kept | 
         {_FULL}, full.body
         from relevo_deliveries as full
         {_ITS_LINE}
-        where full.rejected in (0, 1)
+        where full.state in (0, 1, 2, 3, 4)
           and full.id in (select value from json_each(?))
         """,  # noqa: S608 - put together from constants
         (as_list(map(text, ids)),),
@@ -344,7 +417,7 @@ def deliveries(
 ) -> tuple[list[Kept], str | None]:
     """What was delivered, newest first; a search that has looked far goes on with the cursor."""
     limit = min(max(limit, 1), LONGEST)
-    states = (0, 1) if where.state is None else (int(where.state is DeliveryState.REFUSED),)
+    states = list(STATES) if where.state is None else [STATE_NUMBERS[where.state]]
     walks = [_walk(connection, where, state, cursor, limit + 1) for state in states]
     floor = max(floor for _, floor in walks)
     merged = heapq.merge(*(found for found, _ in walks), key=lambda kept: kept.id, reverse=True)
@@ -358,7 +431,7 @@ def _walk(
     connection: sqlite3.Connection, where: Letterbox, state: int, cursor: str | None, limit: int
 ) -> tuple[list[Kept], str]:
     """Those in one state from the newest on, and the id down to which they were looked at."""
-    terms, values = ["full.rejected = ?"], [state]
+    terms, values = ["full.state = ?"], [state]
     for term, value in _terms(connection, where, cursor):
         terms.append(term)
         values.append(value)
@@ -437,7 +510,11 @@ def _terms(
             """
             select id from relevo_deliveries where thread = ?1 and thread <> ''
             union all
-            select id from relevo_deliveries where rejected in (0, 1) and id = ?1 and thread is null
+            select id
+            from relevo_deliveries
+            where state in (0, 1, 2, 3, 4)
+              and id = ?1
+              and thread is null
             """,
             (text(where.thread),),
         )
@@ -460,14 +537,14 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
         repeated_at=repeated_at,
         differs=bool(differs),
     )
-    key, is_rejected, reason, method, path, query, headers, jobs, thread = row[9:18]
-    if is_rejected is None:
+    key, state, reason, method, path, query, headers, jobs, thread = row[9:18]
+    if state is None:
         return line  # it was pruned
     packed = as_bytes(jobs).hex()
     return _replace(
         line,
         key=None if key is None else plain(key),
-        state=DeliveryState.REFUSED if is_rejected else DeliveryState.ACCEPTED,
+        state=STATES[state],
         reason=plain(reason),
         method=plain(method),
         path=plain(path),
@@ -482,22 +559,29 @@ def kept_of(row: Sequence[Any], body: Any = b"") -> Kept:
 # upkeep
 
 
-def prune(tx: Tx, limit: int) -> int:
+def prune(tx: Tx, dead_keep: int, limit: int) -> int:
     """Remove what is old in full; the line with the answer stays."""
     gone = 0
-    for is_rejected, keep in ((1, REFUSED_KEEP), (0, DELIVERY_KEEP)):
+    for state, number in STATE_NUMBERS.items():
+        match state:
+            case DeliveryState.REFUSED:
+                keep = REFUSED_KEEP
+            case DeliveryState.FAILED:
+                keep = max(DELIVERY_KEEP, dead_keep)
+            case _:
+                keep = DELIVERY_KEEP
         gone += tx.run(
             """
             delete from relevo_deliveries
             where seq in (
                 select seq
                 from relevo_deliveries
-                where rejected = ?
+                where state = ?
                   and received_at <= ?
                 limit ?
             )
             """,
-            (is_rejected, tx.now - keep, max(limit - gone, 0)),
+            (number, tx.now - keep, max(limit - gone, 0)),
         )
     return gone
 
@@ -507,7 +591,7 @@ def erase(tx: Tx, ids: Sequence[str]) -> int:
     return tx.run(
         """
         delete from relevo_deliveries
-        where rejected in (0, 1)
+        where state in (0, 1, 2, 3, 4)
           and id in (select value from json_each(?))
         """,
         (as_list(map(text, ids)),),

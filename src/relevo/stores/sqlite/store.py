@@ -323,6 +323,20 @@ class SqliteStore:
         )
         return answers[0]
 
+    async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        return await self._write(deliveries.resolve, job, arrival)
+
+    async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        return await self._within(connection, lambda tx: deliveries.resolve(tx, job, arrival))
+
+    async def resolve_posted(self, job: str, arrival: Arrival) -> Reception:
+        return await self._write(deliveries.resolve_posted, job, arrival)
+
+    async def resolve_posted_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        return await self._within(
+            connection, lambda tx: deliveries.resolve_posted(tx, job, arrival)
+        )
+
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         return await self._read(deliveries.delivered, endpoint, keys)
 

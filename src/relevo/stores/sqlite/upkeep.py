@@ -186,7 +186,7 @@ def prune(tx: Tx, dead_keep: int, limit: int) -> int:
     if left > 0:
         left -= remembered.prune(tx, left)
     if left > 0:
-        left -= deliveries.prune(tx, left)
+        left -= deliveries.prune(tx, dead_keep, left)
     return limit - left
 
 
