@@ -29,7 +29,7 @@ from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
 from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.ids import derived_id, moment_of, new_id
-from relevo.intake import Intake, Receiver
+from relevo.intake import Handling, Intake, Receiver
 from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Unique, Verdict
 from relevo.joining import Joining
 from relevo.message import (
@@ -154,6 +154,7 @@ class Relevo:
         )
         self._effects: dict[str, tuple[Coalescer[Effect, Effect], Coalescer[Effect, bool]]] = {}
         self.receiver = Receiver(self)
+        self.handling = Handling(self)
         self.threads = Threads(lambda: sum(worker.concurrency for worker in self.workers))
         # Under which providers reach the webhooks; some sign it.
         self.public_url = public_url_of(public_url or os.environ.get("RELEVO_PUBLIC_URL", ""))
@@ -168,7 +169,7 @@ class Relevo:
         self.recurring = Recurring(self)
         for app in self.apps:
             self._register(app)
-        for binding in self.recurring.bindings():
+        for binding in (*self.recurring.bindings(), *self.handling.bindings()):
             self._bind(binding)
 
     def _register(self, app: App) -> None:
@@ -722,6 +723,7 @@ class Relevo:
         if any(tally.counts.get(State.PARKED) for tally in await self.store.tally()):
             for kind in sorted({binding.spec.kind for binding in self.bindings.values()}):
                 await self.store.unpark(unknown(kind))
+            await self.handling.unpark()
 
 
 def _give_back(cause: Context | Intake | None, ids: Iterable[str]) -> None:

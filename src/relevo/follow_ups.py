@@ -152,7 +152,7 @@ def of_run(lease: Lease, origin: str, seal: Seal | None, remember: int) -> Follo
 
 
 def of_delivery(
-    source: str,
+    endpoint: str,
     key: str,
     generation: int,
     moments: tuple[int, int],
@@ -165,9 +165,10 @@ def of_delivery(
 
     `moments` are those of its ids, and of the ids of generation 0.
     """
-    same = f"{source}\n{key if key.isascii() else ascii(key)}"
+    same = f"{endpoint}\n{key if key.isascii() else ascii(key)}"
     text = f"{same}\n{generation}"
-    origin = (moments[0], text) if repeats_effects else (moments[1], f"{same}\n0")
+    is_own = repeats_effects or generation < 0  # another body under the key is no replay
+    origin = (moments[0], text) if is_own else (moments[1], f"{same}\n0")
     by = None if seal is None else seal.oldest()
     return FollowUps(Asker(moments[0], text, origin), seal, by, remember)
 

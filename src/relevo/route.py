@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from relevo.errors import DefinitionError
 from relevo.message import KeyPart
@@ -35,6 +35,7 @@ Verify: TypeAlias = Scheme | Callable[[Use], Scheme]
 SourceOf: TypeAlias = Source | Callable[[Use], Source]
 Key: TypeAlias = Callable[[Delivery], KeyPart]
 Challenge: TypeAlias = Callable[[Delivery, Use], Answer]
+OnDiffering: TypeAlias = Literal["keep", "handle"]
 
 
 _CHECKS = (
@@ -60,6 +61,8 @@ class Webhook:
     challenge: Challenge | None
     keep_headers: tuple[str, ...]
     accept_gzip: bool
+    later: bool
+    on_differing: OnDiffering
     takes: tuple[str, ...]  # what the function takes besides the delivery: intake, tx
 
     def rules(self, use: Use) -> Source:
@@ -81,7 +84,7 @@ class Webhook:
 
     def takes_type(self, type: str) -> bool:
         """Whether an event of a type is one that the function is for."""
-        return not self.types or any(fnmatchcase(type, pattern) for pattern in self.types)
+        return any(fnmatchcase(type, pattern) for pattern in self.types)
 
 
 def webhook(
@@ -99,6 +102,8 @@ def webhook(
     challenge: Challenge | None = None,
     keep_headers: Sequence[str] = (),
     accept_gzip: bool = False,
+    later: bool = False,
+    on_differing: OnDiffering = "keep",
 ) -> Webhook:
     """A webhook for the list form: `App("cars", webhooks=[webhook("/hooks/stripe", hook, …)])`.
 
@@ -110,6 +115,10 @@ def webhook(
     `challenge` answers GET without storing anything, for providers that ask who we are. A content
     type of "" is a call without one, "*" is any at all. `limit` holds for the body as it came and,
     with `accept_gzip`, unpacked.
+
+    `later` keeps and answers a delivery first, and runs the function as a job. `on_differing` says
+    what becomes of another body that comes under a known key: "keep" stores it for a person and
+    runs nothing, "handle" makes it a delivery of its own.
     """
     if not _PATH.fullmatch(path):
         raise DefinitionError(f"{path!r:.80} is not a webhook path: write one like /hooks/stripe")
@@ -162,6 +171,10 @@ def webhook(
             f"{path}: key is a function of the delivery, such as lambda d: d.json['id'], "
             f"not {key!r:.60}"
         )
+    if on_differing not in ("keep", "handle"):
+        raise DefinitionError(
+            f"{path}: on_differing is 'keep' or 'handle', not {on_differing!r:.40}"
+        )
     for each in types:
         if not isinstance(each, str) or not _TYPE.fullmatch(each):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
             raise DefinitionError(f"{path}: {each!r:.60} is not a type: write 'push' or 'issues.*'")
@@ -179,6 +192,8 @@ def webhook(
         challenge,
         tuple(keep_headers),
         accept_gzip,
+        later,
+        on_differing,
         _takes(function),
     )
 

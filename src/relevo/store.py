@@ -239,6 +239,9 @@ class DeliveryState(StrEnum):
     REFUSED = "refused"  # a wrong signature, or beyond a limit
 
 
+UNSIGNED = 401
+"""The status of a refused delivery that is not known to come from its provider."""
+
 STATE_NUMBERS = {
     DeliveryState.ACCEPTED: 0,
     DeliveryState.REFUSED: 1,
@@ -268,7 +271,7 @@ class Kept(Struct, frozen=True, kw_only=True, gc=False):
     headers: bytes = b"[]"  # JSON pairs, by allow-list
     body: bytes = b""
     answer: bytes = b""  # msgpack of an Answer; the same is given to whoever delivers it again
-    status: int = 200
+    status: int = 200  # as answered; UNSIGNED for any that no signature vouches for
     jobs: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()  # of `jobs`, those that have another payload: this delivery's own
     # is not used. Not stored: a desk tells, from `Job.joins`

@@ -368,6 +368,6 @@ async def test_a_kept_delivery_can_be_let_in_again_by_people(relevo: Relevo, hot
     await get(relevo, 9, "new")
     [kept] = (await relevo.desk.deliveries(Letterbox()))[0]
     ana = Person("ana", Role.OPERATOR)
-    replay = await relevo.desk.replay(kept.id, ana, relevo.receiver)
+    replay = await relevo.desk.replay(kept.id, ana, relevo.handling)
     assert replay.id != kept.id
     assert await hotel.records.count("cm_events") == 1

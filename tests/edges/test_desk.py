@@ -220,7 +220,7 @@ async def _try_everything(
     uncertain, _ = await held(store)
     doubtful, _ = await held(store)
     waiting = await add(store, OTHER)
-    receiver, delivery = await _delivered(store)
+    handling, delivery = await _delivered(store)
     return {
         "retry": lambda by: desk.retry([letter], by),
         "edit": lambda by: desk.edit(other, by, priority="low"),
@@ -232,7 +232,7 @@ async def _try_everything(
         "confirm_effect": lambda by: desk.confirm_effect(uncertain, "book", "X1", by),
         "deny_effect": lambda by: desk.deny_effect(doubtful, "book", by),
         "turn_breaker": lambda by: desk.turn_breaker("acme", "open", by),
-        "replay": lambda by: desk.replay(delivery, by, receiver),
+        "replay": lambda by: desk.replay(delivery, by, handling),
         "forget": lambda by: desk.forget(by, thread=third, note="asked for it"),
     }
 
@@ -246,9 +246,10 @@ async def _delivered(store: Store) -> tuple[Receiver, str]:
     )
     async def hook(delivery: Delivery) -> None: ...
 
-    receiver = Relevo(store, apps=[app]).receiver
+    handling = Relevo(store, apps=[app]).handling
+    receiver = handling.receiver
     came = Delivery(path="/hooks/shop", body=b'{"id":"evt_1"}', received_at=datetime.now(UTC))
-    return receiver, (await receiver.take(receiver.doors["/hooks/shop"], came)).kept.id
+    return handling, (await receiver.take(receiver.doors["/hooks/shop"], came)).kept.id
 
 
 @pytest.mark.parametrize("person", [VERA, OLLI, ANN], ids=lambda person: person.role)

@@ -90,7 +90,7 @@ async def test_c23_a_delivery_is_sealed_and_replayed(start: Start, is_alone: boo
     assert shown.id == kept.id
 
     came = await only(relevo, "e2")
-    again = await relevo.desk.replay(came.id, ANN, relevo.receiver)
+    again = await relevo.desk.replay(came.id, ANN, relevo.handling)
     assert [CANARY.encode() in order.payload for order in again.orders] == [True]
     await drain(relevo)
     assert await jobs(relevo) == ["e2", "e2"]
@@ -137,7 +137,7 @@ async def test_c23_without_the_key_a_delivery_is_shown_but_not_replayed(start: S
         assert page.status == 200
         assert b"relevo-sealed" in page.body
         with pytest.raises(SealError, match=SealKeys(OLD).names[0]):
-            await other.desk.replay(came.id, ANN, other.receiver)
+            await other.desk.replay(came.id, ANN, other.handling)
 
 
 @pytest.mark.parametrize("store_name", ["sqlite"])

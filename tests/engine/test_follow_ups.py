@@ -366,17 +366,17 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     came = await only_delivery(relevo)
 
     for again in (2, 3):
-        await relevo.desk.replay(came, ANN, relevo.receiver)
+        await relevo.desk.replay(came, ANN, relevo.handling)
         await drain(relevo)
         assert nursery.runs == dict.fromkeys(NAMES, again)
         assert nursery.effects == dict.fromkeys(NAMES, 1)
 
-    await relevo.desk.replay(came, ANN, relevo.receiver, repeat_effects=True)
+    await relevo.desk.replay(came, ANN, relevo.handling, repeat_effects=True)
     await drain(relevo)
     assert nursery.runs == dict.fromkeys(NAMES, 4)
     assert nursery.effects == dict.fromkeys(NAMES, 2)
 
-    await relevo.desk.replay(came, ANN, relevo.receiver)
+    await relevo.desk.replay(came, ANN, relevo.handling)
     await drain(relevo)
     assert nursery.effects == dict.fromkeys(NAMES, 2)
 
@@ -396,7 +396,7 @@ async def test_a_replay_finds_effects_after_the_keys_were_changed(
     seal = SealKeys(new, old)
     then = Relevo(store, apps=[Hook("a").on(family(nursery))], clock=clock, seal=seal)
     await then.open()
-    await then.desk.replay(came, ANN, then.receiver)
+    await then.desk.replay(came, ANN, then.handling)
     await drain(then)
     await then.rest()
 

@@ -58,7 +58,7 @@ async def replay_delivery(caller: Caller, ask: DeliveryReplay) -> Replay:
     return await caller.desk.replay(
         ask.id,
         caller.person,
-        caller.relevo.receiver,
+        caller.relevo.handling,
         ask.note,
         dry_run=ask.dry_run,
         repeat_effects=ask.repeat_effects,

@@ -177,13 +177,13 @@ async def replay(
     All of its jobs run again. Effects that are confirmed are not made again.
     """
     async with _engine(terminal, app) as engine:
-        person, receiver = terminal.person, engine.receiver
+        person, handling = terminal.person, engine.handling
         if not dry_run:
             kept = await engine.desk.delivery(id)
             again = ", and make its effects once more" if repeat_effects else ""
             terminal.ask(f"Let {kept.endpoint} {kept.key or ''} in again{again}?", yes)
         done = await engine.desk.replay(
-            id, person, receiver, note, dry_run=dry_run, repeat_effects=repeat_effects
+            id, person, handling, note, dry_run=dry_run, repeat_effects=repeat_effects
         )
     shown = view(done)
     payloads = [each.payload if reveal else mask(each.payload) for each in done.orders]

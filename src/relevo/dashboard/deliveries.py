@@ -55,7 +55,7 @@ async def rehearse(board: Board, request: Request) -> Response:
     """What a replay would do; nothing is kept."""
     desk, by = board.desk(request), board.person(request)
     id = request.path_params["id"]
-    replay = await desk.replay(id, by, board.relevo.receiver, dry_run=True)
+    replay = await desk.replay(id, by, board.relevo.handling, dry_run=True)
     return await _page(board, request, replay)
 
 
@@ -67,7 +67,7 @@ async def replay(board: Board, request: Request) -> Response:
     done = await desk.replay(
         request.path_params["id"],
         by,
-        board.relevo.receiver,
+        board.relevo.handling,
         note,
         repeat_effects=one(filled, "effects") == "1",
     )

@@ -14,17 +14,19 @@ from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
 from relevo.errors import DefinitionError, MisuseError, NotFoundError, RelevoError
 from relevo.ids import first_moment_of, moment_of, new_id, replay_id
+from relevo.job import State
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
-from relevo.store import Audit, DeliveryState, Kept, Letterbox
+from relevo.store import UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox
 from relevo.webhook import Answer
 
 if TYPE_CHECKING:
-    from relevo.intake import Receiver, Taken
+    from relevo.intake import Handling, Taken
 
 TEXT_MAX = 500
-UNSIGNED = 401  # the status of what is not known to come from who it says
+UNHANDLED = frozenset({DeliveryState.FAILED, DeliveryState.DIFFERS})
+"""A delivery in such a state is handled by a replay itself, and not by another generation of it."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ class Deliveries(Looking):
         self,
         id: str,
         by: Person,
-        receiver: Receiver,
+        handling: Handling,
         note: str = "",
         *,
         dry_run: bool = False,
@@ -105,9 +107,9 @@ class Deliveries(Looking):
         """Run today's code on a delivery's raw bytes, as the next generation of its key.
 
         All of its jobs run again, and so do theirs; effects that were confirmed are not made again,
-        at any depth, unless it shall `repeat_effects`.
-        Also on one that was signed well and refused, or whose function failed. A dry run tells what
-        would be enqueued and keeps nothing.
+        at any depth, unless it shall `repeat_effects`. A delivery whose function failed, or that
+        differs from an earlier one of its key, is handled itself, once. Also on one that was signed
+        well and refused. A dry run tells what would be enqueued and keeps nothing.
         """
         signed = by.acts("replay", note)
         kept = await self.delivery(id)
@@ -116,32 +118,34 @@ class Deliveries(Looking):
                 f"delivery {kept.id} was turned away ({kept.reason or 'or is pruned'}), and its "
                 "signature is not kept: ask the provider to send it again"
             )
+        if kept.state in UNHANDLED and not dry_run:
+            return await self._handle(kept, handling, signed)
+        receiver = handling.receiver
         door = receiver.door(kept.endpoint)
         if door is None:
-            raise MisuseError(f"no app here has the door {kept.endpoint}; load it with --app")
+            raise MisuseError(f"no app here has the webhook {kept.endpoint}; load it with --app")
         from relevo.intake import delivery_of
 
         unsealed(kept.body)
         again = delivery_of(kept, moment(kept.received_at), door)
-        [newest] = await self.store.delivered(kept.endpoint, [kept.key or door.key(again)])
-        last = newest or (kept if kept.state is DeliveryState.ACCEPTED else None)
-        generation = 0 if last is None else last.generation + 1
-        again = replace(again, id=new_id() if last is None else replay_id(_first_moment(last)))
         try:
+            key = kept.key or door.key(again)
+            [newest] = await self.store.delivered(kept.endpoint, [key])
+            last = newest or (None if kept.state is DeliveryState.REFUSED else kept)
+            generation = 0 if last is None else last.generation + 1
+            if kept.state in UNHANDLED:
+                generation = kept.generation
+            else:
+                id = new_id() if last is None else replay_id(_first_moment(last))
+                again = replace(again, id=id)
             if dry_run:
                 taken = await receiver.rehearse(door, again, generation)
                 return _replay(kept, taken, generation, is_dry=True)
-            taken = await receiver.take(
-                door, again, generation=generation, repeats_effects=repeat_effects
-            )
+            taken = await receiver.replay(door, again, generation, repeats_effects=repeat_effects)
         except RelevoError:
             raise
         except Exception as mistake:
-            failure = describe(mistake)
-            raise MisuseError(
-                f"its function fails on delivery {kept.id}, and nothing was kept: "
-                f"{failure.type}: {failure.message}"
-            ) from mistake
+            raise _fails(kept, mistake) from mistake
         if not taken.is_new:
             raise MisuseError(f"delivery {kept.id} was let in again by someone else just now")
         done = Audit(
@@ -149,6 +153,41 @@ class Deliveries(Looking):
         )
         await self.store.audit([done])
         return _replay(kept, taken, generation)
+
+    async def _handle(self, kept: Kept, handling: Handling, by: By) -> Replay:
+        """Run the function of a delivery that nothing came of yet, in place of its own job."""
+        job = kept.jobs[0] if kept.jobs else ""
+        try:
+            taken = await handling.resolve(kept, job)
+        except RelevoError:
+            raise
+        except Exception as mistake:
+            raise _fails(kept, mistake) from mistake
+        if taken is None:
+            raise MisuseError(f"delivery {kept.id} was handled by another person or job just now")
+        await self._end_handler(job, by)
+        done = Audit(who=by.who, verb="replay", target=kept.id, note=by.note, after=kept.id)
+        await self.store.audit([done])
+        return _replay(kept, taken, kept.generation)
+
+    async def _end_handler(self, job: str, by: By) -> None:
+        """End the job that would have run the function; one that runs finds nothing to do."""
+        [found] = await self.store.find([job]) if job else [None]
+        match None if found is None else found.state:
+            case State.DEAD | State.HELD:
+                await self.store.discard([job], by)
+            case State.READY | State.SCHEDULED | State.PARKED:
+                await self.store.cancel([job], by)
+            case _:
+                pass
+
+
+def _fails(kept: Kept, mistake: Exception) -> MisuseError:
+    failure = describe(mistake)
+    return MisuseError(
+        f"its function fails on delivery {kept.id}, and nothing was kept: "
+        f"{failure.type}: {failure.message}"
+    )
 
 
 def _first_moment(kept: Kept) -> int:

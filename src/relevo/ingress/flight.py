@@ -42,8 +42,10 @@ class Flight(Struct, eq=False):
     answer: Answer = cast("Answer", None)  # until its function has given one
     task: asyncio.Task[Any] | None = None  # that runs it now
     trouble: Exception | None = None  # that the store had with it
+    generation: int = 0  # of a delivery whose key is known with another body
     held: int = 0
     is_read: bool = False
+    is_verified: bool = False  # its signature is right, or its setup call was none
     is_late: bool = False
     is_over: bool = False
 
@@ -58,6 +60,11 @@ class Flight(Struct, eq=False):
         if not self.is_over:
             self.is_over = True
             self.tower.land(self)
+
+    @property
+    def is_handled(self) -> bool:
+        """Whether its function has run, and the store is waited for."""
+        return cast("Answer | None", self.answer) is not None
 
     # as whoever waits for a batch
 

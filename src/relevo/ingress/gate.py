@@ -136,7 +136,8 @@ class Gate:
             if not flight.is_late or task is None:
                 raise
             task.uncancel()
-            reply = self._too_late(flight)
+            self._break_off(flight)
+            reply = await replied
         finally:
             flight.end()
         direct = scope.get(DIRECT)
@@ -260,7 +261,7 @@ class Gate:
                 if not flight.is_late:
                     flight.reply(AWAY_REPLY)
                     raise
-                flight.reply(self._too_late(flight))
+                self._break_off(flight)
             except Exception:  # noqa: BLE001 - whatever it is, the others have their turn
                 flight.reply(self._internal(flight))
             finally:
@@ -320,6 +321,15 @@ class Gate:
         log.error("a webhook took too long", extra={"door": flight.door.endpoint})
         return AWAY_REPLY
 
+    def _break_off(self, flight: Flight) -> None:
+        """Keep a delivery whose function ran too long as failed; one half read gets its 408."""
+        if not flight.is_verified or flight.is_handled:
+            flight.reply(self._too_late(flight))
+            return
+        flight.is_late, flight.deadline = False, time.monotonic() + FUNCTION_SECONDS
+        mistake = TimeoutError(f"it ran longer than {FUNCTION_SECONDS:g} s")
+        self._receiver.fail(flight.door, flight.delivery, mistake, flight)
+
     async def _serve(self, flight: Flight) -> None:
         """Run its function; it has its reply now, or when the store has what was ordered."""
         door, delivery = flight.door, flight.delivery
@@ -327,20 +337,20 @@ class Gate:
         try:
             reply = await self._judge(flight, door, delivery)
         except Reject as rejected:
-            self.refusals.unreadable(door, delivery, rejected)
-            reply = reply_of(rejected.answer)
+            reply = await self.refusals.rejected(door, delivery, rejected)
         except QueueClosed:
             reply = CLOSED
         except StoreError as trouble:
             self._away_until = time.monotonic() + AWAY
             self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
             reply = await self._spool(door, delivery)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if flight.task is not None and flight.task.cancelling():
                 raise
-            reply = self._internal(flight)  # the function's own doing
-        except Exception as mistake:  # noqa: BLE001 - a function may raise anything
-            reply = self.refusals.failed(door, delivery, mistake)
+            self._receiver.fail(door, delivery, error, flight)  # the function's own doing
+            reply = None
+        except Exception:  # noqa: BLE001 - a mistake of relevo's own: nothing is promised
+            reply = self._internal(flight)
         if reply is not None:
             flight.reply(reply)
 
@@ -358,14 +368,18 @@ class Gate:
             return self.refusals.forged(door, delivery, unread, flight.client)
         if (reply := self._set_up(door.rules.setup, delivery)) is not None:
             return reply
+        flight.is_verified = True
         if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
             return await self._spool(door, delivery)
         nonce = door.scheme.nonce(delivery)
         if nonce is not None and not await self._is_first(door, delivery, nonce):
             return self.refusals.spent(door, delivery)
-        taken = await self._receiver.give(door, delivery, flight)
+        taken = await self._receiver.give(door, delivery, flight, flight.generation)
         if taken is None:
             return None
+        if self._receiver.is_variant(door, flight.generation, differs=taken.differs):
+            flight.generation = door.variant(delivery)
+            return await self._judge(flight, door, delivery)
         return self._told(door, taken.answer, taken.kept, is_new=taken.is_new)
 
     def _set_up(self, setup: Setup, delivery: Delivery) -> Reply | None:
@@ -382,6 +396,10 @@ class Gate:
     def kept(self, flight: Flight, reception: Reception) -> None:
         """The store has it, or had it before."""
         door = flight.door
+        if self._receiver.is_variant(door, flight.generation, differs=reception.differs):
+            flight.generation = door.variant(flight.delivery)
+            self._let_run(flight)
+            return
         try:
             if reception.verdict is Verdict.NEW:
                 reply = self._told(door, flight.answer, reception.kept, is_new=True)
@@ -425,22 +443,20 @@ class Gate:
         [note] = await store.recall("nonce", [name])
         if note is not None and note.value == value:
             return True
-        [kept] = await store.delivered(door.endpoint, [door.key(delivery)])
+        [kept] = await store.delivered(door.endpoint, [door.any_key(delivery)])
         return kept is not None
 
     async def _spool(self, door: Door, delivery: Delivery) -> Reply:
         """Safe on the local disk until the store is back; 503 where there is no such place."""
-        if self.spool is None:
+        if self.spool is None or door.answers_content(delivery):
             return AWAY_REPLY
         try:
-            key = door.key(delivery)
+            key = door.any_key(delivery)
             kept = door.keep(delivery, key, received_at=stamp(delivery.received_at))
             if not _is_itself(door, kept, key):
                 log.error("%s cannot wait in the spool: its key is not kept", door.endpoint)
                 return AWAY_REPLY
             await self.spool.keep(kept)
-        except Reject as rejected:
-            return reply_of(rejected.answer)
         except StoreError as trouble:
             self._engine.telemetry.trouble("the spool takes nothing either", trouble)
             return AWAY_REPLY
@@ -449,7 +465,4 @@ class Gate:
 
 def _is_itself(door: Door, kept: Kept, key: str) -> bool:
     """Whether what is kept of a delivery still has its key: it might be in a header that is not."""
-    try:
-        return door.key(delivery_of(kept, moment(kept.received_at), door)) == key
-    except Reject:
-        return False
+    return door.any_key(delivery_of(kept, moment(kept.received_at), door)) == key

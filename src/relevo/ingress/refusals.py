@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from relevo.errors import StoreError
 from relevo.ingress.reply import Reply, error, reply_of
 from relevo.intake import Door, Reject
-from relevo.outcome import describe
 from relevo.signatures import InvalidSignature, explain
-from relevo.store import DeliveryState, Kept
+from relevo.store import UNSIGNED, DeliveryState, Kept
 from relevo.telemetry import log
 from relevo.webhook import Answer, Delivery
 
@@ -88,33 +88,29 @@ class Refusals:
         self._note(door, delivery, why, answer, is_forged=is_forged)
         return reply_of(answer)
 
-    def unreadable(self, door: Door, delivery: Delivery, rejected: Reject) -> None:
-        """It is from who it says, but nothing can be made of it."""
+    async def rejected(self, door: Door, delivery: Delivery, rejected: Reject) -> Reply:
+        """The refusal of a delivery that is signed well; each is kept, whatever their number."""
         self._engine.telemetry.counts["delivery_unreadable"] += 1
-        self._note(door, delivery, str(rejected), rejected.answer, is_forged=False)
-
-    def failed(self, door: Door, delivery: Delivery, mistake: BaseException) -> Reply:
-        """500: its function is wrong. Who mends that finds here what to try it on."""
-        self._engine.telemetry.counts["delivery_failed"] += 1
-        log.error(
-            "a webhook's function failed",
-            exc_info=mistake,
-            extra={"door": door.endpoint, "delivery": delivery.id},
-        )
-        failure = describe(mistake)
-        why = f"its function failed: {failure.type}: {failure.message}"
-        answer = Answer.json({"ok": False, "error": "internal"}, 500)
-        self._keep_some(door, delivery, why, answer, is_forged=False)
+        why, answer = str(rejected), rejected.answer
+        if self._keep.take(door.endpoint):
+            self._log(door, delivery, why)
+        try:
+            await self._store(door, delivery, why, answer, is_forged=False)
+        except StoreError as trouble:
+            self._engine.telemetry.trouble("refused deliveries are not kept", trouble)
         return reply_of(answer)
 
     def _note(
         self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
     ) -> None:
         if self._keep_some(door, delivery, why, answer, is_forged=is_forged):
-            log.warning(
-                "delivery refused",
-                extra={"door": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]},
-            )
+            self._log(door, delivery, why)
+
+    def _log(self, door: Door, delivery: Delivery, why: str) -> None:
+        log.warning(
+            "delivery refused",
+            extra={"door": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]},
+        )
 
     def _keep_some(
         self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
@@ -150,12 +146,13 @@ class Refusals:
     ) -> None:
         kept: Kept = door.keep(
             delivery,
-            None,
+            door.found_id(delivery),
             state=DeliveryState.REFUSED,
             reason=why[:REASON_MAX],
             answer=door.encoded(answer),
-            status=answer.status,
+            # 401 whatever the provider is told: a person must not take it for one that is signed.
+            status=UNSIGNED if is_forged else answer.status,
         )
         if is_forged:
             kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
-        await self._engine.receiver.keep_rejected([kept])
+        await self._engine.receiver.keep_refused([kept])

@@ -147,12 +147,12 @@ class Spool:
                     return False
                 continue
             except Reject as rejected:
-                # Answered long since; so it waits where a person sees it.
+                # Answered long ago, so the refusal is kept where a person sees it.
                 reason = f"refused after it was answered from the spool: {rejected}"
                 bad = msgspec.structs.replace(
-                    kept, key=None, state=DeliveryState.REFUSED, reason=reason, status=400
+                    kept, state=DeliveryState.REFUSED, reason=reason, status=400
                 )
-                await receiver.keep_rejected([bad])
+                await receiver.keep_refused([bad])
             except QueueClosed:
                 return False
             except Exception as mistake:  # noqa: BLE001 - it stays, and the next one has its turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -18,7 +19,10 @@ from relevo.sources import Source
 from relevo.store import DeliveryState, Kept
 from relevo.webhook import Answer, Delivery
 
-_BAD_KEY = (LookupError, TypeError, AttributeError, ValueError)
+WELL_FORMED = frozenset({"not_an_object", "not_an_array"})
+"""Codes of bodies that are good JSON of another kind than our code expects: the mistake is ours."""
+
+_BY_ID, _BY_BODY = "id:", "body:"
 
 
 class Reject(RelevoError):
@@ -38,6 +42,10 @@ class Reject(RelevoError):
         made = cls(400, "refused", f"its function answered {answer.status}")
         made.answer = answer
         return made
+
+
+class NoKey(RelevoError):
+    """The key function of an endpoint found no key in a delivery that is signed well."""
 
 
 class Door:
@@ -85,21 +93,52 @@ class Door:
         self.types: set[bytes | None] = set()  # content types that were found good
 
     def key(self, delivery: Delivery) -> str:
-        """What makes two deliveries the same one; Reject if it has none."""
+        """What makes two deliveries the same one; NoKey if it has none."""
         try:
             given: Any = (self.route.key or self.rules.id_of)(delivery)
-        except BodyError as error:
-            raise Reject(400, error.code, str(error)) from None
-        except _BAD_KEY as error:
-            raise Reject(422, "invalid_key", _no_key(error)) from None
+        except BodyError:
+            raise
+        except Exception as error:  # a key function may raise anything
+            raise NoKey(f"{self.route.path} has no key for this: {_no_key(error)}") from error
         if (key := key_text(given)) is None:
-            raise Reject(
-                422,
-                "invalid_key",
+            raise NoKey(
                 f"the key function of {self.route.path} returned {_told_kind(given)}: return "
-                f"{KEY_PARTS}, of 1 to {KEY_MAX} characters",
+                f"{KEY_PARTS}, of 1 to {KEY_MAX} characters"
             )
         return key
+
+    def any_key(self, delivery: Delivery) -> str:
+        """Its key; where that cannot be had the provider's id, or else the hash of the call."""
+        try:
+            return self.key(delivery)
+        except Exception:  # noqa: BLE001 - as in key()
+            return self.provisional_key(delivery)
+
+    def provisional_key(self, delivery: Delivery) -> str:
+        """A key for a delivery whose own is not known yet: see is_provisional()."""
+        if (id := self.found_id(delivery)) is not None and len(id) <= KEY_MAX - len(_BY_ID):
+            return _BY_ID + id
+        said = b"%b\n%b" % (delivery.query.encode("utf-8", "surrogatepass"), delivery.body)
+        return _BY_BODY + hashlib.sha256(said).hexdigest()
+
+    def found_id(self, delivery: Delivery) -> str | None:
+        """The provider's id of a delivery, as far as its source finds one."""
+        try:
+            return key_text(self.rules.id_of(delivery))
+        except Exception:  # noqa: BLE001 - it reads what anybody may have sent
+            return None
+
+    def variant(self, delivery: Delivery) -> int:
+        """The generation of a delivery whose key is known with another body."""
+        return variant_of(self.rules.compared(delivery))
+
+    def wants(self, delivery: Delivery) -> bool:
+        """Whether the delivery's type is one that the function is for."""
+        return not self.route.types or self.route.takes_type(delivery.event_type)
+
+    def answers_content(self, delivery: Delivery) -> bool:
+        """Whether the caller acts on what is answered, so that a failure must be told as one."""
+        return self.rules.answers_content(delivery)
 
     def keep(
         self,
@@ -144,6 +183,16 @@ class Door:
         return self._encoded if answer is self.answer else msgspec.msgpack.encode(answer)
 
 
+def is_provisional(key: str) -> bool:
+    """Whether a key was made in place of one that the endpoint's function did not find."""
+    return key.startswith((_BY_ID, _BY_BODY))
+
+
+def variant_of(compared: bytes) -> int:
+    """The generation of another body under a known key: negative, and its own."""
+    return -1 - int.from_bytes(hashlib.sha256(compared).digest()[:4]) // 2
+
+
 def _no_key(error: Exception) -> str:
     """Why a key function found no key, without a value of the body."""
     match error:
@@ -154,7 +203,7 @@ def _no_key(error: Exception) -> str:
         case KeyError(args=(str() as name,)):
             return f'no field "{name:.64}" in the body'
         case _:
-            return f"no key in it: {type(error).__name__}"
+            return type(error).__name__
 
 
 def _told_kind(given: object) -> str:

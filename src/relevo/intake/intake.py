@@ -60,9 +60,10 @@ class Intake:
         generation: int = 0,
         received_at: int = 0,
         *,
+        key: str | None = None,
         repeats_effects: bool = False,
     ) -> None:
-        key = door.key(delivery)
+        key = door.key(delivery) if key is None else key
         self._engine = engine
         self.delivery = delivery
         self.delivered = Delivered(is_sealed=engine.seal is not None)
@@ -159,4 +160,4 @@ def _moments(id: str, generation: int) -> tuple[int, int]:
     """The moment of a delivery, and that of its generation 0."""
     if parse_id(id) is None:  # made by somebody else
         return 0, 0
-    return moment_of(id), first_moment_of(id) if generation else moment_of(id)
+    return moment_of(id), first_moment_of(id) if generation > 0 else moment_of(id)

@@ -7,16 +7,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
-from relevo.errors import BodyError, PayloadError, QueueClosed, StoreError, StoreUnavailable
-from relevo.intake.door import Door, Reject, answer_of
+from relevo.errors import BodyError, QueueClosed, StoreError, StoreUnavailable
+from relevo.intake.door import WELL_FORMED, Door, NoKey, Reject, answer_of, variant_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
+from relevo.outcome import describe
 from relevo.payload import Found
-from relevo.store import DELIVERY_KEEP, Arrival, Kept, Note, Reception
+from relevo.scrubbing import scrub
+from relevo.store import (
+    DELIVERY_KEEP,
+    Arrival,
+    DeliveryState,
+    Kept,
+    Letterbox,
+    Note,
+    Reception,
+)
 from relevo.telemetry import log
 from relevo.webhook import Answer, Delivery, answer_from
 
@@ -25,6 +36,13 @@ if TYPE_CHECKING:
 
 MASKED = "masked"
 """The kind of notes that say which endpoints deliver secrets that nothing seals."""
+
+VARIANTS = 100
+"""Other bodies that are kept under one key; further ones are counted."""
+
+REASON_MAX = 1_000
+FAILED = Answer.json({"ok": False, "error": "internal"}, 500)
+"""The answer where the caller would act on it, and there is none."""
 
 _FIELDS = 10  # named in one sentence
 _SQLITE_TROUBLE = (5, 6, 8, 10, 13, 14)  # busy, locked, read-only, I/O, full, cannot open
@@ -38,6 +56,14 @@ class Taken(NamedTuple):
     kept: Kept
     jobs: Sequence[NewJob]
     is_new: bool
+    differs: bool = False  # its key was known with another body
+
+
+class _Made(NamedTuple):
+    """What is to be stored of a delivery, and the answer to its caller."""
+
+    arrival: Arrival
+    answer: Answer
 
 
 class _Known(Exception):
@@ -64,7 +90,7 @@ class Receiver:
     def __init__(self, engine: Relevo) -> None:
         self._engine = engine
         self._doors: dict[str, Door] | None = None
-        self._told: set[str] = set()  # endpoints of which it is told that secrets are masked
+        self._noted: set[str] = set()  # what this process has warned of
         self._arrivals: Coalescer[Arrival, Reception] = Coalescer(self._receive)
 
     @property
@@ -90,58 +116,134 @@ class Receiver:
         self._doors = None
 
     async def take(
-        self,
-        door: Door,
-        delivery: Delivery,
-        *,
-        generation: int = 0,
-        received_at: int = 0,
-        repeats_effects: bool = False,
+        self, door: Door, delivery: Delivery, *, received_at: int = 0, generation: int = 0
     ) -> Taken:
         """Run the function, and keep the delivery with what it ordered, all or nothing.
 
-        Reject: it is not acceptable. StoreUnavailable: nothing is promised. Anything else that is
-        raised is a mistake in the function. A delivery that was here before answers as then.
+        A delivery whose function fails is kept as failed, with a job that runs it again. One that
+        was here before answers as then. Reject: it is not acceptable. StoreUnavailable: nothing is
+        promised.
         """
-        intake = Intake(
-            self._engine,
-            door,
-            delivery,
-            generation,
-            received_at,
-            repeats_effects=repeats_effects,
-        )
-        if door.is_transactional:
-            return await self._take_within(door, intake)
-        answer = await self._order(door, intake)
-        if isinstance(answer, Taken):
-            return answer
-        await self._tell_masked(door, intake)
-        [reception] = await self._arrivals.add([_arrival(door, intake, answer)])
-        return taken_of(reception, answer, intake.jobs)
+        made = await self._made(door, delivery, generation, received_at)
+        if isinstance(made, _Made):
+            [reception] = await self._arrivals.add([made.arrival])
+            made = taken_of(reception, made.answer, made.arrival.jobs)
+        if self.is_variant(door, generation, differs=made.differs):
+            generation = door.variant(delivery)
+            return await self.take(door, delivery, received_at=received_at, generation=generation)
+        return made
 
-    async def give(self, door: Door, delivery: Delivery, waiter: Waiter) -> Taken | None:
-        """The same for who does not wait here: None, and the waiter hears of its reception."""
-        intake = Intake(self._engine, door, delivery)
-        if door.is_transactional:
-            return await self._take_within(door, intake)
-        answer = await self._order(door, intake)
-        if isinstance(answer, Taken):
-            return answer
-        await self._tell_masked(door, intake)
-        waiter.answer = answer
-        self._arrivals.put([_arrival(door, intake, answer)], waiter)
+    async def give(
+        self, door: Door, delivery: Delivery, waiter: Waiter, generation: int = 0
+    ) -> Taken | None:
+        """take() for a caller that does not wait: None, and the waiter hears of its reception."""
+        made = await self._made(door, delivery, generation, 0)
+        if isinstance(made, Taken):
+            return made
+        waiter.answer = made.answer
+        self._arrivals.put([made.arrival], waiter)
         return None
 
-    async def _order(self, door: Door, intake: Intake) -> Answer | Taken:
-        """Run the function; Taken if it refuses what was taken before."""
+    def fail(self, door: Door, delivery: Delivery, mistake: BaseException, waiter: Waiter) -> None:
+        """Keep a delivery whose function was broken off; the waiter hears of its reception."""
+        made = self._failed(door, delivery, mistake)
+        waiter.answer = made.answer
+        self._arrivals.put([made.arrival], waiter)
+
+    async def replay(
+        self, door: Door, delivery: Delivery, generation: int, *, repeats_effects: bool = False
+    ) -> Taken:
+        """Run the function on a delivery for a person, as another generation of its key.
+
+        Whatever the function raises is raised, and nothing is kept.
+        """
+        intake = Intake(self._engine, door, delivery, generation, repeats_effects=repeats_effects)
+        made = await self._handled(door, intake)
+        if isinstance(made, Taken):
+            return made
+        [reception] = await self._arrivals.add([made.arrival])
+        return taken_of(reception, made.answer, made.arrival.jobs)
+
+    def is_variant(self, door: Door, generation: int, *, differs: bool) -> bool:
+        """Whether another body under a known key is to be a delivery of its own."""
+        return differs and generation == 0 and door.route.on_differing == "handle"
+
+    async def _made(
+        self, door: Door, delivery: Delivery, generation: int, received_at: int
+    ) -> _Made | Taken:
+        """What is to be stored of a delivery, also where its function fails."""
+        mistake: Exception
         try:
-            return await self._run(door, intake)
-        except Exception:
+            if door.route.later and door.wants(delivery):
+                return self._later(door, delivery, generation, received_at)
+            intake = Intake(self._engine, door, delivery, generation, received_at)
+            return await self._handled(door, intake)
+        except (Reject, QueueClosed, StoreError):
+            raise
+        except BodyError as error:
+            if error.code not in WELL_FORMED:
+                raise Reject(400, error.code, str(error)) from error
+            mistake = error
+        except Exception as error:  # noqa: BLE001 - a function may raise anything
+            mistake = error
+        return self._failed(door, delivery, mistake, generation, received_at)
+
+    def _later(self, door: Door, delivery: Delivery, generation: int, received_at: int) -> _Made:
+        job = self._engine.handling.job(door.app, delivery.id, is_later=True)
+        kept = door.keep(
+            delivery,
+            door.key(delivery),
+            generation=generation,
+            received_at=received_at,
+            answer=door.encoded(door.answer),
+            status=door.answer.status,
+            jobs=(job.id,),
+        )
+        return _Made(_compared(door, delivery, kept, (job,)), door.answer)
+
+    def _failed(
+        self,
+        door: Door,
+        delivery: Delivery,
+        mistake: BaseException,
+        generation: int = 0,
+        received_at: int = 0,
+    ) -> _Made:
+        """A delivery whose function failed, with the job that runs it again."""
+        self._engine.telemetry.counts["delivery_failed"] += 1
+        log.error(
+            "a webhook's function failed; a job will run it again",
+            exc_info=mistake,
+            extra={"endpoint": door.endpoint, "delivery": delivery.id},
+        )
+        answer = FAILED if door.answers_content(delivery) else door.answer
+        job = self._engine.handling.job(door.app, delivery.id)
+        kept = door.keep(
+            delivery,
+            door.any_key(delivery),
+            generation=generation,
+            received_at=received_at,
+            state=DeliveryState.FAILED,
+            reason=why_failed(mistake),
+            answer=door.encoded(answer),
+            status=answer.status,
+            jobs=(job.id,),
+        )
+        return _Made(_compared(door, delivery, kept, (job,)), answer)
+
+    async def _handled(self, door: Door, intake: Intake) -> _Made | Taken:
+        """Run the function; Taken if that has stored the delivery, or it was here before."""
+        if door.is_transactional:
+            return await self._take_within(door, intake)
+        try:
+            answer = await self.run(door, intake)
+        except Reject:
             # Today's code, or today's rows, may refuse what was taken the first time.
             if (known := await self._known(door, intake)) is not None:
                 return known
             raise
+        await self._tell_masked(door, intake)
+        return _Made(arrival_of(door, intake, answer), answer)
 
     async def rehearse(self, door: Door, delivery: Delivery, generation: int) -> Taken:
         """What take() would do, with nothing kept."""
@@ -150,24 +252,26 @@ class Receiver:
         if door.is_transactional:
             try:
                 async with self._engine.transaction() as intake.tx:
-                    answer = await self._run(door, intake)
+                    answer = await self.run(door, intake)
                     raise _Rehearsed
             except _Rehearsed:
                 pass
         else:
-            answer = await self._run(door, intake)
-        kept = _arrival(door, intake, answer).kept
+            answer = await self.run(door, intake)
+        kept = arrival_of(door, intake, answer).kept
         return Taken(answer, kept, intake.jobs, is_new=True)
 
-    async def keep_rejected(self, rejected: Sequence[Kept]) -> None:
+    async def keep_refused(self, refused: Sequence[Kept]) -> None:
         """Keep what was refused, so that people can see it and why."""
-        await self._engine.store.receive([Arrival(kept) for kept in rejected])
+        await self._engine.store.receive([Arrival(kept) for kept in refused])
 
-    async def _run(self, door: Door, intake: Intake) -> Answer:
+    async def run(self, door: Door, intake: Intake) -> Answer:
+        """Run the function; Reject if its answer refuses the delivery."""
         route = door.route
-        if route.types and not route.takes_type(kind := intake.delivery.event_type):
+        if not door.wants(intake.delivery):
             intake.close()
-            intake.ignored = f"ignored: {kind[:200] or 'an event without a type'} is not in types="
+            kind = intake.delivery.event_type[:200] or "an event without a type"
+            intake.ignored = f"{kind} is not in types="
             self._engine.telemetry.counts["delivery_ignored"] += 1
             return door.answer
         given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]
@@ -177,12 +281,6 @@ class Receiver:
         try:
             given_back: Any = await route.function(*given)
             intake.close()
-        except BodyError as error:
-            raise Reject(400, error.code, str(error)) from error
-        except PayloadError as error:
-            raise Reject(422, "payload_refused", str(error)) from error
-        except msgspec.ValidationError as error:
-            raise Reject(422, "invalid_body", str(error)) from error
         finally:
             intake.is_over = True
             current.reset(token)
@@ -196,7 +294,7 @@ class Receiver:
             return known
         try:
             async with self._engine.transaction() as intake.tx:
-                answer = await self._run(door, intake)
+                answer = await self.run(door, intake)
                 await intake.tx.flush()
                 reception = await self._receive_within(door, intake, answer)
                 if reception.verdict is not Verdict.NEW:
@@ -216,13 +314,43 @@ class Receiver:
         for arrival, reception in zip(arrivals, receptions, strict=True):
             if reception.kept.jobs != arrival.kept.jobs and reception.verdict is Verdict.NEW:
                 self._engine.joining.received(arrival.jobs, reception.kept)
+            if reception.differs:
+                await self._keep_variant(arrival, reception.kept)
         return receptions
+
+    async def _keep_variant(self, arrival: Arrival, first: Kept) -> None:
+        """Keep another body that came under a known key, unless it is handled as its own."""
+        kept, store = arrival.kept, self._engine.store
+        door = self.door(kept.endpoint)
+        if kept.key is None or kept.generation or (door and door.route.on_differing == "handle"):
+            return
+        self._engine.telemetry.counts["delivery_differs"] += 1
+        if (place := f"differs {kept.endpoint}") not in self._noted:
+            self._noted.add(place)
+            log.warning(
+                "a key came again with another body, which is kept and not handled: choose a key "
+                'that tells them apart, or on_differing="handle"',
+                extra={"endpoint": kept.endpoint, "delivery": kept.id, "first": first.id},
+            )
+        alike = Letterbox(endpoint=kept.endpoint, key=kept.key, state=DeliveryState.DIFFERS)
+        known, _ = await store.deliveries(alike, limit=VARIANTS)
+        if len(known) >= VARIANTS:
+            return  # the first one counts it
+        variant = replace(
+            kept,
+            generation=variant_of(arrival.compared),
+            state=DeliveryState.DIFFERS,
+            reason=f"its key came before with another body, in delivery {first.id}",
+            jobs=(),
+            thread=first.thread or first.id,
+        )
+        await store.receive([Arrival(variant, (), arrival.body)])
 
     async def _tell_masked(self, door: Door, intake: Intake) -> None:
         """Say once for each endpoint that secrets are masked in the jobs of its deliveries."""
-        if not intake.delivered.masked or door.endpoint in self._told:
+        if not intake.delivered.masked or door.endpoint in self._noted:
             return
-        self._told.add(door.endpoint)
+        self._noted.add(door.endpoint)
         fields = list(dict.fromkeys(map(str, intake.delivered.masked)))
         log.warning(
             "secrets in a delivery were masked before its jobs were stored: with "
@@ -242,10 +370,14 @@ class Receiver:
             await store.remember([note])
 
     async def _receive_within(self, door: Door, intake: Intake, answer: Answer) -> Reception:
+        connection = await self.driver(intake)
+        return await self._engine.store.receive_within(connection, arrival_of(door, intake, answer))
+
+    async def driver(self, intake: Intake) -> Any:
+        """The connection of its transaction; workers hear of its jobs when that commits."""
         store = self._engine.store
         queues = sorted({job.queue for job in intake.jobs})
-        connection = await driver(intake.tx, lambda: store.committed(queues))
-        return await store.receive_within(connection, _arrival(door, intake, answer))
+        return await driver(intake.tx, lambda: store.committed(queues))
 
     async def _known(self, door: Door, intake: Intake) -> Taken | None:
         """The delivery as it was taken before, its repetition counted; None: it is new."""
@@ -254,23 +386,38 @@ class Receiver:
         [kept] = await self._engine.store.delivered(door.endpoint, [intake.key])
         if kept is None:
             return None
-        bare = Arrival(door.keep(intake.delivery, intake.key))
-        [reception] = await self._arrivals.add([bare])
+        bare = door.keep(intake.delivery, intake.key)
+        [reception] = await self._arrivals.add([_compared(door, intake.delivery, bare)])
         return taken_of(reception, door.answer, ())
 
 
-def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
+def _compared(door: Door, delivery: Delivery, kept: Kept, jobs: Sequence[NewJob] = ()) -> Arrival:
+    compared = door.rules.compared(delivery) if door.rules.varies else None
+    return Arrival(kept, tuple(jobs), compared)
+
+
+def why_failed(mistake: BaseException) -> str:
+    """What a delivery's line says of the mistake that its function made."""
+    if isinstance(mistake, NoKey):
+        return scrub(str(mistake))[:REASON_MAX]
+    failure = describe(mistake)
+    return f"its function failed: {failure.type}: {failure.message}"[:REASON_MAX]
+
+
+def arrival_of(door: Door, intake: Intake, answer: Answer) -> Arrival:
+    """A delivery whose function has run, with its jobs."""
     kept = door.keep(
         intake.delivery,
         intake.key,
         generation=intake.generation,
         received_at=intake.received_at,
+        state=DeliveryState.IGNORED if intake.ignored else DeliveryState.ACCEPTED,
         reason=intake.ignored or _masked(intake.delivered.masked),
         answer=door.encoded(answer),
         status=answer.status,
         jobs=tuple([job.id for job in intake.jobs]),
     )
-    return Arrival(kept, tuple(intake.jobs))
+    return _compared(door, intake.delivery, kept, intake.jobs)
 
 
 def _masked(found: Sequence[Found]) -> str:
@@ -290,7 +437,8 @@ def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) 
         case Verdict.CLOSED:
             raise QueueClosed("a queue that the delivery orders from is draining")
         case _:
-            return Taken(answer_of(reception.kept, answer), reception.kept, (), is_new=False)
+            said = answer_of(reception.kept, answer)
+            return Taken(said, reception.kept, (), is_new=False, differs=reception.differs)
 
 
 def _unavailable(error: Exception) -> StoreUnavailable | None:

@@ -1,0 +1,213 @@
+"""Handling: jobs that run a webhook's function for a delivery that is stored already.
+
+A delivery whose function failed is stored with such a job, which runs the function again until it
+works: mended code needs nobody's help. A webhook with `later=True` has one for each delivery.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from relevo.app import Binding
+from relevo.backoff import exponential
+from relevo.clock import moment
+from relevo.context import Context
+from relevo.errors import MisuseError, QueueClosed, SealError, SettingsError, StoreError
+from relevo.ids import new_id
+from relevo.intake.door import Door, Reject, delivery_of, is_provisional
+from relevo.intake.intake import Intake
+from relevo.intake.receiver import REASON_MAX, Taken, arrival_of, why_failed
+from relevo.job import NewJob, Verdict
+from relevo.message import Command, Spec, codec
+from relevo.outcome import Outcome, Parked, Snooze, describe
+from relevo.scrubbing import scrub
+from relevo.sealing import unsealed
+from relevo.store import Arrival, DeliveryState, Kept, Reception
+from relevo.webhook import Answer
+
+if TYPE_CHECKING:
+    from relevo.engine import Relevo
+
+ATTEMPTS = 100  # two days of them
+RETRY_AFTER = 5_000  # milliseconds: what the function has just failed of may need a moment
+
+
+class NoEndpoint(SettingsError):
+    """The code or the secret of a delivery's endpoint is not here."""
+
+
+class _Late(Exception):
+    """Rolls a transaction back because the delivery was handled meanwhile."""
+
+
+class HandleDelivery(
+    Command,
+    queue="relevo:webhooks:retry",
+    name="webhook:handle",
+    attempts=ATTEMPTS,
+    backoff=exponential("5s", cap="30m"),
+    timeout="5m",
+    keep="1d",
+):
+    """Run the function of a delivery's webhook; each app has queues of its own for it."""
+
+    delivery: str
+
+
+class Handling:
+    """The jobs that run the functions of the apps' webhooks."""
+
+    def __init__(self, engine: Relevo) -> None:
+        self._engine = engine
+        self.receiver = engine.receiver
+
+    def bindings(self) -> list[Binding]:
+        """What a worker needs to run them like any other job."""
+        made: list[Binding] = []
+        for app in self._engine.apps:
+            queues = [_queue(app.name)] if app.webhooks else []
+            if any(route.later for route in app.webhooks):
+                queues.append(_queue(app.name, is_later=True))
+            for queue in queues:
+                spec = _spec(queue)
+                made.append(Binding(app.name, self.handle, HandleDelivery, spec, True, True))
+        return made
+
+    def job(self, app: str, delivery: str, *, is_later: bool = False) -> NewJob:
+        """The job that stands for a delivery until its function has worked."""
+        spec = _spec(_queue(app, is_later=is_later))
+        return NewJob(
+            id=new_id(),
+            queue=spec.queue,
+            kind=spec.kind,
+            payload=codec(HandleDelivery).encode(HandleDelivery(delivery=delivery)),
+            attempts=spec.attempts,
+            delay=0 if is_later else RETRY_AFTER,
+            thread=delivery,
+            cause=delivery,
+            keep=spec.keep,
+        )
+
+    async def unpark(self) -> None:
+        """Let the jobs go on that waited for the code or the secret of an endpoint of ours."""
+        for app in self._engine.apps:
+            for route in app.webhooks:
+                endpoint = f"{app.name}:{route.path}"
+                try:
+                    self.door(endpoint)
+                except NoEndpoint:
+                    continue
+                await self._engine.store.unpark(_missing(endpoint))
+
+    def door(self, endpoint: str) -> Door:
+        """The door of an endpoint; NoEndpoint says what is missing here."""
+        engine = self._engine
+        for app in engine.apps:
+            for route in app.webhooks:
+                if f"{app.name}:{route.path}" != endpoint:
+                    continue
+                try:
+                    return Door(app.name, route, engine.use, engine.public_url)
+                except (SettingsError, MisuseError) as error:
+                    raise NoEndpoint(f"{endpoint} cannot be handled here: {error}") from error
+        raise NoEndpoint(f"no app here has the webhook {endpoint}")
+
+    async def handle(self, order: HandleDelivery, ctx: Context) -> Outcome | None:
+        """Run the function of a delivery that is still to be handled."""
+        [kept] = await self._engine.store.delivery([order.delivery])
+        if kept is None or ctx.id not in kept.jobs:
+            return None  # a person has handled it, or an earlier run has
+        try:
+            await self.resolve(kept, ctx.id)
+        except (NoEndpoint, SealError) as error:
+            return Parked(_missing(kept.endpoint), describe(error))
+        except QueueClosed as error:
+            return Snooze("30s", str(error))
+        except StoreError:
+            raise
+        except Exception as mistake:
+            if kept.state is not DeliveryState.FAILED:
+                await self._fails(kept, ctx.id, mistake)
+            raise
+        return None
+
+    async def resolve(self, kept: Kept, job: str) -> Taken | None:
+        """Run a delivery's function in place of `job`, and store what it orders.
+
+        None if another was first. Whatever the function raises is raised, and nothing changes.
+        """
+        engine = self._engine
+        door = self.door(kept.endpoint)
+        unsealed(kept.body)
+        key = None if kept.key is None or is_provisional(kept.key) else kept.key
+        delivery = delivery_of(kept, moment(kept.received_at), door)
+        intake = Intake(engine, door, delivery, kept.generation, kept.received_at, key=key)
+        if key is None:
+            [known] = await engine.store.delivered(door.endpoint, [intake.key])
+            if known is not None and known.id != kept.id:
+                return await self._ignore(door, kept, job, f"the same as delivery {known.id}")
+        try:
+            if door.is_transactional:
+                return await self._resolve_within(door, intake, job)
+            answer = await self.receiver.run(door, intake)
+        except Reject as rejected:
+            return await self._ignore(door, kept, job, f"refused by its function: {rejected}")
+        arrival = arrival_of(door, intake, answer)
+        return self._taken(await engine.store.resolve(job, arrival), arrival, answer)
+
+    async def _resolve_within(self, door: Door, intake: Intake, job: str) -> Taken | None:
+        engine, receiver = self._engine, self.receiver
+        try:
+            async with engine.transaction() as intake.tx:
+                answer = await receiver.run(door, intake)
+                await intake.tx.flush()
+                arrival = arrival_of(door, intake, answer)
+                connection = await receiver.driver(intake)
+                reception = await engine.store.resolve_within(connection, job, arrival)
+                taken = self._taken(reception, arrival, answer)
+                if taken is None:
+                    raise _Late
+        except _Late:
+            return None
+        return taken
+
+    async def _ignore(self, door: Door, kept: Kept, job: str, why: str) -> Taken | None:
+        """Write down that nothing comes of a delivery."""
+        why = scrub(why)[:REASON_MAX]
+        arrival = Arrival(replace(kept, state=DeliveryState.IGNORED, reason=why, jobs=()))
+        reception = await self._engine.store.resolve(job, arrival)
+        return self._taken(reception, arrival, door.answer)
+
+    async def _fails(self, kept: Kept, job: str, mistake: BaseException) -> None:
+        """Write down that the function of a delivery that was accepted to be handled has failed."""
+        self._engine.telemetry.counts["delivery_failed"] += 1
+        failed = replace(kept, state=DeliveryState.FAILED, reason=why_failed(mistake), jobs=(job,))
+        await self._engine.store.resolve(job, Arrival(failed))
+
+    def _taken(self, reception: Reception, arrival: Arrival, answer: Answer) -> Taken | None:
+        match reception.verdict:
+            case Verdict.NEW:
+                self._engine.joining.received(arrival.jobs, reception.kept)
+                return Taken(answer, reception.kept, arrival.jobs, is_new=True)
+            case Verdict.CLOSED:
+                raise QueueClosed("a queue that the delivery orders from is draining")
+            case _:
+                return None
+
+
+@lru_cache(maxsize=256)
+def _spec(queue: str) -> Spec:
+    return dataclasses.replace(HandleDelivery.__relevo__, queue=queue)
+
+
+def _queue(app: str, *, is_later: bool = False) -> str:
+    return f"{app}:webhooks:{'later' if is_later else 'retry'}"
+
+
+def _missing(endpoint: str) -> str:
+    """What jobs are parked behind whose endpoint is not known here, or has no secret."""
+    return f"endpoint:{endpoint}"

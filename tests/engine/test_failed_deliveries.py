@@ -1,0 +1,433 @@
+"""A delivery that is signed well is never lost to a mistake of ours: kept, retried, handled once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from relevo import (
+    App,
+    Command,
+    Delivery,
+    Intake,
+    MisuseError,
+    Reject,
+    SettingsError,
+    sources,
+)
+from relevo.desk import Person
+from relevo.job import State
+from relevo.route import Use
+from relevo.store import By, DeliveryState, Edit, Filter, Kept, Letterbox, QueueMode
+from relevo.testing import ManualClock, deliver, drain
+from tests.conformance.fresh import SQL_STORES
+from tests.engine.conftest import Start
+
+HOOK = "/hooks/shop"
+RETRY = "test:webhooks:retry"
+ANN = Person("ann")
+
+
+class Save(Command, queue="test:orders:save"):
+    order: str
+
+
+async def save(order: Save) -> None: ...
+
+
+Hook = Callable[..., Awaitable[Any]]
+
+
+class Shop:
+    """A webhook whose function, and key, can be broken and mended."""
+
+    def __init__(self, start: Start, **options: Any) -> None:
+        self.is_broken = True
+        self.key_is_broken = False
+        self.runs: list[str] = []
+        self.app = App("test", workers=[save])
+        options.setdefault("source", sources.github("a secret"))
+        options.setdefault("key", self.key)
+        self.app.webhook(HOOK, **options)(self.hook())
+        self.relevo = start(self.app)
+
+    def key(self, delivery: Delivery) -> str:
+        return delivery.json["nowhere" if self.key_is_broken else "id"]
+
+    def hook(self) -> Hook:
+        async def hook(delivery: Delivery, ctx: Intake) -> Any:
+            await self.run(delivery, ctx)
+
+        return hook
+
+    async def run(self, delivery: Delivery, ctx: Intake) -> None:
+        self.runs.append(delivery.json["id"])
+        await ctx.enqueue(Save(order=delivery.json["id"]))
+        if self.is_broken:
+            raise RuntimeError("a mistake in the function")
+
+    async def send(self, id: str = "e1", **fields: Any) -> int:
+        return (await deliver(self.relevo, HOOK, json={"id": id, **fields})).status
+
+    async def kept(self, **where: Any) -> list[Kept]:
+        found, _ = await self.relevo.store.deliveries(Letterbox(**where), limit=200)
+        return found[::-1]
+
+    async def saved(self) -> list[str]:
+        page = await self.relevo.store.page(Filter(queue="test:orders:save"), limit=200)
+        return sorted(job.payload.decode() for job in page.jobs)
+
+    async def handlers(self, *states: State) -> int:
+        return await self.relevo.store.count(Filter(queue=RETRY, states=frozenset(states)))
+
+
+async def test_what_a_mistake_has_met_is_handled_once_it_is_mended(start: Start) -> None:
+    shop = Shop(start)
+    async with shop.relevo:
+        some = [shop.send(f"e{number:03}") for number in range(150)]
+        assert set(await asyncio.gather(*some)) == {200}
+
+        failed = await shop.kept(state=DeliveryState.FAILED)
+        assert len(failed) == 150
+        assert {one.reason for one in failed} == {
+            "its function failed: RuntimeError: a mistake in the function"
+        }
+        assert await shop.saved() == []
+        assert await shop.send("e007") == 200  # the provider sends one again: counted, no more
+        assert await shop.handlers(State.SCHEDULED) == 150
+
+        shop.is_broken = False
+        await drain(shop.relevo, skip_waits=True)
+
+        assert len(await shop.saved()) == 150 == len(set(await shop.saved()))
+        handled = await shop.kept(state=DeliveryState.ACCEPTED)
+        assert len(handled) == 150
+        assert [one.repeats for one in handled if one.key == "e007"] == [1]
+        assert {one.reason for one in handled} == {""}
+        assert await shop.handlers(State.DONE) == 150
+
+
+async def test_a_repetition_after_the_mending_starts_nothing_beside_the_retry(
+    start: Start,
+) -> None:
+    shop = Shop(start)
+    async with shop.relevo:
+        await shop.send()
+        shop.is_broken = False
+
+        assert await shop.send() == 200
+        assert await shop.saved() == []
+        await drain(shop.relevo, skip_waits=True)
+        assert await shop.send() == 200
+
+        assert len(await shop.saved()) == 1
+        [came] = await shop.kept()
+        assert (came.state, came.repeats) == (DeliveryState.ACCEPTED, 2)
+
+
+async def test_a_function_that_stays_broken_ends_among_the_dead_letters(start: Start) -> None:
+    shop = Shop(start)
+    async with shop.relevo:
+        await shop.send()
+        [came] = await shop.kept()
+        edit = Edit(id=came.jobs[0], attempts=3)
+        assert await shop.relevo.store.edit([edit], By("ann")) == [True]
+        await drain(shop.relevo, skip_waits=True)
+
+        assert await shop.handlers(State.DEAD) == 1
+        [group] = await shop.relevo.store.groups()
+        assert (group.queue, group.message) == (RETRY, "a mistake in the function")
+        assert (await shop.kept())[0].state is DeliveryState.FAILED
+        shop.is_broken = False
+        await shop.relevo.store.retry([came.jobs[0]], By("ann"))
+        await drain(shop.relevo)
+        assert len(await shop.saved()) == 1
+
+
+async def test_where_the_answer_is_acted_on_a_failure_is_told_as_one(start: Start) -> None:
+    shop = Shop(start, source=sources.slack_commands("a secret"), key=lambda d: d.form["id"])
+
+    async def send() -> int:
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        return (await deliver(shop.relevo, HOOK, body="id=e1", headers=headers)).status
+
+    async with shop.relevo:
+        assert await send() == 500
+        assert await send() == 500  # the same answer
+
+        [came] = await shop.kept()
+        assert (came.state, came.status, came.repeats) == (DeliveryState.FAILED, 500, 1)
+
+
+async def test_a_key_that_could_not_be_found_is_known_once_it_is(start: Start) -> None:
+    shop = Shop(start)
+    shop.is_broken, shop.key_is_broken = False, True
+    async with shop.relevo:
+        assert [await shop.send() for _ in range(2)] == [200, 200]
+        [came] = await shop.kept()
+        assert (came.state, came.repeats) == (DeliveryState.FAILED, 1)
+        assert came.reason == '/hooks/shop has no key for this: no field "nowhere" in the body'
+
+        shop.key_is_broken = False
+        await drain(shop.relevo, skip_waits=True)
+        assert await shop.send() == 200
+
+        assert len(await shop.saved()) == 1
+        [came] = await shop.kept()
+        assert (came.key, came.state) == ("e1", DeliveryState.ACCEPTED)
+
+
+async def test_a_failed_delivery_that_came_again_under_its_key_is_not_handled_twice(
+    start: Start,
+) -> None:
+    shop = Shop(start)
+    shop.is_broken, shop.key_is_broken = False, True
+    async with shop.relevo:
+        await shop.send()
+        shop.key_is_broken = False
+        await shop.send()
+        assert len(await shop.saved()) == 1
+
+        await drain(shop.relevo, skip_waits=True)
+
+        assert len(await shop.saved()) == 1
+        failed, came = await shop.kept()
+        assert failed.state is DeliveryState.IGNORED
+        assert failed.reason == f"the same as delivery {came.id}"
+
+
+async def test_the_key_that_was_found_is_kept_for_the_retry(start: Start) -> None:
+    """Also one from a header that is not stored."""
+    shop = Shop(start, key=lambda d: d.headers["x-shop-id"])
+    async with shop.relevo:
+        sent = await deliver(shop.relevo, HOOK, json={"id": "e1"}, headers={"x-shop-id": "h1"})
+        assert sent.status == 200
+        shop.is_broken = False
+        await drain(shop.relevo, skip_waits=True)
+
+        [came] = await shop.kept()
+        assert (came.key, came.state) == ("h1", DeliveryState.ACCEPTED)
+        assert len(await shop.saved()) == 1
+
+
+async def test_a_function_that_refuses_a_failed_delivery_ends_it(start: Start) -> None:
+    class Picky(Shop):
+        async def run(self, delivery: Delivery, ctx: Intake) -> None:
+            await super().run(delivery, ctx)
+            raise Reject(422, "not_ours", "it is another shop's")
+
+    shop = Picky(start)
+    async with shop.relevo:
+        await shop.send()
+        shop.is_broken = False
+        await drain(shop.relevo, skip_waits=True)
+
+        [came] = await shop.kept()
+        assert came.state is DeliveryState.IGNORED
+        assert came.reason == "refused by its function: it is another shop's"
+        assert await shop.saved() == []
+
+
+async def test_a_draining_queue_leaves_a_failed_delivery_for_later(start: Start) -> None:
+    shop = Shop(start)
+    async with shop.relevo:
+        await shop.send()
+        shop.is_broken = False
+        store = shop.relevo.store
+        await store.set_mode(["test:orders:save"], QueueMode.DRAINING, By("ann"))
+        await drain(shop.relevo, skip_waits=True, until=lambda: len(shop.runs) > 2)
+        assert (await shop.kept())[0].state is DeliveryState.FAILED
+        await store.set_mode(["test:orders:save"], QueueMode.OPEN, By("ann"))
+        await drain(shop.relevo, skip_waits=True)
+
+        assert len(await shop.saved()) == 1
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_rows_of_a_failed_delivery_are_written_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows, its jobs and its state are one commit, also when its job dies right after it."""
+
+    class Paid(Shop):
+        def hook(self) -> Hook:
+            async def hook(delivery: Delivery, ctx: Intake, tx: Any) -> None:
+                await tx.execute(text("insert into paid values ('e1')"))
+                await self.run(delivery, ctx)
+
+            return hook
+
+    shop = Paid(start)
+    async with shop.relevo as relevo:
+        async with relevo.transaction() as tx:
+            await tx.execute(text("drop table if exists paid"))
+            await tx.execute(text("create table paid (name text)"))
+        assert await shop.send() == 200
+        shop.is_broken = False
+        real = relevo.handling.resolve
+        died: list[str] = []
+
+        async def resolve(kept: Kept, job: str) -> Any:
+            taken = await real(kept, job)
+            if not died:
+                died.append(job)
+                raise RuntimeError("the process died here")
+            return taken
+
+        monkeypatch.setattr(relevo.handling, "resolve", resolve)
+        await drain(relevo, skip_waits=True)
+
+        assert died
+        assert len(await shop.saved()) == 1
+        async with relevo.transaction() as tx:
+            assert list((await tx.execute(text("select name from paid"))).scalars()) == ["e1"]
+
+
+async def test_a_person_lets_a_failed_delivery_in_and_its_job_ends(start: Start) -> None:
+    shop = Shop(start)
+    async with shop.relevo as relevo:
+        await shop.send()
+        [came] = await shop.kept()
+        with pytest.raises(MisuseError, match="a mistake in the function"):
+            await relevo.desk.replay(came.id, ANN, relevo.handling)
+        shop.is_broken = False
+
+        dry = await relevo.desk.replay(came.id, ANN, relevo.handling, dry_run=True)
+        assert [order.queue for order in dry.orders] == ["test:orders:save"]
+        done = await relevo.desk.replay(came.id, ANN, relevo.handling)
+
+        assert (done.id, done.generation) == (came.id, 0)
+        assert await shop.handlers(State.CANCELLED) == 1
+        await drain(relevo, skip_waits=True)
+        assert len(await shop.saved()) == 1
+        assert (await shop.kept())[0].state is DeliveryState.ACCEPTED
+
+
+async def test_a_retry_waits_where_the_secret_is_missing(start: Start, clock: ManualClock) -> None:
+    secrets = ["a secret"]
+
+    def source(use: Use) -> sources.Source:
+        if not secrets:
+            raise SettingsError("set SHOP_SECRET")
+        return sources.github(secrets[0])
+
+    shop = Shop(start, source=source)
+    async with shop.relevo as relevo:
+        await shop.send()
+        shop.is_broken = False
+        secrets.clear()
+        await drain(relevo, skip_waits=True)
+
+        assert await shop.handlers(State.PARKED) == 1
+        [job] = (await relevo.store.page(Filter(queue=RETRY))).jobs
+        assert job.failure is not None
+        assert "set SHOP_SECRET" in job.failure.message
+        assert job.attempt == 0
+        secrets.append("a secret")
+        await relevo.release_known()
+        await drain(relevo, skip_waits=True)
+        assert len(await shop.saved()) == 1
+
+
+# later
+
+
+async def test_a_function_may_run_after_the_answer(start: Start) -> None:
+    shop = Shop(start, later=True)
+    async with shop.relevo as relevo:
+        assert await shop.send() == 200
+        assert shop.runs == []
+        [came] = await shop.kept()
+        assert (came.state, came.reason) == (DeliveryState.ACCEPTED, "")
+        [job] = (await relevo.store.page(Filter(queue="test:webhooks:later"))).jobs
+        assert came.jobs == (job.id,)
+
+        edit = Edit(id=job.id, attempts=2)
+        await relevo.store.edit([edit], By("ann"))
+        await drain(relevo, skip_waits=True)
+        [came] = await shop.kept()
+        assert (came.state, came.jobs) == (DeliveryState.FAILED, (job.id,))
+        assert "a mistake in the function" in came.reason
+        assert await relevo.store.count(Filter(states=frozenset({State.DEAD}))) == 1
+
+        shop.is_broken = False
+        await relevo.store.retry([job.id], By("ann"))
+        await drain(relevo, skip_waits=True)
+        assert await shop.send() == 200
+        [came] = await shop.kept()
+        assert (came.state, came.reason, came.repeats) == (DeliveryState.ACCEPTED, "", 1)
+        assert len(await shop.saved()) == 1
+
+
+# another body under a known key
+
+
+async def test_another_body_under_a_known_key_is_kept_and_told(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop(start)
+    shop.is_broken = False
+    async with shop.relevo as relevo:
+        for status in ("queued", "sent", "sent", "delivered"):
+            assert await shop.send(status=status) == 200
+
+        first, sent, delivered = await shop.kept(key="e1")
+        assert (first.state, first.repeats, first.differs) == (DeliveryState.ACCEPTED, 3, True)
+        assert [sent.state, delivered.state] == [DeliveryState.DIFFERS] * 2
+        assert sent.reason == f"its key came before with another body, in delivery {first.id}"
+        assert sent.thread == first.id
+        [whole] = await relevo.store.delivery([sent.id])
+        assert whole is not None
+        assert b"sent" in whole.body
+        assert sum("with another body" in each.message for each in caplog.records) == 1
+        assert len(await shop.saved()) == 1
+
+        replayed = await relevo.desk.replay(sent.id, ANN, relevo.handling)
+        assert replayed.id == sent.id
+        assert len(await shop.saved()) == 2
+        with pytest.raises(MisuseError):  # it is accepted now: a replay is another generation
+            assert (await relevo.desk.replay(sent.id, ANN, relevo.handling)).generation == 1
+            raise MisuseError("as said")
+
+
+async def test_a_hundred_other_bodies_of_one_key_are_kept_and_more_are_counted(
+    start: Start,
+) -> None:
+    shop = Shop(start)
+    shop.is_broken = False
+    async with shop.relevo:
+        for number in range(103):
+            assert await shop.send(number=number) == 200
+
+        assert len(await shop.kept(state=DeliveryState.DIFFERS)) == 100
+        [first] = await shop.kept(state=DeliveryState.ACCEPTED)
+        assert first.repeats == 102
+
+
+async def test_another_body_may_be_a_delivery_of_its_own(start: Start) -> None:
+    shop = Shop(start, on_differing="handle")
+    shop.is_broken = False
+    async with shop.relevo:
+        for status in ("queued", "sent", "sent", "delivered", "queued"):
+            assert await shop.send(status=status) == 200
+
+        assert len(await shop.saved()) == 3
+        assert shop.runs.count("e1") >= 3
+        came = await shop.kept(key="e1")
+        assert {one.state for one in came} == {DeliveryState.ACCEPTED}
+        assert sorted(one.repeats for one in came) == [0, 1, 3]
+
+
+async def test_a_provider_s_own_counters_are_no_difference(start: Start) -> None:
+    shop = Shop(start, source=sources.stripe("whsec_1"), key=None)
+    shop.is_broken = False
+    async with shop.relevo:
+        for pending in (2, 1, 0):
+            assert await shop.send("evt_1", pending_webhooks=pending) == 200
+
+        [came] = await shop.kept()
+        assert (came.repeats, came.differs) == (2, False)
