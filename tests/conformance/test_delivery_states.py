@@ -11,6 +11,7 @@ from relevo.ids import new_id
 from relevo.job import Verdict
 from relevo.store import (
     DELIVERY_KEEP,
+    REFUSED_KEEP,
     Arrival,
     By,
     DeliveryState,
@@ -129,6 +130,27 @@ async def test_another_body_is_a_generation_of_its_own(store: Store) -> None:
     assert await count(store) == 0
 
 
+async def test_a_refused_delivery_is_found_by_its_key_and_keeps_no_other_out(
+    store: Store, clock: ManualClock
+) -> None:
+    ids = await accept(store, *[refused(key="k", body=b"%d" % n) for n in range(2)])
+    assert await store.delivered(SOURCE, ["k"]) == [None]
+    other = await accept(store, refused(key="other"), kept("another"))
+
+    [known] = await accept(store, kept("k"))
+
+    assert await listed(store, key="k") == [known, *ids[::-1]]
+    assert await listed(store, key="k", state=DeliveryState.REFUSED) == ids[::-1]
+    assert await listed(store, key="other", endpoint=SOURCE) == other[:1]
+    assert (await full(store, ids[0])).key == "k"
+    assert (await full(store, ids[0])).repeats == 0
+    assert (await newest(store, "k")).id == known
+    clock.advance(f"{REFUSED_KEEP + HOUR}ms")
+    while await store.prune(dead_keep=90 * DAY):
+        pass
+    assert await listed(store, key="k") == [known]
+
+
 # resolve
 
 
@@ -227,6 +249,39 @@ async def test_a_resolved_delivery_gets_the_key_that_was_not_found_before(
     assert (stored.key, stored.state) == ("evt_1", state)
     assert (await newest(store, "evt_1")).id == came.id
     assert await listed(store, key="evt_1") == [came.id]
+
+
+async def test_repeats_are_counted_under_both_keys(store: Store) -> None:
+    came, handler = await fail(store, "body:1234")
+    await receive(store, kept("body:1234", body=b"other"))
+
+    await store.resolve(handler, resolved(came, key="evt_1"))
+
+    stored = await full(store, came.id)
+    assert (stored.repeats, stored.differs) == (1, True)
+    await receive(store, kept("evt_1"))
+    assert (await full(store, came.id)).repeats == 2
+
+
+async def test_a_delivery_that_is_refused_at_last_stays_known(
+    store: Store, clock: ManualClock
+) -> None:
+    came, handler = await fail(store)
+    no = resolved(came, state=DeliveryState.REFUSED, reason="no", answer=b"no", status=422)
+
+    assert (await store.resolve(handler, no)).verdict is Verdict.NEW
+
+    assert await listed(store, state=DeliveryState.REFUSED) == [came.id]
+    assert await listed(store, key="k") == [came.id]
+    for _ in range(2):
+        again = await receive(store, kept(), job())
+        assert (again.verdict, again.kept.id) == (Verdict.DONE, came.id)
+        assert (again.kept.status, again.kept.answer) == (422, b"no")
+        clock.advance(f"{REFUSED_KEEP + HOUR}ms")
+        while await store.prune(dead_keep=90 * DAY):
+            pass
+        assert await store.delivery([came.id]) == [None]
+    assert await count(store, queue="app:module:work") == 0
 
 
 async def test_a_key_that_another_delivery_has_stays_with_that(store: Store) -> None:

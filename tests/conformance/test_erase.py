@@ -89,7 +89,7 @@ async def test_nothing_is_left_of_a_person_but_hashes_and_answers(store: Store) 
     await confirmed(store, new.id, thread=EVA)
     assert await end(store, lease, result=text)
     bad = await make(store, State.DEAD, OTHER, payload=text, key=EVA)
-    turned_away = rejected(body=text, reason=f"not from {EVA}")
+    turned_away = rejected(key=EVA, body=text, reason=f"not from {EVA}")
     await accept(store, turned_away)
     assert await mentions(store, EVA) > 0
 

@@ -69,8 +69,8 @@ def kept(key: str | None = "k", **fields: Any) -> Kept:
 
 def rejected(**fields: Any) -> Kept:
     return kept(
-        None,
         **{
+            "key": None,
             "state": DeliveryState.REFUSED,
             "reason": "the signature is not theirs",
             "answer": b"no",

@@ -981,6 +981,92 @@ async def test_a_delivery_whose_receiver_died_is_finished_by_the_next(
         assert sorted(lease.id for lease in ran) == sorted(new.id for new in arrival.jobs)
 
 
+@pytest.mark.parametrize("kind", ["keyed", "plain"])
+async def test_a_delivery_whose_handler_died_is_resolved_by_the_next_run(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """F43: the jobs that came of it are there, and come no second time."""
+    async with opened(server.url) as store:
+        failed = kept(state=DeliveryState.FAILED)
+        await store.receive([Arrival(failed, (handler := job("app:module:handler"),))])
+        key = "k" if kind == "keyed" else None
+        made = (job(keep=0), job("app:module:other", keep=0, key=key))
+        resolved = Arrival(kept(id=failed.id), made)
+        run = RedisStore._run
+
+        async def dies(self: RedisStore, name: str, *args: Any, **options: Any) -> Any:
+            return await (crash() if name == "resolve" else run(self, name, *args, **options))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RedisStore, "_run", dies)
+            with pytest.raises(Crash):
+                await store.resolve(handler.id, resolved)
+        [stored] = await store.delivery([failed.id])
+        assert stored is not None and stored.state is DeliveryState.FAILED
+        ran = await take(store, 1)
+        assert all(await end(store, *ran))
+
+        answer = await store.resolve(handler.id, resolved)
+
+        assert (answer.verdict, answer.kept.jobs) == (Verdict.NEW, tuple(new.id for new in made))
+        ran += await take(store, 10, WORK, "app:module:other")
+        assert sorted(lease.id for lease in ran) == sorted(new.id for new in made)
+
+
+@pytest.mark.parametrize("by", ["another run", "prune"])
+async def test_a_delivery_that_changes_while_its_jobs_are_stored_is_left_alone(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, by: str
+) -> None:
+    """Two runs of one handler, after a lapsed lease: the first that writes it down has won."""
+    async with opened(server.url, clock) as store, opened(server.url, clock) as other:
+        handler, first, second = job("app:module:handler"), job(), job()
+        # Its answer tells of the job, as people's do: that is no job of the delivery's.
+        said = b'{"jobs":["%s"]}' % handler.id.encode()
+        failed = kept(state=DeliveryState.FAILED, answer=said)
+        await store.receive([Arrival(failed, (handler,))])
+        insert = RedisStore.insert
+
+        async def late(self: RedisStore, jobs: Any) -> Any:
+            receipts = await insert(self, jobs)
+            if self is store and by == "prune":
+                clock.advance("31d")
+                await other.prune(dead_keep=DAY)
+            elif self is store:
+                won = Arrival(kept(id=failed.id, answer=said), (first,))
+                assert (await other.resolve(handler.id, won)).verdict is Verdict.NEW
+            return receipts
+
+        monkeypatch.setattr(RedisStore, "insert", late)
+        lost = Arrival(kept(id=failed.id, answer=b"lost"), (second,))
+
+        answer = await store.resolve(handler.id, lost)
+
+        assert answer.verdict is Verdict.DONE
+        [stored] = await store.delivery([failed.id])
+        assert (stored and stored.jobs) == ((first.id,) if by == "another run" else None)
+        [newest] = await store.delivered("app:/hook", ["k"])
+        assert newest is not None and newest.answer == said
+
+
+async def test_a_full_server_resolves_nothing_and_loses_nothing(server: RedisServer) -> None:
+    """F25"""
+    async with opened(server.url) as store:
+        failed = kept("first", state=DeliveryState.FAILED)
+        await store.receive([Arrival(failed, (handler := job(),))])
+        before = await store.delivery([failed.id])
+        server.command("CONFIG", "SET", "maxmemory", "1kb")
+
+        with pytest.raises(StoreUnavailable):
+            await store.resolve(handler.id, Arrival(kept("second", id=failed.id)))
+
+        assert await store.delivery([failed.id]) == before
+        server.command("CONFIG", "SET", "maxmemory", "0")
+        answer = await store.resolve(handler.id, Arrival(kept("second", id=failed.id)))
+        assert answer.verdict is Verdict.NEW
+        found, _ = await store.deliveries(Letterbox(state=DeliveryState.ACCEPTED, key="second"))
+        assert [one.id for one in found] == [failed.id]
+
+
 async def test_a_delivery_waits_for_its_replicas(server: RedisServer) -> None:
     came = Arrival(kept())
     async with opened(server.url) as store, opened(f"{server.url}?wait=1") as careful:
@@ -1028,8 +1114,8 @@ async def test_one_step_keeps_what_three_would(
             came = kept(
                 name,
                 endpoint=chance.choice(["app:/one", "app:/two"]),
-                generation=chance.randint(0, 1),
-                state=DeliveryState.REFUSED if name is None else DeliveryState.ACCEPTED,
+                generation=chance.randint(-1, 1),
+                state=chance.choice([*DeliveryState]) if name else DeliveryState.REFUSED,
                 body=chance.choice([b"1", b"2"]),
             )
             jobs = [some_job() for _ in range(chance.choice([0, 1, 1, 3]) if name else 0)]
@@ -1043,7 +1129,8 @@ async def test_one_step_keeps_what_three_would(
                     await store.set_mode([QUEUES[0]], QueueMode.DRAINING, By("ann"))
                 if place == seed % 6 + 1:
                     await store.set_mode([QUEUES[0]], QueueMode.OPEN, By("ann"))
-                told += [(*_alike(one.kept), one.verdict) for one in await store.receive(batch)]
+                answers = await store.receive(batch)
+                told += [(*_alike(one.kept), one.verdict, one.differs) for one in answers]
             letters, _ = await store.deliveries(Letterbox(), limit=200)
             leases = [await take(store, 100, queue) for queue in QUEUES]
             return (
@@ -1105,7 +1192,7 @@ async def keyspace(url: str) -> list[str]:
 
 KEYS = re.compile(
     r"relevo:(schema|queues|kinds|hooks|\{hook_[0-9a-f]{32}\}:(rows|bodies|again|accepted|rejected"
-    r"|keys|threads)|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
+    r"|ignored|failed|differs|keys|named|threads)|\{workers\}|\{audit\}:audit|\{notes_[a-z0-9_]+\}(:names|:expiry)?"
     r"|\{[a-z0-9_-]+:[a-z0-9_-]+:[a-z0-9_-]+\}(:(jobs|state|all|fresh:[012]|gone|due:[012]|leases|waiting|parked|held"
     r"|dead|cancelled|done|past|parks|keys|ever|history|results|notes|before|out|bundles|groups|prints"
     r"|remembered|stood|joins|newest|quiet|behind|logs|logged|latest:[0-9a-f]{32}"
@@ -1167,9 +1254,12 @@ async def a_full_life(store: RedisStore) -> None:
     await store.discard(ids, ANN)
     await store.cancel([later.id, ids[0]], ANN)
     arrivals = [Arrival(kept(endpoint=odd, thread=odd), (job(keep=0), job("app:module:other")))]
-    arrivals.append(Arrival(kept(None, state=DeliveryState.REFUSED)))
-    assert [one.verdict for one in await store.receive(arrivals)] == [Verdict.NEW] * 2
+    arrivals += [Arrival(kept(state.value, state=state)) for state in DeliveryState]
+    arrivals.append(Arrival(kept("late", state=DeliveryState.FAILED), (handler := job(),)))
+    assert {one.verdict for one in await store.receive(arrivals)} == {Verdict.NEW}
     await store.receive(arrivals[:1])
+    late = Arrival(kept("found", id=arrivals[-1].kept.id, endpoint="app:/hook"), (job(),))
+    assert (await store.resolve(handler.id, late)).verdict is Verdict.NEW
     assert await store.delivered(odd, ["k"])
     assert len((await store.deliveries(Letterbox(text="body", thread=odd)))[0]) == 1
     assert len((await store.deliveries(Letterbox(), limit=1))[0]) == 1
@@ -1227,7 +1317,7 @@ async def test_what_is_erased_leaves_no_key_behind(clock: ManualClock, kind: str
     """C23: nothing but hashes of keys, answers, and what people did."""
     async with fresh_store(clock, cluster=kind == "cluster") as store:
         came = kept(thread="t")
-        turned_away = kept(None, state=DeliveryState.REFUSED)
+        turned_away = kept("k", state=DeliveryState.REFUSED)
         new = job(key="k", unique="forever", lane="l", thread="t")
         await store.receive([Arrival(came, (new,)), Arrival(turned_away), Arrival(kept())])
         want = Want(queue=WORK, lane_limit=1)

@@ -17,7 +17,6 @@ from msgspec.json import Decoder
 from relevo.errors import MisuseError, StoreDamaged
 from relevo.ids import parse_id
 from relevo.job import NewJob, Verdict
-from relevo.sealing import is_sealed
 from relevo.store import (
     DELIVERY_KEEP,
     REFUSED_KEEP,
@@ -44,7 +43,8 @@ from relevo.stores.redis.record import (
 )
 
 KEEP_JOBS = 3_600_000  # a job is known so long after its end, for who delivers a second time
-SETS = {DeliveryState.ACCEPTED: "accepted", DeliveryState.REFUSED: "rejected"}
+SETS = {state: state.value for state in DeliveryState} | {DeliveryState.REFUSED: "rejected"}
+STATES = {state.name[0].encode(): state for state in DeliveryState}
 
 
 class Rest(Struct, omit_defaults=True):
@@ -55,7 +55,23 @@ class Rest(Struct, omit_defaults=True):
     q: str = ""  # query
     j: tuple[str, ...] = ()  # jobs
     t: str | None = None  # thread
-    h: str = ""  # hash of the body, where that is sealed; Lua looks for it at the end
+    k: str = ""  # hash of the key, where it keeps no other out
+    r: bool = False  # refused, but only when a job had run its function: its key is known
+    h: str = ""  # hash of what is compared, where that is not the body; Lua looks at the end
+
+
+class Row(Struct):
+    """A delivery's row, taken apart."""
+
+    letter: bytes
+    generation: int
+    status: int
+    moment: int
+    key: bytes | None
+    reason: bytes
+    headers: bytes
+    answer: bytes
+    rest: Rest
 
 
 _rest = Decoder(Rest)
@@ -75,16 +91,54 @@ class Deliveries(Inlet, Newest):
         if (arrived := await self._arrive(arrivals, prints)) is not None:
             return arrived
         receptions = [Reception(arrival.kept, Verdict.CLOSED) for arrival in arrivals]
-        named = {n: one.kept for n, one in enumerate(arrivals) if one.kept.key is not None}
+        named = {n: one for n, one in enumerate(arrivals) if _is_known(one.kept)}
         known = await self._receive("ask", named, prints, receptions)
         fresh = {n: arrival for n, arrival in enumerate(arrivals) if n not in known}
         taken = await self._insert_jobs(fresh)
-        await self._register_endpoints({kept.endpoint for kept in taken.values()})
+        await self._register_endpoints({one.kept.endpoint for one in taken.values()})
         await self._receive("keep", taken, prints, receptions)
         return receptions
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
         raise MisuseError("Redis is no SQL database: receive() keeps it by itself")
+
+    @timely
+    async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        named = arrival.kept
+        root = self._endpoint(named.endpoint)
+        rows = await self._run("delivery", [root], [named.id])
+        stored = _read_kept(named.endpoint, rows[0]) if rows else None
+        if stored is None or job not in stored.jobs:
+            return Reception(stored or named, Verdict.DONE)
+        stands = await self.insert([_bound(one, arrival) for one in arrival.jobs])
+        if any(one.verdict is Verdict.CLOSED for one in stands):
+            return Reception(stored, Verdict.CLOSED)
+        resolved = structs.replace(
+            stored,
+            key=named.key,
+            state=named.state,
+            reason=named.reason,
+            status=named.status,
+            answer=named.answer,
+            jobs=tuple([one.id for one in stands]) or named.jobs,
+        )
+        refused = resolved.state is DeliveryState.REFUSED
+        front, behind = _row(resolved, r=refused, h=_split(rows[0][2]).rest.h)
+        args = (
+            named.id,
+            job,
+            _letter(resolved),
+            _hash(resolved),
+            resolved.generation,
+            front + str(resolved.received_at).encode() + behind,
+        )
+        if await self._run("resolve", [root], args, wait=self._address.wait):
+            return Reception(structs.replace(resolved, body=b""), Verdict.NEW)
+        [first] = await self.delivery([named.id])
+        return Reception(first or named, Verdict.DONE)
+
+    async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        raise MisuseError("Redis is no SQL database: resolve() writes it by itself")
 
     @timely
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
@@ -135,12 +189,12 @@ class Deliveries(Inlet, Newest):
                 found |= {row[1].decode(): _shown(endpoints[row[0]], row) for row in rows}
         return [found.get(id) for id in ids]
 
-    async def _tidy_deliveries(self, limit: int) -> int:
+    async def _tidy_deliveries(self, dead_keep: int, limit: int) -> int:
         """On a cluster: remove what has been kept long enough."""
         removed = 0
         for root in await self._endpoints():
             if removed < limit:
-                args = (DELIVERY_KEEP, REFUSED_KEEP, limit - removed)
+                args = (*kept_for(dead_keep), limit - removed)
                 removed += await self._run("tidy_deliveries", [root], args)
         return removed
 
@@ -168,7 +222,8 @@ class Deliveries(Inlet, Newest):
         kept: list[Kept] = []
         for arrival, print_ in zip(arrivals, prints, strict=True):
             one = structs.replace(arrival.kept, jobs=tuple([job.id for job in arrival.jobs]))
-            args += (places[endpoints[one.endpoint]], *_pack(one, print_), len(arrival.jobs))
+            packed = _pack(structs.replace(arrival, kept=one), print_)
+            args += (places[endpoints[one.endpoint]], *packed, len(arrival.jobs))
             for job in [_bound(job, arrival) for job in arrival.jobs]:
                 args += (places[queues[job.queue]], band(job.priority), job.id, pack_job(job))
             kept.append(one)
@@ -185,24 +240,24 @@ class Deliveries(Inlet, Newest):
     async def _receive(
         self,
         form: str,
-        some: Mapping[int, Kept],
+        some: Mapping[int, Arrival],
         prints: Sequence[str],
         receptions: list[Reception],
     ) -> set[int]:
         """Ask about deliveries, or keep them; answers the places of those it could say more of."""
-        places, pack = list(some), _pack if form == "keep" else _identity
-        items = [(kept.endpoint, pack(kept, prints[n])) for n, kept in some.items()]
+        places, pack = list(some), _pack if form == "keep" else _asked
+        items = [(one.kept.endpoint, pack(one, prints[n])) for n, one in some.items()]
         wait = self._address.wait  # also to ask: what is known here must be known there
         told: set[int] = set()
         runs = await self._over("receive", items, form, root=self._endpoint, wait=wait)
         for mine, rows in runs:
             for place, row in zip((places[at] for at in mine), rows, strict=True):
                 if row:
-                    receptions[place] = _told(some[place], row)
+                    receptions[place] = _told(some[place].kept, row)
                     told.add(place)
         return told
 
-    async def _insert_jobs(self, arrivals: Mapping[int, Arrival]) -> dict[int, Kept]:
+    async def _insert_jobs(self, arrivals: Mapping[int, Arrival]) -> dict[int, Arrival]:
         """Store what came of them; answers those that no draining queue has refused."""
         firsts: dict[tuple[str, str, int], int] = {}
         jobs: list[NewJob] = []
@@ -211,13 +266,13 @@ class Deliveries(Inlet, Newest):
             if firsts.setdefault(_name(arrival.kept), n) == n:
                 jobs += [_bound(job, arrival) for job in arrival.jobs]
         inserted = iter(await self.insert(jobs))
-        taken: dict[int, Kept] = {}
+        taken: dict[int, Arrival] = {}
         for n, arrival in arrivals.items():
             first = firsts[_name(arrival.kept)]
             stands = [next(inserted) for _ in arrival.jobs] if first == n else []
             if not any(one.verdict is Verdict.CLOSED for one in stands) and first in {n, *taken}:
                 ids = tuple(one.id for one in stands)
-                taken[n] = structs.replace(arrival.kept, jobs=ids)
+                taken[n] = structs.replace(arrival, kept=structs.replace(arrival.kept, jobs=ids))
         return taken
 
     def _endpoint(self, endpoint: str) -> bytes:
@@ -239,11 +294,17 @@ class Deliveries(Inlet, Newest):
             self._registered.update(f"hook {each}" for each in fresh)
 
 
+def kept_for(dead_keep: int) -> tuple[int, int, int]:
+    """How long deliveries are kept, failed ones, and refused ones."""
+    return DELIVERY_KEEP, max(DELIVERY_KEEP, dead_keep), REFUSED_KEEP
+
+
 def _told(kept: Kept, row: Any) -> Reception:
     """What the script said of a delivery: the row that was there, or when it came."""
     if isinstance(row, bytes):
         return Reception(structs.replace(kept, received_at=int(row)), Verdict.NEW)
-    return Reception(_read_kept(kept.endpoint, row), Verdict.DONE)
+    *row, differs = row
+    return Reception(_read_kept(kept.endpoint, row), Verdict.DONE, differs == 1)
 
 
 def _word(endpoint: str) -> str:
@@ -251,9 +312,23 @@ def _word(endpoint: str) -> str:
 
 
 def _name(kept: Kept) -> tuple[str, str, int]:
-    """What makes it the same delivery again; a rejected one never is."""
-    key = f"id {kept.id}" if kept.key is None else f"key {kept.key}"
-    return kept.endpoint, key, kept.generation
+    """What makes it the same delivery again."""
+    name = f"key {kept.key}" if _is_known(kept) else f"id {kept.id}"
+    return kept.endpoint, name, kept.generation
+
+
+def _is_known(kept: Kept) -> bool:
+    """Whether its key is known from then on; a refused one keeps no other out."""
+    return kept.key is not None and kept.state is not DeliveryState.REFUSED
+
+
+def _hash(kept: Kept) -> str:
+    """The hash under which its key is known, or ''."""
+    return digest(kept.key) if kept.key is not None and _is_known(kept) else ""
+
+
+def _letter(kept: Kept) -> str:
+    return kept.state.name[0]
 
 
 def _bound(job: NewJob, arrival: Arrival) -> NewJob:
@@ -266,29 +341,36 @@ def _print(arrival: Arrival) -> str:
     return sha1(arrival.compared, usedforsecurity=False).hexdigest()
 
 
-def _identity(kept: Kept, print_: str) -> tuple[Arg, ...]:
-    return digest(kept.key) if kept.key is not None else "", kept.generation, print_
+def _asked(arrival: Arrival, print_: str) -> tuple[Arg, ...]:
+    return _hash(arrival.kept), arrival.kept.generation, print_
 
 
-def _pack(kept: Kept, print_: str) -> tuple[Arg, ...]:
-    letter = kept.state.name[0]
+def _pack(arrival: Arrival, print_: str) -> tuple[Arg, ...]:
+    kept = arrival.kept
+    named = digest(kept.key) if kept.key is not None and not _is_known(kept) else ""
+    front, behind = _row(kept, k=named, h=print_ if arrival.body is not None else "")
+    return (
+        *_asked(arrival, print_),
+        kept.id,
+        _letter(kept),
+        kept.received_at or "",
+        digest(kept.thread) if kept.thread is not None else "",
+        front,
+        behind,
+        kept.body,
+        named,
+    )
+
+
+def _row(kept: Kept, *, k: str = "", r: bool = False, h: str) -> tuple[bytes, bytes]:
+    """A delivery's row: what is in front of its moment, and what is behind."""
     key, reason = to_text(kept.key or ""), to_text(kept.reason)
     length = "-" if kept.key is None else len(key)
     thread = digest(kept.thread) if kept.thread is not None else ""
-    own = print_ if is_sealed(kept.body) else ""
-    rest = Rest(kept.method, kept.path, kept.query, kept.jobs, kept.thread, own)
-    front = f"{letter}|{kept.generation}|{kept.status}|"
+    rest = Rest(kept.method, kept.path, kept.query, kept.jobs, kept.thread, k, r, h)
+    front = f"{_letter(kept)}|{kept.generation}|{kept.status}|".encode()
     lengths = f"|{length}|{len(reason)}|{len(kept.headers)}|{len(kept.answer)}|{thread}|".encode()
-    return (
-        *_identity(kept, print_),
-        kept.id,
-        letter,
-        kept.received_at or "",
-        thread,
-        front,
-        lengths + key + reason + kept.headers + kept.answer + dump(rest),
-        kept.body,
-    )
+    return front, lengths + key + reason + kept.headers + kept.answer + dump(rest)
 
 
 def _shown(endpoint: str, row: Sequence[Any]) -> Kept:
@@ -305,12 +387,38 @@ def _shown(endpoint: str, row: Sequence[Any]) -> Kept:
 def _read_kept(endpoint: str, row: Sequence[Any]) -> Kept:
     try:
         return _unpack(endpoint, row)
-    except (DecodeError, ValueError) as error:
+    except (DecodeError, LookupError, ValueError) as error:
         raise StoreDamaged("the delivery's row in Redis is not one of ours any more") from error
 
 
 def _unpack(endpoint: str, row: Sequence[Any]) -> Kept:
     _, id, packed, again, body = row
+    its = _split(packed)
+    repeats, repeated_at, differs = again.split(b"|") if again else (b"0", b"0", b"0")
+    return Kept(
+        id=id.decode(),
+        endpoint=endpoint,
+        key=None if its.key is None else from_text(its.key),
+        generation=its.generation,
+        state=STATES[its.letter],
+        reason=from_text(its.reason),
+        method=its.rest.m,
+        path=its.rest.p,
+        query=its.rest.q,
+        headers=its.headers or b"[]",
+        body=body,
+        answer=its.answer,
+        status=its.status,
+        jobs=its.rest.j,
+        thread=its.rest.t,
+        received_at=its.moment,
+        repeats=int(repeats),
+        repeated_at=int(repeated_at),
+        differs=differs == b"1",
+    )
+
+
+def _split(packed: bytes) -> Row:
     letter, generation, status, moment, *lengths, _, tail = packed.split(b"|", 9)
     texts: list[bytes] = []
     for length in lengths:
@@ -320,26 +428,14 @@ def _unpack(endpoint: str, row: Sequence[Any]) -> Kept:
         texts.append(tail[:size])
         tail = tail[size:]
     key, reason, headers, answer = texts
-    rest = load(_rest, tail) if tail else Rest()
-    repeats, repeated_at, differs = again.split(b"|") if again else (b"0", b"0", b"0")
-    return Kept(
-        id=id.decode(),
-        endpoint=endpoint,
-        key=None if lengths[0] == b"-" else from_text(key),
-        generation=int(generation),
-        state=DeliveryState.ACCEPTED if letter == b"A" else DeliveryState.REFUSED,
-        reason=from_text(reason),
-        method=rest.m,
-        path=rest.p,
-        query=rest.q,
-        headers=headers or b"[]",
-        body=body,
-        answer=answer,
-        status=int(status),
-        jobs=rest.j,
-        thread=rest.t,
-        received_at=int(moment),
-        repeats=int(repeats),
-        repeated_at=int(repeated_at),
-        differs=differs == b"1",
+    return Row(
+        letter,
+        int(generation),
+        int(status),
+        int(moment),
+        None if lengths[0] == b"-" else key,
+        reason,
+        headers,
+        answer,
+        load(_rest, tail) if tail else Rest(),
     )

@@ -19,6 +19,7 @@ STEPS = (
     "0003 lines of done jobs",
     "0004 leases by claim",
     "0005 turns, remembered ids and newest jobs",
+    "0006 states of deliveries",
 )
 SCHEMA = len(STEPS)
 OLDEST = (6, 2)

@@ -17,9 +17,7 @@ from relevo.ids import parse_id
 from relevo.job import Ending, Failure, Lease, State
 from relevo.store import (
     BATCH,
-    DELIVERY_KEEP,
     RATE_MARGIN,
-    REFUSED_KEEP,
     Audit,
     By,
     Claim,
@@ -28,7 +26,7 @@ from relevo.store import (
     Sweep,
     Want,
 )
-from relevo.stores.redis.deliveries import Deliveries
+from relevo.stores.redis.deliveries import Deliveries, kept_for
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.ledger import Ledger
 from relevo.stores.redis.line import Arg
@@ -175,11 +173,11 @@ class RedisStore(People, Deliveries, Ledger, Memory):
         removed = 0
         for keys in await self._groups():
             if removed < limit:
-                args = (dead_keep, limit - removed, DAY, DELIVERY_KEEP, REFUSED_KEEP)
+                args = (dead_keep, limit - removed, DAY, *kept_for(dead_keep))
                 removed += await self._run("prune", keys, args)
         if self._wire.is_cluster and removed < limit:
             removed += await self._tidy_memory(limit - removed)
-            removed += await self._tidy_deliveries(limit - removed)
+            removed += await self._tidy_deliveries(dead_keep, limit - removed)
         return removed
 
     @timely

@@ -33,6 +33,7 @@ SHARED = {
     "claim": ("latest",),
     "arrive": ("plain", "kept", "letters"),
     "receive": ("kept", "letters"),
+    "resolve": ("kept", "letters"),
     "delivered": ("kept",),
     "deliveries": ("kept",),
     "delivery": ("kept",),

@@ -309,6 +309,14 @@ def _resolve(tx: Tx, job: str, arrival: Arrival, storing: Storing, *, shut: bool
     if after is not None and after != before:
         line = (*after, resolved.id, resolved.received_at, resolved.status, resolved.answer)
         lines.enter_now(tx, [line])
+        tx.run(
+            """
+            update relevo_delivered
+            set repeats = ?, repeated_at = ?, differs = ?
+            where hash = ? and source = ? and generation = ? and id = ?
+            """,
+            (resolved.repeats, resolved.repeated_at, resolved.differs, *after, resolved.id),
+        )
     return Reception(_replace(resolved, body=b""), Verdict.NEW)
 
 
@@ -501,8 +509,10 @@ def _terms(
               and hash = ?2
             union all
             select id from relevo_delivered where hash = ?2
+            union all
+            select id from relevo_deliveries where state = 1 and key = ?3
             """,
-            (as_list(lines.waiting(connection, [hash_])), hash_),
+            (as_list(lines.waiting(connection, [hash_])), hash_, text(where.key)),
         )
         yield "full.id in (select value from json_each(?))", as_list(id_ for (id_,) in rows)
     if where.thread is not None:

@@ -4,7 +4,7 @@
 --       brings, and of each: queue (number of its key), band, id, blob
 -- Answers as receive does; or {-1}, if a queue is draining and nothing has happened.
 
-local WIDTH = 11
+local WIDTH = 12
 for n = tonumber(ARGV[4]) + 1, #KEYS do
   if call('HGET', KEYS[n], 'mode') == 'draining' then
     return { -1 }

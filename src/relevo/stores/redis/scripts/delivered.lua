@@ -5,10 +5,10 @@
 
 local answer = {}
 for n = 4, #ARGV do
-  local newest, found = -1, nil
+  local newest, found = nil, nil
   local lines = call('HGET', KEYS[1] .. ':keys', ARGV[n]) or ''
-  for number, id in string.gmatch(lines, '(%d+) (%x+)\n') do
-    if tonumber(number) > newest then
+  for number, id in string.gmatch(lines, '(%-?%d+) (%x+)\n') do
+    if not newest or tonumber(number) > newest then
       newest, found = tonumber(number), id
     end
   end

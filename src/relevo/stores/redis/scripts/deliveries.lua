@@ -1,5 +1,5 @@
 -- Deliveries, newest first.
--- KEYS  sets of deliveries: root:accepted or root:rejected of sources
+-- KEYS  sets of deliveries: root:accepted and those of other states, of sources
 -- ARGV  4 how many, 5 '' or the hash of a key, 6 '' or the hash of a thread, 7 '1' if 8 must be
 --       found in key, body or reason, then for each set where to start
 -- Answers for each set: some rows, rank (moment/id) and delivery without its body, and the rank it
@@ -13,7 +13,7 @@ local function fits(root, id)
     return true
   end
   local kept = call('HGET', root .. ':rows', id) or ''
-  local length, more, start = string.match(kept, '^%u|%d+|%d+|%d+|([%d-]+)|(%d+)|%d+|%d+|%x*|()')
+  local length, more, start = string.match(kept, '^%u|%-?%d+|%d+|%d+|([%d-]+)|(%d+)|%d+|%d+|%x*|()')
   if start then
     length = tonumber(length) or 0
     local words = string.sub(kept, start, start + length - 1)
@@ -34,19 +34,25 @@ local function is_behind(from, score, id)
   return score == tonumber(moment) and (past == '' or last ~= '' and id < last)
 end
 
+-- The ids that a set has behind a hash.
+local function behind(set, hash)
+  local ids = call('ZRANGEBYLEX', set, '[' .. hash .. ' ', '(' .. hash .. '!')
+  for n, member in ipairs(ids) do
+    ids[n] = string.sub(member, #hash + 2)
+  end
+  return ids
+end
+
 -- The few that a key or a thread has.
 local function chosen(set, root, from)
-  local ids = {}
+  local ids
   if key ~= '' then
+    ids = behind(root .. ':named', key)
     for id in string.gmatch(call('HGET', root .. ':keys', key) or '', '%d+ (%x+)\n') do
       ids[#ids + 1] = id
     end
   else
-    local members = call('ZRANGEBYLEX', root .. ':threads', '[' .. thread .. ' ',
-      '(' .. thread .. '!')
-    for n, member in ipairs(members) do
-      ids[n] = string.sub(member, #thread + 2)
-    end
+    ids = behind(root .. ':threads', thread)
   end
   local found = {}
   for _, id in ipairs(ids) do

@@ -56,10 +56,12 @@
 --
 -- So does a source of deliveries, under prefix:{hook_…}, named by a hash:
 --   root:rows       HASH  id → state|generation|status|moment|lengths of key, reason, headers and
---                   answer|hash of its thread|these, and {the rest}; key - once it is pruned
+--                   answer|hash of its thread|these, and {the rest}; state A R I F or D; key - once it
+--                   is pruned
 --   root:bodies     HASH  id → body;  root:again  HASH  id → repeats|last|1 if a body differed
---   root:accepted, root:rejected  ZSET  id → when it came
+--   root:accepted, :rejected (refused), :ignored, :failed, :differs  ZSET  id → when it came
 --   root:keys       HASH  hash of a key → one line of generation and id for each
+--   root:named      ZSET  hash of a key, id: of those that were refused, which keep no other out
 --   root:threads    ZSET  hash of a thread, id
 --
 -- Beside them, on one server all in the same script, on a cluster on slots of their own:

@@ -1,7 +1,7 @@
 -- Removes what has been kept long enough. Keys for good stay, as hashes.
 -- KEYS  the roots of the queues
 -- ARGV  4 how long dead and cancelled jobs are kept, 5 how many at most, 6 how long workers may have
---       been silent, 7 how long deliveries are kept, 8 and rejected ones
+--       been silent, 7 how long deliveries are kept, 8 failed ones and 9 refused ones
 -- Concluded effects are kept for the longer of 4 and 7: a replayed delivery finds them.
 -- Answers how many.
 
@@ -127,7 +127,7 @@ local function remove_memory()
   local gone = forget_workers(prefix .. ':{workers}', tonumber(ARGV[6]), left)
   left, removed = left - gone, removed + gone
   for _, hook in ipairs(call('HKEYS', prefix .. ':hooks')) do
-    gone = prune_deliveries(root_of(hook), ARGV[7], ARGV[8], left)
+    gone = prune_deliveries(root_of(hook), ARGV[7], ARGV[8], ARGV[9], left)
     left, removed = left - gone, removed + gone
   end
 end

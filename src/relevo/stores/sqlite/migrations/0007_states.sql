@@ -1,6 +1,10 @@
 -- What became of a delivery: 0 accepted, 1 refused, 2 ignored, 3 failed, 4 differs.
 alter table relevo_deliveries rename column rejected to state;
 
+-- A refused delivery keeps no other out: its key is known only to people.
+create index relevo_deliveries_refused on relevo_deliveries (key)
+where state = 1 and key is not null;
+
 drop trigger relevo_delivered_fresh;
 
 -- Processes of the version before, which go on until they are restarted, know nothing of fresh keys.
