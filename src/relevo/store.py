@@ -282,6 +282,15 @@ class Kept(Struct, frozen=True, kw_only=True, gc=False):
     differs: bool = False  # it came again with another body
 
 
+UNHANDLED = frozenset({DeliveryState.FAILED, DeliveryState.DIFFERS})
+"""Nothing has come yet of a delivery in such a state."""
+
+
+def stands_for(job: str, kept: Kept) -> bool:
+    """Whether a job is to run the function of a stored delivery; "" is for one without any."""
+    return job in kept.jobs or (not job and not kept.jobs and kept.state in UNHANDLED)
+
+
 class Arrival(Struct, frozen=True, gc=False):
     """A delivery to keep, and the jobs its handler made of it: all or nothing."""
 
@@ -423,10 +432,11 @@ class Store(Protocol):
         """Write down what came of a delivery whose function `job` was to run, and store that.
 
         `arrival.kept` has the delivery's id, endpoint and generation. While `job` is among the jobs
-        of the stored delivery, the arrival's jobs are stored and the delivery gets the arrival's
-        key, state, reason, status and answer, and as `jobs` those that now stand for the arrival's,
-        or those that its delivery names where it brings none: NEW. Else another was first, or the
-        delivery is pruned: DONE. CLOSED: a queue takes nothing in. Neither changes anything.
+        of the stored delivery, or is "" for an UNHANDLED one that has none, the arrival's jobs are
+        stored and the delivery gets the arrival's key, state, reason, status and answer, and as
+        `jobs` those that now stand for the arrival's, or those that its delivery names where it
+        brings none: NEW. Else another was first, or the delivery is pruned: DONE. CLOSED: a queue
+        takes nothing in. Neither changes anything.
 
         The delivery's body, headers, thread, age and repeats stay. A key that is new to it is known
         from then on beside the one it had, unless another delivery has it. On a store without

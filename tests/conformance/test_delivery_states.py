@@ -208,6 +208,19 @@ async def test_only_the_job_that_stands_for_a_delivery_resolves_it(store: Store)
     assert (stored.state, stored.jobs) == (DeliveryState.FAILED, (handler,))
 
 
+@pytest.mark.parametrize("state", [DeliveryState.FAILED, DeliveryState.DIFFERS])
+async def test_a_person_resolves_a_delivery_that_has_no_job(
+    store: Store, state: DeliveryState
+) -> None:
+    came, done = kept(state=state), kept("done")
+    await accept(store, came, done)
+
+    answers = [await store.resolve("", resolved(each, job())) for each in (came, done, came)]
+
+    assert [answer.verdict for answer in answers] == [Verdict.NEW, Verdict.DONE, Verdict.DONE]
+    assert (await full(store, came.id)).state is DeliveryState.ACCEPTED
+
+
 async def test_a_delivery_that_is_gone_is_not_resolved(store: Store) -> None:
     handler = job(OTHER)
 

@@ -18,15 +18,13 @@ from relevo.job import State
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
-from relevo.store import UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox
+from relevo.store import UNHANDLED, UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox
 from relevo.webhook import Answer
 
 if TYPE_CHECKING:
     from relevo.intake import Handling, Taken
 
 TEXT_MAX = 500
-UNHANDLED = frozenset({DeliveryState.FAILED, DeliveryState.DIFFERS})
-"""A delivery in such a state is handled by a replay itself, and not by another generation of it."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

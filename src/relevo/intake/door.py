@@ -17,10 +17,10 @@ from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.sources import Source
 from relevo.store import DeliveryState, Kept
-from relevo.webhook import Answer, Delivery
+from relevo.webhook import FORM, Answer, Delivery
 
-WELL_FORMED = frozenset({"not_an_object", "not_an_array"})
-"""Codes of bodies that are good JSON of another kind than our code expects: the mistake is ours."""
+_OTHER_JSON = frozenset({"not_an_object", "not_an_array"})
+_BAD_FORM = frozenset({"too_many_fields", "duplicate_field", "invalid_text"})
 
 _BY_ID, _BY_BODY = "id:", "body:"
 
@@ -181,6 +181,13 @@ class Door:
 
     def encoded(self, answer: Answer) -> bytes:
         return self._encoded if answer is self.answer else msgspec.msgpack.encode(answer)
+
+
+def is_ours(error: BodyError, delivery: Delivery) -> bool:
+    """Whether a body is good, and our code expected another: JSON of this kind, or any JSON."""
+    if delivery.media_type == FORM:
+        return error.code not in _BAD_FORM
+    return error.code in _OTHER_JSON
 
 
 def is_provisional(key: str) -> bool:

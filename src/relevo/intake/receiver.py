@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
 from relevo.errors import BodyError, QueueClosed, StoreError, StoreUnavailable
-from relevo.intake.door import WELL_FORMED, Door, NoKey, Reject, answer_of, variant_of
+from relevo.intake.door import Door, NoKey, Reject, answer_of, is_ours, variant_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
@@ -181,7 +181,7 @@ class Receiver:
         except (Reject, QueueClosed, StoreError):
             raise
         except BodyError as error:
-            if error.code not in WELL_FORMED:
+            if not is_ours(error, delivery):
                 raise Reject(400, error.code, str(error)) from error
             mistake = error
         except Exception as error:  # noqa: BLE001 - a function may raise anything

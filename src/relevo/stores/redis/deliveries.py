@@ -25,6 +25,7 @@ from relevo.store import (
     Kept,
     Letterbox,
     Reception,
+    stands_for,
 )
 from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.inlet import Inlet
@@ -108,7 +109,7 @@ class Deliveries(Inlet, Newest):
         root = self._endpoint(named.endpoint)
         rows = await self._run("delivery", [root], [named.id])
         stored = _read_kept(named.endpoint, rows[0]) if rows else None
-        if stored is None or job not in stored.jobs:
+        if stored is None or not stands_for(job, stored):
             return Reception(stored or named, Verdict.DONE)
         stands = await self.insert([_bound(one, arrival) for one in arrival.jobs])
         if any(one.verdict is Verdict.CLOSED for one in stands):

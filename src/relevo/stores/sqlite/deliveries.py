@@ -26,6 +26,7 @@ from relevo.store import (
     Letterbox,
     QueueMode,
     Reception,
+    stands_for,
 )
 from relevo.stores.sqlite import letters, lines
 from relevo.stores.sqlite.jobs import insert_jobs
@@ -262,7 +263,7 @@ def resolve_posted(tx: Tx, job: str, arrival: Arrival) -> Reception:
 def _resolve(tx: Tx, job: str, arrival: Arrival, storing: Storing, *, shut: bool) -> Reception:
     lines.learn(tx)
     [stored] = delivery(tx.connection, [arrival.kept.id])
-    if stored is None or job not in stored.jobs:
+    if stored is None or not stands_for(job, stored):
         return Reception(stored or arrival.kept, Verdict.DONE)
     if shut:
         return Reception(stored, Verdict.CLOSED)
