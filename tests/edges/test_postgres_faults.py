@@ -22,7 +22,7 @@ from asyncpg import exceptions as pg
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
 from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Verdict
-from relevo.store import DEADLINE, Arrival, By, Filter, Kept, Want
+from relevo.store import DEADLINE, Arrival, By, DeliveryState, Filter, Kept, Want
 from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
 from relevo.testing import until
@@ -291,6 +291,42 @@ async def test_a_delivery_whose_answer_was_lost_is_new_all_the_same(
         assert (answer.verdict, answer.kept.jobs) == (Verdict.NEW, (new.id,))
         assert kept is not None
         assert (kept.id, kept.repeats) == (came.id, 0)
+
+
+async def test_a_resolution_whose_answer_was_lost_is_new_all_the_same(
+    server: PostgresServer, proxy: Proxy
+) -> None:
+    """F09"""
+    async with opened(proxy.url(server)) as store:
+        handler, new = job(OTHER), job()
+        failed = Kept(
+            id=new_id(),
+            endpoint="app:/hook",
+            key="k",
+            state=DeliveryState.FAILED,
+            jobs=(handler.id,),
+        )
+        await store.receive([Arrival(failed, (handler,))])
+        well = Arrival(Kept(id=failed.id, endpoint="app:/hook", key="k", answer=b"well"), (new,))
+        assert (await store.resolve(new_id(), well)).verdict is Verdict.DONE  # the line is warm
+        await proxy.become("deaf")
+        resolving = asyncio.create_task(store.resolve(handler.id, well))
+        direct = PostgresStore(store.dsn.replace(str(proxy.port), str(server.port)))
+        await direct.open()
+
+        async def is_stored() -> bool:
+            return await direct.find([new.id]) != [None]
+
+        await eventually(is_stored, 4)
+        await proxy.become("pass")
+        proxy.reset()
+        answer = await resolving
+
+        late = await direct.resolve(handler.id, well)
+        counted = await direct.count(Filter(queue=WORK))
+        await direct.close()
+        assert (answer.verdict, answer.kept.jobs) == (Verdict.NEW, (new.id,))
+        assert (late.verdict, counted) == (Verdict.DONE, 1)
 
 
 async def test_connections_reset_all_the_time_lose_and_double_nothing(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relevo.job import NewJob
-from relevo.store import Arrival, DeliveryState
+from relevo.store import STATE_NUMBERS, Arrival, DeliveryState
 from relevo.stores.postgres.rows import brief, digest, filled, ids_as_text, packed_ids, thread_of
 from relevo.stores.postgres.text import clean
 
@@ -24,6 +24,7 @@ with given as materialized (
         $3::text::uuid[] as hashes, $4::text::uuid[] as prints, $6::integer[] as generations,
         $7::smallint[] as statuses, $17::text::uuid[] as orders, $18::integer[] as owners,
         $21::smallint[] as priorities, $22::integer[] as attempts, $23::bigint[] as keeps,
+        $30::smallint[] as states,
         not exists (
             select from relevo.queues
             where queue = any ($19::text[]) and (mode = 'draining' or ordered)
@@ -47,21 +48,22 @@ with given as materialized (
     from entered
 ), kept as (
     insert into relevo.deliveries (
-        id, received_at, generation, status, rejected, source, key, hash, thread, method, path,
+        id, received_at, generation, status, state, source, key, hash, thread, method, path,
         query, reason, jobs, print, headers, body
     )
     select
         ids[n], now, coalesce(generations[n], generations[1]), coalesce(statuses[n], statuses[1]),
-        false, coalesce(source, ($5::text[])[1]), key, hashes[n], thread,
+        coalesce(states[n], states[1]), coalesce(source, ($5::text[])[1]), key, hashes[n], thread,
         coalesce(method, ($8::text[])[1]), coalesce(path, ($9::text[])[1]),
-        coalesce(query, ($10::text[])[1]), '', coalesce(jobs, uuid_send(orders[n])), prints[n],
-        coalesce(headers, ($11::bytea[])[1]), body
+        coalesce(query, ($10::text[])[1]), coalesce(reason, ($31::text[])[1]),
+        coalesce(jobs, uuid_send(orders[n])), prints[n], coalesce(headers, ($11::bytea[])[1]), body
     from given
     cross join fresh
     cross join unnest(
-        $13::text[], $5::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $14::text[],
-        $15::bytea[], $16::bytea[]
-    ) with ordinality as d (key, source, method, path, query, headers, thread, jobs, body, n)
+        $13::text[], $5::text[], $8::text[], $9::text[], $10::text[], $31::text[], $11::bytea[],
+        $14::text[], $15::bytea[], $16::bytea[]
+    ) with ordinality
+        as d (key, source, method, path, query, reason, headers, thread, jobs, body, n)
     where news is null or ids[n] = any (news)
 ), stored as (
     insert into relevo.jobs (
@@ -96,8 +98,7 @@ def is_plain(arrival: Arrival) -> bool:
     kept = arrival.kept
     return (
         kept.key is not None
-        and kept.state is DeliveryState.ACCEPTED
-        and not kept.reason
+        and kept.state is not DeliveryState.REFUSED
         and not kept.received_at
         and all(map(_is_plain, arrival.jobs))
     )
@@ -144,4 +145,6 @@ def columns_of(arrivals: Sequence[Arrival]) -> list[Any]:
         filled([job.meta for job in jobs]),
         delays if any(delays) else [],
         filled([job.run_at for job in jobs]),
+        brief([STATE_NUMBERS[kept.state] for kept in all_kept]),
+        brief([clean(kept.reason) for kept in all_kept]),
     ]

@@ -20,6 +20,7 @@ from relevo.job import NewJob, Verdict
 from relevo.store import (
     DELIVERY_KEEP,
     REFUSED_KEEP,
+    STATE_NUMBERS,
     Arrival,
     DeliveryState,
     Kept,
@@ -53,7 +54,7 @@ _TEXTS = dict.fromkeys((3, 10, 11, 12, 13), "text")
 _SPREAD = _TEXTS | {
     6: "integer",
     7: "smallint",
-    8: "boolean",
+    8: "smallint",
     9: "bigint",
     17: "bytea",
     18: "bytea",
@@ -73,10 +74,17 @@ _RECEIVE = f"""
 select place, verdict, moment, stands, (known).*
 from relevo.receive({", ".join(map(_argument, range(1, 22)))}, {job_arguments(22)})
 """  # noqa: S608 - numbers of parameters
+_RESOLVE = f"""
+select verdict, (known).*
+from relevo.resolve(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, {job_arguments(12)}
+)
+"""  # noqa: S608 - numbers of parameters
 _SHOWN = """
     id, source, generation, received_at, status, answer, repeats, repeated_at, differs, key,
-    rejected, reason, method, path, query, headers, jobs, thread
+    state, reason, method, path, query, headers, jobs, thread
 """
+_STATES = {number: state for state, number in STATE_NUMBERS.items()}
 
 
 class Deliveries(Session):
@@ -155,6 +163,35 @@ class Deliveries(Session):
             )
         return _received([arrival], rows, unsure=False)[0]
 
+    async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        with self._saying([arrival]):
+            return await self._resolve(job, arrival, posted=False)
+
+    async def resolve_posted(self, job: str, arrival: Arrival) -> Reception:
+        return await self._resolve(job, arrival, posted=True)
+
+    async def _resolve(self, job: str, arrival: Arrival, *, posted: bool) -> Reception:
+        # Sent twice it stores its jobs once: the row names the job no more, or is as it was.
+        rows, unsure = await self._in.fetch_once(
+            self._sql(_RESOLVE), self._skew, *_resolution_of(job, arrival, posted)
+        )
+        return _resolved(arrival, rows, unsure=unsure)
+
+    async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        return await self._resolve_within(connection, job, arrival, posted=False)
+
+    async def resolve_posted_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        return await self._resolve_within(connection, job, arrival, posted=True)
+
+    async def _resolve_within(
+        self, connection: Any, job: str, arrival: Arrival, *, posted: bool
+    ) -> Reception:
+        async with lent(connection) as driver:
+            rows = await driver.fetch(
+                self._sql(_RESOLVE), self._skew, *_resolution_of(job, arrival, posted)
+            )
+        return _resolved(arrival, rows, unsure=False)
+
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         hashes = [hashed(key) for key in keys]
         rows = await self._upkeep.fetch(
@@ -176,7 +213,7 @@ class Deliveries(Session):
             self._sql(f"""
             select {_SHOWN}, body
             from relevo.letterbox
-            where rejected = any ('{{false, true}}') and id = any ($1)
+            where state = any ('{{0, 1, 2, 3, 4}}') and id = any ($1)
             """),  # noqa: S608 - a constant is put in, every value is bound
             known_ids(ids),
             repeat=True,
@@ -194,21 +231,24 @@ class Deliveries(Session):
         meant = _meant(where, before)
         floor = None
         if where.text is not None:
-            rows = await self._people.fetch(self._sql(_FLOOR), *meant, SEARCHED, repeat=True)
+            sql = self._sql(_FLOOR.format(_walks(_LAST, where.state)))
+            rows = await self._people.fetch(sql, *meant, SEARCHED, repeat=True)
             floor = rows[0]["floor"]
         searched = where.text and where.text.encode("utf-8", "surrogatepass")
+        sql = self._sql(_PAGE.format(_walks(_FOUND, where.state)))
         rows = await self._people.fetch(
-            self._sql(_PAGE), *meant, limit + 1, floor, clean(where.text), searched, repeat=True
+            sql, *meant, limit + 1, floor, clean(where.text), searched, repeat=True
         )
         found = [kept_of(row) for row in rows[:limit]]
         return found, found[-1].id if len(rows) > limit else floor and floor.hex
 
-    async def _prune_deliveries(self, limit: int) -> int:
+    async def _prune_deliveries(self, dead_keep: int, limit: int) -> int:
         rows = await self._upkeep.fetch(
-            self._sql("select relevo.prune_deliveries($1, $2, $3, $4) as gone"),
+            self._sql("select relevo.prune_deliveries($1, $2, $3, $4, $5) as gone"),
             self._skew,
             DELIVERY_KEEP,
             REFUSED_KEEP,
+            max(DELIVERY_KEEP, dead_keep),
             limit,
         )
         return rows[0]["gone"]
@@ -217,61 +257,50 @@ class Deliveries(Session):
 # A Letterbox as a condition, its parameters as `_meant` gives them. What an index knows to be few
 # is looked up first: a walk from the newest on could be long.
 _MEANT = """
-    ($1::boolean is null or $1 = STATE)
-    and rejected = STATE
-    and ($2::text is null or source = $2)
-    and ($3::uuid is null or id = any (array(select id from relevo.delivered where hash = $3)))
-    and ($4::text is null or id = any (array(
+    state = STATE
+    and ($1::text is null or source = $1)
+    and ($2::uuid is null or id = any (array(select id from relevo.delivered where hash = $2)))
+    and ($3::text is null or id = any (array(
         select id
         from relevo.deliveries
-        where thread = $4 and thread <> ''
+        where thread = $3 and thread <> ''
         union all
         select id
         from relevo.deliveries
-        where rejected = STATE and id = $5::uuid and thread is null
+        where state = STATE and id = $4::uuid and thread is null
     )))
-    and ($6::uuid is null or id < $6)
+    and ($5::uuid is null or id < $5)
 """
 _FOUND = f"""
     select {_SHOWN}
     from relevo.letterbox
     where {_MEANT}
-        and ($8::uuid is null or id >= $8)
-        and ($9::text is null
-             or position($10::bytea in body) > 0
-             or strpos(key, $9) > 0
-             or strpos(reason, $9) > 0)
+        and ($7::uuid is null or id >= $7)
+        and ($8::text is null
+             or position($9::bytea in body) > 0
+             or strpos(key, $8) > 0
+             or strpos(reason, $8) > 0)
     order by id desc
-    limit $7
+    limit $6
 """  # noqa: S608 - constants are put in, every value is bound
-_PAGE = f"""
-select *
-from (
-    ({_FOUND.replace("STATE", "false")})
-    union all
-    ({_FOUND.replace("STATE", "true")})
-) as found
-order by id desc
-limit $7
-"""  # noqa: S608 - constants are put in, every value is bound
-_LAST = f"(select id from relevo.deliveries where {_MEANT} order by id desc offset $7 limit 1)"  # noqa: S608 - constants
-_FLOOR = f"""
+_PAGE = "select * from ({}) as found order by id desc limit $6"
+_LAST = f"select id from relevo.deliveries where {_MEANT} order by id desc offset $6 limit 1"  # noqa: S608 - constants
+_FLOOR = """
 select id as floor
-from (
-    {_LAST.replace("STATE", "false")}
-    union all
-    {_LAST.replace("STATE", "true")}
-    union all
-    select null
-) as last
+from ({} union all select null) as last
 order by id desc nulls last
 limit 1
-"""  # noqa: S608 - constants are put in, every value is bound
+"""
+
+
+def _walks(walk: str, state: DeliveryState | None) -> str:
+    """A walk through each state that is meant: no index knows all of them by age."""
+    numbers = STATE_NUMBERS.values() if state is None else [STATE_NUMBERS[state]]
+    return " union all ".join([f"({walk.replace('STATE', str(number))})" for number in numbers])
 
 
 def _meant(where: Letterbox, before: str | None) -> list[Any]:
     return [
-        None if where.state is None else where.state is DeliveryState.REFUSED,
         clean(where.endpoint),
         None if where.key is None else hashed(where.key),
         clean(where.thread),
@@ -281,7 +310,7 @@ def _meant(where: Letterbox, before: str | None) -> list[Any]:
 
 
 def _hash(kept: Kept) -> str | None:
-    """What makes it the same again; one rejected stands in nobody's way."""
+    """What makes it the same again; a refused one keeps no other out."""
     if kept.key is None or kept.state is DeliveryState.REFUSED:
         return None
     return digest(kept.key)
@@ -302,7 +331,7 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         _as_text([_hash(kept) for kept in all_kept]),
         brief([kept.generation for kept in all_kept]),
         brief([kept.status for kept in all_kept]),
-        brief([kept.state is DeliveryState.REFUSED for kept in all_kept]),
+        brief([STATE_NUMBERS[kept.state] for kept in all_kept]),
         brief([kept.received_at or None for kept in all_kept]),
         brief([thread_of(kept) for kept in all_kept]),
         brief([clean(kept.method) for kept in all_kept]),
@@ -316,6 +345,24 @@ def _columns_of(arrivals: Sequence[Arrival], posted: bool) -> list[Any]:
         [kept.body for kept in all_kept],
         owners,
         [_pack(job) for job in jobs] if posted else [],
+        *columns_of(jobs),
+    ]
+
+
+def _resolution_of(job: str, arrival: Arrival, posted: bool) -> list[Any]:
+    """The arguments of `resolve` after the skew."""
+    kept, jobs = arrival.kept, arrival.jobs
+    return [
+        parse_id(job),
+        parse_id(kept.id),
+        clean(kept.key),
+        _hash(kept),
+        STATE_NUMBERS[kept.state],
+        kept.status,
+        clean(kept.reason),
+        kept.answer,
+        packed_ids(jobs) if jobs else bytes.fromhex("".join(kept.jobs)),
+        [_pack(each) for each in jobs] if posted else [],
         *columns_of(jobs),
     ]
 
@@ -337,12 +384,37 @@ def _received(
             stored = kept_of(row)
             # If the first try was heard and its answer lost, the delivery that is there is this.
             is_ours = unsure and stored.id == kept.id
-            answers.append(Reception(stored, Verdict.NEW if is_ours else Verdict.DONE))
+            verdict = Verdict.NEW if is_ours else Verdict.DONE
+            print_: UUID | None = row["print"]
+            differs = print_ is not None and print_.hex != digest(arrival.compared)
+            answers.append(Reception(stored, verdict, differs))
         elif row is not None and row["verdict"] == "closed":
             answers.append(Reception(kept, Verdict.CLOSED))
         else:
             answers.append(_new(arrival, now, None if row is None else _ids_of(row["stands"])))
     return answers
+
+
+def _resolved(arrival: Arrival, rows: Sequence[Record], *, unsure: bool) -> Reception:
+    named = arrival.kept
+    if not rows:
+        return Reception(named, Verdict.DONE)
+    stored = kept_of(rows[0])
+    verdict = Verdict(rows[0]["verdict"])
+    if unsure and verdict is Verdict.DONE:
+        # If the first try was heard and its answer lost, what is written there is this.
+        jobs = tuple([job.id for job in arrival.jobs]) or named.jobs
+        mine = _replace(
+            stored,
+            key=named.key,
+            state=named.state,
+            reason=named.reason,
+            status=named.status,
+            answer=named.answer,
+            jobs=jobs,
+        )
+        verdict = Verdict.NEW if mine == stored else Verdict.DONE
+    return Reception(stored, verdict)
 
 
 def _new(arrival: Arrival, now: int, stands: tuple[str, ...] | None = None) -> Reception:
@@ -373,13 +445,13 @@ def kept_of(row: Record, body: bytes = b"") -> Kept:
         repeated_at=row["repeated_at"],
         differs=row["differs"],
     )
-    if row["rejected"] is None:
+    if row["state"] is None:
         return line  # it was pruned
     thread: str | None = row["thread"]
     return _replace(
         line,
         key=restore(row["key"]),
-        state=DeliveryState.REFUSED if row["rejected"] else DeliveryState.ACCEPTED,
+        state=_STATES[row["state"]],
         reason=restore(row["reason"]),
         method=restore(row["method"]),
         path=restore(row["path"]),

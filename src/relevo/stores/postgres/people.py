@@ -90,7 +90,7 @@ with gone as (
     returning seq
 ), shed as (
     delete from relevo.deliveries
-    where rejected = any ('{false, true}') and id = any ($3::uuid[])
+    where state = any ('{0, 1, 2, 3, 4}') and id = any ($3::uuid[])
     returning id
 ), counted as (
     select

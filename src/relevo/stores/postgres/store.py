@@ -190,7 +190,9 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
             self._sql("select relevo.prune($1, $2, $3) as gone"), self._skew, dead_keep, limit
         )
         gone: int = rows[0]["gone"]
-        return gone + await self._prune_deliveries(limit - gone) if gone < limit else gone
+        return (
+            gone + await self._prune_deliveries(dead_keep, limit - gone) if gone < limit else gone
+        )
 
 
 def _inserted(jobs: Sequence[NewJob], rows: Sequence[Record], *, unsure: bool) -> list[Receipt]:
