@@ -44,6 +44,9 @@ from relevo.stores.postgres.rows import (
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
+NO_JOB = "0" * 32
+"""What no job has as its id."""
+
 SEARCHED = 20_000
 """Deliveries whose bodies are searched for one page."""
 
@@ -259,32 +262,40 @@ class Deliveries(Session):
 _MEANT = """
     state = STATE
     and ($1::text is null or source = $1)
-    and ($2::uuid is null or id = any (array(select id from relevo.delivered where hash = $2)))
-    and ($3::text is null or id = any (array(
+    and ($2::uuid is null or id = any (array(
         select id
-        from relevo.deliveries
-        where thread = $3 and thread <> ''
+        from relevo.delivered
+        where hash = $2
         union all
         select id
         from relevo.deliveries
-        where state = STATE and id = $4::uuid and thread is null
+        where state = 1 and key = $3::text
     )))
-    and ($5::uuid is null or id < $5)
+    and ($4::text is null or id = any (array(
+        select id
+        from relevo.deliveries
+        where thread = $4 and thread <> ''
+        union all
+        select id
+        from relevo.deliveries
+        where state = STATE and id = $5::uuid and thread is null
+    )))
+    and ($6::uuid is null or id < $6)
 """
 _FOUND = f"""
     select {_SHOWN}
     from relevo.letterbox
     where {_MEANT}
-        and ($7::uuid is null or id >= $7)
-        and ($8::text is null
-             or position($9::bytea in body) > 0
-             or strpos(key, $8) > 0
-             or strpos(reason, $8) > 0)
+        and ($8::uuid is null or id >= $8)
+        and ($9::text is null
+             or position($10::bytea in body) > 0
+             or strpos(key, $9) > 0
+             or strpos(reason, $9) > 0)
     order by id desc
-    limit $6
+    limit $7
 """  # noqa: S608 - constants are put in, every value is bound
-_PAGE = "select * from ({}) as found order by id desc limit $6"
-_LAST = f"select id from relevo.deliveries where {_MEANT} order by id desc offset $6 limit 1"  # noqa: S608 - constants
+_PAGE = "select * from ({}) as found order by id desc limit $7"
+_LAST = f"select id from relevo.deliveries where {_MEANT} order by id desc offset $7 limit 1"  # noqa: S608 - constants
 _FLOOR = """
 select id as floor
 from ({} union all select null) as last
@@ -303,6 +314,7 @@ def _meant(where: Letterbox, before: str | None) -> list[Any]:
     return [
         clean(where.endpoint),
         None if where.key is None else hashed(where.key),
+        clean(where.key),
         clean(where.thread),
         None if where.thread is None else parse_id(where.thread),
         before,
@@ -353,7 +365,7 @@ def _resolution_of(job: str, arrival: Arrival, posted: bool) -> list[Any]:
     """The arguments of `resolve` after the skew."""
     kept, jobs = arrival.kept, arrival.jobs
     return [
-        parse_id(job),
+        (parse_id(job) or NO_JOB) if job else None,
         parse_id(kept.id),
         clean(kept.key),
         _hash(kept),

@@ -14,6 +14,9 @@ alter table relevo.deliveries drop column rejected;
 create unique index deliveries_id on relevo.deliveries (state, id);
 create index deliveries_source on relevo.deliveries (source, state, id);
 create index deliveries_age on relevo.deliveries (state, received_at);
+-- A refused delivery keeps no other out: its key is known only to people.
+create index deliveries_refused on relevo.deliveries using hash (key)
+where state = 1 and key is not null;
 
 -- What is known by its key, as far as it is still there, without its body. Here and below, row by
 -- row whatever the statistics say: a question means few of many.
@@ -303,7 +306,8 @@ begin
 end $$;
 
 -- Writes down what came of a delivery whose function a job was to run: new, done or closed, and the
--- delivery as it is now, without its body. No row if it is gone.
+-- delivery as it is now, without its body. No row if it is gone. A `_job` of null is for one that
+-- has no jobs, of which nothing has come.
 --
 -- `_jobs` are the jobs that stand for it, packed; the arrays are those of receive.
 create function relevo.resolve(
@@ -343,7 +347,7 @@ begin
         return;
     end if;
 
-    if not exists (
+    if not (_job is null and _kept.jobs = '' and _kept.state in (3, 4)) and not exists (
         select
         from generate_series(1, length(_kept.jobs), 16) as j (place)
         where substr(_kept.jobs, place, 16) = uuid_send(_job)
