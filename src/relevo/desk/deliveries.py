@@ -119,8 +119,9 @@ class Deliveries(Looking):
         door = receiver.door(kept.endpoint)
         if door is None:
             raise MisuseError(f"no app here has the door {kept.endpoint}; load it with --app")
-        from relevo.intake import delivery_of
+        from relevo.intake import REPLAYED_SO, delivery_of
 
+        reason = kept.reason if kept.reason.endswith(REPLAYED_SO) else ""
         unsealed(kept.body)
         again = delivery_of(kept, moment(kept.received_at), door)
         [newest] = await self.store.delivered(kept.endpoint, [kept.key or door.key(again)])
@@ -129,10 +130,14 @@ class Deliveries(Looking):
         again = replace(again, id=new_id() if last is None else replay_id(_first_moment(last)))
         try:
             if dry_run:
-                taken = await receiver.rehearse(door, again, generation)
+                taken = await receiver.rehearse(door, again, generation, reason)
                 return _replay(kept, taken, generation, is_dry=True)
             taken = await receiver.take(
-                door, again, generation=generation, repeats_effects=repeat_effects
+                door,
+                again,
+                generation=generation,
+                repeats_effects=repeat_effects,
+                reason=reason,
             )
         except RelevoError:
             raise

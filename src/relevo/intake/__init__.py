@@ -7,6 +7,16 @@ deliveries to a commit. The same path serves live calls, those that waited in a 
 
 from relevo.intake.door import Door, Reject, answer_of, delivery_of
 from relevo.intake.intake import Intake
-from relevo.intake.receiver import Receiver, Taken, taken_of
+from relevo.intake.receiver import REPLAYED_SO, Receiver, Taken, taken_of
 
-__all__ = ["Door", "Intake", "Receiver", "Reject", "Taken", "answer_of", "delivery_of", "taken_of"]
+__all__ = [
+    "REPLAYED_SO",
+    "Door",
+    "Intake",
+    "Receiver",
+    "Reject",
+    "Taken",
+    "answer_of",
+    "delivery_of",
+    "taken_of",
+]

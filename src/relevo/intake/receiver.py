@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
 from relevo.errors import BodyError, PayloadError, QueueClosed, StoreError, StoreUnavailable
-from relevo.intake.door import Door, Reject, answer_of
+from relevo.intake.door import Door, Reject, answer_of, delivery_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
-from relevo.payload import Found
+from relevo.payload import Found, without_secrets
+from relevo.sensitive import looks_clean
 from relevo.store import DELIVERY_KEEP, Arrival, Kept, Note, Reception
 from relevo.telemetry import log
-from relevo.webhook import Answer, Delivery, answer_from
+from relevo.webhook import FORM, Answer, Delivery, answer_from
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -27,6 +29,9 @@ MASKED = "masked"
 """The kind of notes that say which endpoints deliver secrets that nothing seals."""
 
 _FIELDS = 10  # named in one sentence
+REPLAYED_SO = "; a replay gets it masked"
+"""The end of the line of a delivery whose body is kept without its secrets."""
+
 _SQLITE_TROUBLE = (5, 6, 8, 10, 13, 14)  # busy, locked, read-only, I/O, full, cannot open
 _POSTGRES_TROUBLE = ("08", "40", "53", "57", "58")  # connection, conflict, resources, shutdown, I/O
 
@@ -97,6 +102,7 @@ class Receiver:
         generation: int = 0,
         received_at: int = 0,
         repeats_effects: bool = False,
+        reason: str = "",
     ) -> Taken:
         """Run the function, and keep the delivery with what it ordered, all or nothing.
 
@@ -111,6 +117,7 @@ class Receiver:
             received_at,
             repeats_effects=repeats_effects,
         )
+        intake.reason = reason
         if door.is_transactional:
             return await self._take_within(door, intake)
         answer = await self._order(door, intake)
@@ -143,9 +150,12 @@ class Receiver:
                 return known
             raise
 
-    async def rehearse(self, door: Door, delivery: Delivery, generation: int) -> Taken:
+    async def rehearse(
+        self, door: Door, delivery: Delivery, generation: int, reason: str = ""
+    ) -> Taken:
         """What take() would do, with nothing kept."""
         intake = Intake(self._engine, door, delivery, generation)
+        intake.reason = reason
         answer = door.answer
         if door.is_transactional:
             try:
@@ -161,13 +171,18 @@ class Receiver:
 
     async def keep_rejected(self, rejected: Sequence[Kept]) -> None:
         """Keep what was refused, so that people can see it and why."""
+        if self._engine.seal is None:
+            rejected = [
+                _masked(kept, (), is_form=delivery_of(kept, None).media_type == FORM)
+                for kept in rejected
+            ]
         await self._engine.store.receive([Arrival(kept) for kept in rejected])
 
     async def _run(self, door: Door, intake: Intake) -> Answer:
         route = door.route
         if route.types and not route.takes_type(kind := intake.delivery.event_type):
             intake.close()
-            intake.ignored = f"ignored: {kind[:200] or 'an event without a type'} is not in types="
+            intake.reason = f"ignored: {kind[:200] or 'an event without a type'} is not in types="
             self._engine.telemetry.counts["delivery_ignored"] += 1
             return door.answer
         given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]
@@ -265,21 +280,36 @@ def _arrival(door: Door, intake: Intake, answer: Answer) -> Arrival:
         intake.key,
         generation=intake.generation,
         received_at=intake.received_at,
-        reason=intake.ignored or _masked(intake.delivered.masked),
+        reason=intake.reason,
         answer=door.encoded(answer),
         status=answer.status,
         jobs=tuple([job.id for job in intake.jobs]),
     )
+    if not intake.delivered.is_sealed:
+        is_form = intake.delivery.media_type == FORM
+        kept = _masked(kept, intake.delivered.masked, is_form=is_form)
     return Arrival(kept, tuple(intake.jobs))
 
 
-def _masked(found: Sequence[Found]) -> str:
-    """What a delivery's line says of the secrets that its jobs are stored without."""
-    if not found:
-        return ""
+def _masked(kept: Kept, in_jobs: Sequence[Found], *, is_form: bool) -> Kept:
+    """What is kept of a delivery where nothing seals it; its line says what it is kept without."""
+    text = unquote_to_bytes(kept.body.replace(b"+", b" ")) if is_form else kept.body
+    if not in_jobs and looks_clean(text, len(text) + 1):
+        return kept
+    body, in_body = without_secrets(kept.body, is_form=is_form)
+    said = [kept.reason] if kept.reason else []
+    if in_jobs:
+        said.append(f"masked in its jobs: {_named(in_jobs)}")
+    if in_body:
+        where = "in its body, too" if in_jobs else f"in its body: {_named(in_body)}"
+        said.append(f"masked {where}{REPLAYED_SO}")
+    return msgspec.structs.replace(kept, body=body, reason="; ".join(said))
+
+
+def _named(found: Sequence[Found]) -> str:
     fields = list(dict.fromkeys(map(str, found)))
     more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
-    return f"masked in its jobs: {', '.join(fields[:_FIELDS])}{more}"
+    return f"{', '.join(fields[:_FIELDS])}{more}"
 
 
 def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) -> Taken:
