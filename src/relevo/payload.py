@@ -106,7 +106,12 @@ class Codec(Generic[T]):
             raise DefinitionError(
                 f"{type.__name__}: {error}; a field's type must be known where the class is defined"
             ) from error
-        except TypeError as error:
+        except NotImplementedError as error:
+            raise DefinitionError(
+                f"{type.__name__}: an Enum or Literal lists a number below -2**63 or above 2**63 "
+                "- 1, which cannot be read back: list text instead"
+            ) from error
+        except (TypeError, UnicodeEncodeError) as error:
             raise DefinitionError(f"{type.__name__}: {error}") from error
         for path in allow:
             if path.partition(".")[0] not in plans:
