@@ -318,11 +318,13 @@ class Once:
         except ProviderError:
             raise
         except Exception as error:
-            proof = judge_client_error(error, self._rows(), took=caller.took)
+            proof = judge_client_error(error, self._rows(), took=caller.took, reads=True)
             if proof is None:
                 raise
             raise self._not_found_out(proof) from error
-        proof = judge_response(found, self._rows(), accept=self.accept, took=caller.took)
+        proof = judge_response(
+            found, self._rows(), accept=self.accept, took=caller.took, reads=True
+        )
         if proof is not None:
             raise self._not_found_out(proof)
         return found
