@@ -271,7 +271,7 @@ class Context:
         `find` does not find until then is looked for again, and not called.
 
         `call` makes one call of a provider: of several, or of a retry loop, the last error alone
-        would be judged, so each gets a once() with a name of its own.
+        would speak, so each gets a once() with a name of its own (`relevo check`: RV023).
 
         `of` is the id of what the effect belongs to, when not this job: several jobs with the same
         one make it once. In a poller an effect belongs to its turn. One name is one effect: a

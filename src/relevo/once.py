@@ -33,7 +33,7 @@ from relevo.job import Lease
 from relevo.kept import SIMPLE, Kept, keep, not_kept, recorded, with_raw
 from relevo.scrubbing import scrub
 from relevo.sealing import unsealed
-from relevo.store import Effect, EffectState
+from relevo.store import Conclusion, Effect, EffectState
 from relevo.telemetry import log
 
 UNDER_WAY = timedelta(seconds=10)
@@ -67,6 +67,10 @@ _BROKEN_OFF = "an earlier run broke off during the call"
 _LATER = "; later "
 
 
+class Overtaken(LeaseLost):
+    """Another run has written the effect since this one has read or written it."""
+
+
 async def _not_asked(refused: Effect) -> bool:
     return False
 
@@ -96,13 +100,30 @@ class Once:
     is_shared: bool = False
     is_asked: Callable[[Effect], Awaitable[bool]] = _not_asked
     """Whether a person has retried the job since this refusal."""
-    mine: Effect = field(init=False)
+    mine: Conclusion = field(init=False)
     doubt: str = field(default="", init=False)
     """What is known of an earlier try that may have had its effect."""
+    is_made: bool = field(default=False, init=False)
+    """Whether this run has called."""
 
     async def result(self) -> Any:
         """What came of the effect, which is made unless it has been before."""
-        known = await self._intend()
+        while True:
+            self.doubt = ""
+            known = await self._intend()
+            try:
+                return await self._go_on(known)
+            except Overtaken:
+                # By a newer run, if the lease is not ours; or by an older one that came late with
+                # what it knows.
+                self.check()
+                if self.is_made:
+                    [known] = await self.ledger.intend([self.mine])
+                    if known.state is EffectState.CONFIRMED and known.key == self.mine.key:
+                        return self._stored(known)
+                    raise
+
+    async def _go_on(self, known: Effect) -> Any:
         match known.state:
             case EffectState.CONFIRMED:
                 return self._stored(known)
@@ -154,7 +175,7 @@ class Once:
         if self.late is not None:
             self.late = duration(self.late)
         lease = self.lease
-        self.mine = Effect(
+        self.mine = Conclusion(
             job=lease.id,
             queue=lease.queue,
             name=self.name,
@@ -169,6 +190,8 @@ class Once:
             # It may be written all the same: the next run shall know that nothing was called.
             await asyncio.shield(asyncio.ensure_future(self._take_back()))
             raise
+        if known.run != self.run:
+            self.mine = msgspec.structs.replace(self.mine, follows=known.run)
         return known
 
     async def _again(self, key: str) -> None:
@@ -182,7 +205,10 @@ class Once:
         # long after another has made the call.
         self.check()
         try:
-            result = await caller.run(self.mine.key)
+            try:
+                result = await caller.run(self.mine.key)
+            finally:
+                self.is_made = caller.is_begun
         except Exception as error:
             if not caller.is_begun and isinstance(error, LeaseLost):
                 raise
@@ -193,7 +219,8 @@ class Once:
                 write = self._write(EffectState.UNKNOWN, error=self._both(_cut_off(error)))
             else:
                 write = self._not_called("stopped before the call")
-            await asyncio.shield(asyncio.ensure_future(write))
+            with contextlib.suppress(Overtaken):
+                await asyncio.shield(asyncio.ensure_future(write))
             raise
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             await self._not_called("the call gave a generator")
@@ -291,11 +318,13 @@ class Once:
         except ProviderError:
             raise
         except Exception as error:
-            proof = judge_client_error(error, self._rows(), took=caller.took)
+            proof = judge_client_error(error, self._rows(), took=caller.took, reads=True)
             if proof is None:
                 raise
             raise self._not_found_out(proof) from error
-        proof = judge_response(found, self._rows(), accept=self.accept, took=caller.took)
+        proof = judge_response(
+            found, self._rows(), accept=self.accept, took=caller.took, reads=True
+        )
         if proof is not None:
             raise self._not_found_out(proof)
         return found
@@ -324,15 +353,37 @@ class Once:
                 kept = Kept(None, f"keep= raised {_text(error)}")
         kept = kept or keep(result, is_exact=self.type is not None)
         if kept.data is not None:
-            await self._write(EffectState.CONFIRMED, result=kept.data)
+            await self._confirmed(result=kept.data)
             if self.type is None and type(result) in SIMPLE:
                 return result
             return with_raw(self._recorded(kept.data), raw)
         # A later run must neither repeat it nor go on without its result, if it needs that.
         why = _why_not_kept(self.name, kept.why)
-        await self._write(EffectState.CONFIRMED, error=scrub(why)[:1_000])
+        await self._confirmed(error=scrub(why)[:1_000])
         _warn(self.mine, kept.why)
         return not_kept(why, (raw,)) if self.keep is not None or self.type is not None else raw
+
+    async def _confirmed(self, **changes: Any) -> None:
+        try:
+            await self._write(EffectState.CONFIRMED, **changes)
+        except Overtaken:
+            if self.is_made:
+                await self._note_second(**changes)
+            raise
+
+    async def _note_second(self, **changes: Any) -> None:
+        """Keep an answer beside the effect that other runs have written: it may be a second one."""
+        name = f"{self.name}@late:{self.run}"
+        log.error(
+            "an effect was confirmed by a run that came late, while another one has made or may "
+            "have made it: look at the provider's side whether it happened twice",
+            extra={"job": self.mine.job, "effect": name, "key": self.mine.key},
+        )
+        late = msgspec.structs.replace(
+            self.mine, name=name, state=EffectState.CONFIRMED, follows=None, **changes
+        )
+        await self.ledger.intend([late])
+        await self.ledger.conclude([late])
 
     def _stored(self, effect: Effect) -> Any:
         if effect.result is None:
@@ -365,7 +416,8 @@ class Once:
         changed = msgspec.structs.replace(self.mine, state=state, **changes)
         [written] = await self.ledger.conclude([changed])
         if not written:
-            raise LeaseLost(f"another run has confirmed '{self.name}' of job {self.mine.job}")
+            raise Overtaken(f"another run has written '{self.name}' of job {self.mine.job}")
+        self.mine = msgspec.structs.replace(self.mine, follows=None)
 
 
 _STATES = {

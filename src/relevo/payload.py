@@ -10,8 +10,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from msgspec import inspect
@@ -104,7 +106,12 @@ class Codec(Generic[T]):
             raise DefinitionError(
                 f"{type.__name__}: {error}; a field's type must be known where the class is defined"
             ) from error
-        except TypeError as error:
+        except NotImplementedError as error:
+            raise DefinitionError(
+                f"{type.__name__}: an Enum or Literal lists a number below -2**63 or above 2**63 "
+                "- 1, which cannot be read back: list text instead"
+            ) from error
+        except (TypeError, UnicodeEncodeError) as error:
             raise DefinitionError(f"{type.__name__}: {error}") from error
         for path in allow:
             if path.partition(".")[0] not in plans:
@@ -296,7 +303,9 @@ class _Search:
             is_card = by_look is not None and by_look.what == "a card number"
             # The rest of a password is no less secret than what was found in it.
             is_whole = by_name is not None and not is_card
-            return sensitive.HIDDEN if is_whole else sensitive.without_leaks(text, name)
+            if is_whole:
+                return sensitive.HIDDEN
+            return sensitive.without_leaks(text, name, bulk=self.found is None)
         return text
 
     def _meet(self, leak: sensitive.Leak) -> None:
@@ -347,6 +356,16 @@ def _constant(text: str) -> float:
     raise Refused("NaN or infinity, which JSON does not have; send null")
 
 
+def _strict(data: bytes) -> Any:
+    return json.loads(
+        data.decode(),
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=_number,
+        parse_constant=_constant,
+    )
+
+
 def _is_deep(data: bytes) -> bool:
     depth = 0
     for bracket in _BRACKET.findall(_STRING.sub(b"", data)):
@@ -363,13 +382,7 @@ def guard(data: bytes, *, allow: frozenset[str] = NOTHING) -> None:
     if _is_deep(data):
         raise _error("", "", TOO_DEEP)
     try:
-        tree = json.loads(
-            data.decode(),
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_number,
-            parse_constant=_constant,
-        )
+        tree = _strict(data)
     except Refused as refused:
         reason = refused.reason
     except UnicodeDecodeError:
@@ -412,6 +425,38 @@ def kept_result(value: Any) -> bytes:
         "of what is needed) or nothing, and store the rest yourself",
         path=path,
     )
+
+
+def without_secrets(body: bytes, *, is_form: bool) -> tuple[bytes, list[Found]]:
+    """A delivery's body with what is surely a secret masked, and what that was.
+
+    In a text that is neither JSON nor a form only what is a secret by its look is found.
+    """
+    found: list[Found] = []
+    search = _Search("", NOTHING, found)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return body, []
+    try:
+        if is_form:
+            pairs = parse_qsl(text, keep_blank_values=True)
+            masked = urlencode([(pair[0], _look_at_field(search, *pair)) for pair in pairs])
+        else:
+            masked = to_json(search.look(_strict(body))).decode()
+    except (ValueError, RecursionError, Refused, PayloadError):
+        masked = sensitive.without_leaks(text, bulk=False)
+        what = dict.fromkeys(leak.what for leak in sensitive.leaks(text) if not leak.is_bulk)
+        found = [Found("its text", each) for each in what]
+    return (masked.encode(), found) if found else (body, [])
+
+
+def _look_at_field(search: _Search, name: str, value: str) -> str:
+    """The value of a form's field without secrets; it may be JSON."""
+    if value[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError, Refused):
+            return to_json(search.look({name: _strict(value.encode())})[name]).decode()
+    return search.look({name: value})[name]
 
 
 def mask(data: bytes) -> bytes:

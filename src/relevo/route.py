@@ -83,8 +83,11 @@ class Webhook:
         return Source(name="", scheme=scheme, id=self.key)
 
     def takes_type(self, type: str) -> bool:
-        """Whether an event of a type is one that the function is for."""
-        return any(fnmatchcase(type, pattern) for pattern in self.types)
+        """Whether the function is for an event of a type, or for one item of a call with many."""
+        kinds = type.split(", ")
+        return not self.types or any(
+            fnmatchcase(kind, pattern) for kind in kinds for pattern in self.types
+        )
 
 
 def webhook(

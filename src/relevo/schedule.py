@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -31,6 +31,7 @@ Missed: TypeAlias = Literal["last", "all", "skip"]
 ALL_MAX = 100
 LATE = 60_000  # a tick older than this, in milliseconds, was missed
 ATTEMPTS = 1_000
+DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +49,9 @@ class Schedule:
     def next_after(self, ms: int) -> int | None:
         """The first tick after a moment; None when there is none (30 February).
 
-        Where a clock change skips a tick's hour it runs once right after; where an hour comes
-        twice it runs in the first.
+        Where a clock change skips the time of a tick it runs once right after; where the time comes
+        twice it runs at the first. With a star for the minute or the hour it runs whenever the
+        zone's clock shows such a time.
         """
         return next_tick(self.cron, self.tz, ms)
 
@@ -88,11 +90,50 @@ class Schedule:
 
 def next_tick(cron: str, zone: tzinfo, ms: int) -> int | None:
     """The first tick of a timetable after a moment; None when there is none."""
+    fields = cron.split()
+    if len(fields) != 5 or fields[0].startswith("*") or fields[1].startswith("*"):
+        return _next_shown(cron, zone, moment(ms))
     for tick in CronSim(cron, moment(ms).astimezone(zone)):
         # In an hour that comes twice it names ticks of the first one, long over in the second.
         if (at := stamp(tick)) > ms:
             return at
     return None
+
+
+def _next_shown(cron: str, zone: tzinfo, after: datetime) -> int | None:
+    """The next moment at which the zone's clock shows a time of the timetable.
+
+    CronSim steps by whole hours, and passes over times where a clock changes by half of one. So it
+    is asked without a zone, and again from each change that comes before its answer.
+    """
+    offset = _offset(zone, after)
+    wall = (after + offset).replace(tzinfo=None)
+    while (tick := next(CronSim(cron, wall), None)) is not None:
+        at = tick.replace(tzinfo=UTC) - offset
+        change = _change(zone, after, at)
+        if change is None:
+            return stamp(at)
+        after, offset = change, _offset(zone, change)
+        wall = (after + offset - SECOND).replace(tzinfo=None)  # a tick may be at the change itself
+    return None
+
+
+def _change(zone: tzinfo, since: datetime, until: datetime) -> datetime | None:
+    """The first second after a moment, up to another one, at which the zone's offset is another."""
+    offset = _offset(zone, since)
+    while since < until:
+        end = min(since + DAY, until)
+        if _offset(zone, end) != offset:
+            while end - since > SECOND:
+                middle = since + (end - since) / 2
+                since, end = (middle, end) if _offset(zone, middle) == offset else (since, middle)
+            return end.replace(microsecond=0)
+        since = end
+    return None
+
+
+def _offset(zone: tzinfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta()
 
 
 def schedule(

@@ -329,8 +329,8 @@ def named_leak(value: str | int, kind: Holds) -> Leak | None:
 _CARD = re.compile(
     r"(?<![A-Za-z0-9_.+])(?<![A-Za-z0-9]-)"
     r"(?:[2-6]\d{13,18}"
-    r"|[2-6]\d{3}([ .\u00a0\u2009\u202f-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?"
-    r"|3\d{3}([ .\u00a0\u2009\u202f-])\d{6}\2\d{4,5})"
+    r"|[2-6]\d{3}([ ./\u00a0\u2009\u202f-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?"
+    r"|3\d{3}([ ./\u00a0\u2009\u202f-])\d{6}\2\d{4,5})"
     r"(?![A-Za-z0-9_])(?!-[A-Za-z0-9])(?!\.\d)",
     re.ASCII,
 )
@@ -456,6 +456,7 @@ def leaks(text: str, name: str = "") -> Iterator[Leak]:
             and _is_card(_NOT_DIGIT.sub("", found[0]))
             and not _in_iban(shown, found.start())
             and not _is_explained(shown, found.start())
+            and not _is_path(shown, *found.span())
         ):
             yield Leak("a card number", SEND_TOKEN, *found.span())
 
@@ -471,6 +472,12 @@ def _is_explained(text: str, start: int) -> bool:
         return _IN_PATH.search(near) is not None
     before = _BEFORE.search(near[-70:]) if near[-1:] in "=: \"'" else None
     return before is not None and names_number(before[1])
+
+
+def _is_path(text: str, start: int, end: int) -> bool:
+    """Whether digits in groups are folders: between other parts of a path."""
+    is_sliced = "/" in text[start:end]
+    return is_sliced and (text[start - 1 : start] == "/" or text[end : end + 1] == "/")
 
 
 def _ascii_digits(text: str) -> str:
@@ -490,14 +497,17 @@ _MARKS = re.compile(
 )
 _DIGITS = "0" * 14
 _BACKSLASH = ord("\\")
-_GROUPS = bytes.maketrans(b"0123456789 .", b"0000000000--")
+_GROUPS = bytes.maketrans(b"0123456789 ./", b"0000000000---")
 _OTHER_DIGITS = ("\xef\xbc", "\xd9", "\xdb")  # full-width and Arabic ones begin so in UTF-8
 _OTHER_BLANKS = ("\xc2\xa0", "\xe2\x80")
 
 
-def looks_clean(data: bytes) -> bool:
-    """Whether encoded JSON surely holds no leak by value, no NUL and no integer past 64 bit."""
-    if len(data) >= BLOB:
+def looks_clean(data: bytes, least: int = BLOB) -> bool:
+    """Whether encoded JSON surely holds no leak by value, no NUL and no integer past 64 bit.
+
+    From `least` bytes on it may be bulk, and is not sure.
+    """
+    if len(data) >= least:
         return False
     folded = str(data.translate(FOLD), "latin-1")  # searched more quickly than bytes
     if not folded.isascii():
@@ -545,11 +555,16 @@ _PHONE_NAMES = _set(
 _PHONE_ALONE = re.compile(r"\+?[\d ().-]{7,24}", re.ASCII)
 
 
-def without_leaks(text: str, name: str = "") -> str:
-    """The text with every secret in it hidden; of a card number the last four digits stay."""
+def without_leaks(text: str, name: str = "", *, bulk: bool = True) -> str:
+    """The text with every secret in it hidden; of a card number the last four digits stay.
+
+    Without `bulk`, what is only too much to travel stays.
+    """
     shown = ""
     done = 0
     for leak in sorted(leaks(text, name), key=lambda leak: leak.start):
+        if leak.is_bulk and not bulk:
+            continue
         if leak.start >= done:
             shown += text[done : leak.start] + HIDDEN
             shown += text[leak.end - 4 : leak.end] if leak.what == "a card number" else ""

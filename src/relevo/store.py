@@ -109,11 +109,23 @@ class Effect(Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # JSON
     error: str = ""
     attempt: int = 0  # the attempt that wrote it last
-    run: str = ""  # the very run that wrote it last; an attempt handed back keeps its number
+    run: str = ""  # the very run that wrote it last; an attempt handed back keeps its number.
+    # A person's decision belongs to none
     thread: str = ""
     created_at: int = 0
     updated_at: int = 0
     decided_by: str = ""  # the person, when it was one
+
+
+class Conclusion(Effect, frozen=True, kw_only=True):
+    """An effect as a run writes it that has read what an earlier run wrote."""
+
+    follows: str | None = None  # the `run` that was read; None: this run's own
+
+
+def follows(effect: Effect) -> str | None:
+    """The earlier run that the run of an effect goes on from."""
+    return effect.follows if isinstance(effect, Conclusion) else None
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
@@ -509,7 +521,14 @@ class Store(Protocol):
         ...
 
     async def conclude(self, effects: Sequence[Effect], by: By | None = None) -> list[bool]:
-        """Write how they ended, and under which key. A confirmed effect stays confirmed: False."""
+        """Write how they ended, and under which key; False, and nothing changed, if it may not be.
+
+        A confirmed effect stays confirmed. Any other is written by its own `run`, by the run that
+        `follows` it, and by a person. A run that comes late, after another one or a person has
+        written the effect, changes nothing with an intent, a failure, a refusal or a doubt. Its
+        confirmation is a fact about its key: it stands, unless the effect is undecided under
+        another key, which may have happened, too.
+        """
         ...
 
     async def effects(

@@ -102,15 +102,21 @@ def _parse(body: bytes) -> Any:
 
 
 def _check_crowd(body: bytes) -> None:
-    """Refuse a crowd of values by what stands before each of them, before one of them is made."""
+    """Refuse a crowd of values by counting what stands before each, before one of them is made.
+
+    A comma or an opening bracket stands before each value but the outermost; the bracket of an
+    empty list or object before none.
+    """
     if body.count(b",") + body.count(b"[") + body.count(b"{") < VALUES:
         return  # wherever they stand
     bare = _without_escapes(body)
     if bare.count(b'"') > 4 * VALUES:  # a text is a value, or the key of one
         raise BodyError(_TOO_MANY, code="too_many_values")
-    bare = b"".join(bare.split(b'"')[::2])  # without what stands in texts
+    bare = b'"'.join(bare.split(b'"')[::2])  # of each text a quote is left
+    bare = bare.translate(None, b" \t\r\n")
     commas, openings = bare.count(b","), bare.count(b"[") + bare.count(b"{")
-    if commas + openings < VALUES:
+    empty = bare.count(b"[]") + bare.count(b"{}")
+    if commas + openings - empty < VALUES:
         return
     if openings > DEPTH * (commas + 1):  # what opens without a comma between opens inside
         raise BodyError(_TOO_DEEP, code="too_deep")

@@ -131,6 +131,18 @@ async def test_customers_rent_cars_on_every_store(
             assert world.ledger.doubled(name) == {}
 
 
+async def test_a_code_that_is_none_is_not_found_on_every_store(
+    world: World, addresses: tuple[str, str | None]
+) -> None:
+    store, database = addresses
+    async with Relevo(store, apps=[app], database=database) as relevo:
+        transport = httpx2.ASGITransport(app=relevo.asgi())
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8700") as web:
+            for code in ("RES-%00", "RES-%7f", "RES-" + "0" * 17, "RES-0000000000"):
+                assert (await web.get(f"/reservations/{code}")).status_code == 404, code
+                assert (await web.get(f"/cars/{code}")).status_code == 404, code
+
+
 # Processes that die
 
 

@@ -154,6 +154,38 @@ async def test_half_an_emoji_in_a_name_costs_no_message(engine: Relevo, world: W
     assert len(await expenses(engine)) == len(BROKEN)
 
 
+@pytest.mark.parametrize(
+    "id",
+    [
+        "4111111111111111",
+        "AKIAIOSFODNN7EXAMPLX",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    ],
+)
+async def test_an_id_that_looks_like_a_secret_costs_no_message(
+    engine: Relevo, world: World, id: str
+) -> None:
+    values = [
+        whatsapp.message(world, whatsapp.text(f"pan {n}00"), **more)
+        for n, more in enumerate([{"id": id}, {}, {"id": id[:-1] + "B"}], 1)
+    ]
+    messages = [message for value in values for message in value["messages"]]
+    body = whatsapp.envelope({**values[0], "messages": messages})
+    assert (await deliver(engine, HOOK, body=body)).status == 200
+    await drain(engine)
+    status = {"id": "wamid.1", "status": "read", "biz_opaque_callback_data": id}
+    await deliver(engine, HOOK, body=whatsapp.envelope({"statuses": [status]}))
+    await drain(engine)
+
+    assert sorted(each.cents for each in await expenses(engine)) == [10_000, 20_000, 30_000]
+    assert len(sent(world)) == 3
+    async with engine.transaction() as tx:
+        answer = await tx.get(records.Answer, id)
+        assert answer is not None
+        assert answer.status == "read"
+
+
 async def test_a_delivery_that_cannot_be_read_is_shown_to_people(engine: Relevo) -> None:
     assert (await deliver(engine, HOOK, body=b'{"object": NaN}')).status == 200
     await drain(engine)

@@ -26,12 +26,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from relevo import Relevo, State
-from relevo.apps.qstash import app
-from relevo.apps.qstash.records import Schedule
+from relevo.apps import tables
+from relevo.apps.qstash import MIGRATIONS, app
+from relevo.apps.qstash.records import Group, Schedule
 from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.workers import Post
 from relevo.ingress.server import listen, serving
 from relevo.testing import ManualClock, drain, until, working
+from tests.servers import postgres
 from tests.servers.ports import free_port
 
 TOKEN = "a-token-of-the-tests"
@@ -105,16 +107,15 @@ class House:
         return [log.state.value for log in reversed(found.logs)]
 
 
-@pytest.fixture
-async def house(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+@asynccontextmanager
+async def opened(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[House]:
     monkeypatch.setenv("QSTASH_TOKEN", TOKEN)
     monkeypatch.setenv("QSTASH_CURRENT_SIGNING_KEY", CURRENT)
     monkeypatch.setenv("QSTASH_NEXT_SIGNING_KEY", NEXT)
     monkeypatch.setenv("QSTASH_ALLOW", "127.0.0.1")
     monkeypatch.setattr(app, "schedules", [])  # its hourly tidying never ends
-    url = f"sqlite:///{tmp_path / 'qstash.db'}"
     async with (
         receiver() as there,
         Relevo(url, apps=[app], clock=clock) as relevo,
@@ -124,6 +125,24 @@ async def house(
         yield made
         http: Any = made.sdk.http
         await http._client.aclose()
+
+
+@pytest.fixture
+async def house(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[House]:
+    async with opened(f"sqlite:///{tmp_path / 'qstash.db'}", clock, monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+async def house_on_postgres(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[House]:
+    async with postgres.fresh_address() as url:
+        await tables.migrate(url, MIGRATIONS)
+        async with opened(url, clock, monkeypatch) as made:
+            yield made
 
 
 async def test_a_message_is_delivered_signed_and_as_it_was_published(house: House) -> None:
@@ -663,6 +682,96 @@ async def test_a_body_too_deep_to_read_is_refused(house: House) -> None:
         for path in ("/v2/batch", "/v2/queues"):
             answer = await client.post(path, content=b"[" * 100_000)
             assert (answer.status_code, list(answer.json())) == (400, ["error"])
+
+
+BAD: list[tuple[str, str, Any]] = [
+    ("GET", "messages/a%00b", None),
+    ("DELETE", "messages/a%00b", None),
+    ("DELETE", "messages?messageIds=a%00b", None),
+    ("DELETE", "messages", {"messageIds": ["a\0b"]}),
+    ("DELETE", "messages?label=%00", None),
+    ("GET", "dlq?cursor=%00", None),
+    ("GET", "dlq?responseStatus=99999999999", None),
+    ("GET", "dlq/a%00b", None),
+    ("DELETE", "dlq", {"dlqIds": ["a\0b"]}),
+    ("POST", "dlq/retry/a%00b", None),
+    ("POST", "dlq/retry?responseStatus=99999999999", None),
+    ("GET", "events?messageIds=a%00b", None),
+    ("GET", "events?state=a%00b", None),
+    ("GET", "logs?callerIP=a%00b", None),
+    ("GET", "queues/a%00b", None),
+    ("POST", "queues/a%00b/pause", None),
+    ("GET", "topics/a%00b", None),
+    ("DELETE", "topics/a%00b", None),
+    ("POST", "topics/g/endpoints", {"endpoints": [{"url": "URL", "name": "n" * 300}]}),
+    ("POST", "topics/g/endpoints", {"endpoints": [{"url": "URL", "name": "a\0b"}]}),
+    ("POST", "topics/g/endpoints", {"endpoints": [{"url": "URL", "name": ""}]}),
+    ("GET", "schedules/a%00b", None),
+    ("PATCH", "schedules/a%00b/pause", None),
+    ("GET", "flowControl/a%00b", None),
+    ("POST", "flowControl/a%00b/pause", None),
+    ("POST", "batch", [{"destination": "URL", "headers": {"Upstash-Label": "a\0b"}}]),
+    ("POST", "batch", [{"destination": "URL", "headers": {"Upstash-Label": "l" * 513}}]),
+    ("POST", "batch", [{"destination": "URL\0"}]),
+]
+
+
+async def refuse_bad_input(house: House) -> None:
+    minutes = ",".join(map(str, range(60)))
+    crons = [f"{minutes},{minutes} * * * *", f"CRON_TZ=UTC {minutes},{minutes} * * * *"]
+    async with house.client() as client:
+        for method, path, told in BAD:
+            body = None if told is None else json.dumps(told).replace("URL", house.to()).encode()
+            answer = await client.request(method, f"/v2/{path}", content=body)
+            assert (answer.status_code, list(answer.json())) == (400, ["error"]), (path, told)
+        for cron in crons:
+            for path in ("publish", "schedules"):
+                url = f"/v2/{path}/{house.to()}"
+                answer = await client.post(url, headers={"upstash-cron": cron})
+                assert (answer.status_code, list(answer.json())) == (400, ["error"]), cron
+    assert await house.sdk.schedule.list() == []
+
+
+async def take_what_looks_bad(house: House) -> None:
+    """What is long, odd or like a secret, and yet fits."""
+    look = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    member = {"url": house.to(), "name": "n" * 256}
+    async with house.client() as client:
+        for path, told in (
+            ("topics/g/endpoints", {"endpoints": [member]}),
+            (f"publish/{house.to()}?a=%00", None),
+            ("publish/g", None),
+            ("batch", [{"destination": "g", "body": "a\0b"}]),
+        ):
+            answer = await client.post(f"/v2/{path}", json=told)
+            assert answer.status_code in (200, 201), (path, answer.text)
+        for headers in (
+            {"upstash-schedule-id": look, "upstash-cron": "* * * * *"},
+            {"upstash-not-before": "99999999999"},
+            {"upstash-label": "l" * 512, "upstash-queue-name": look},
+            {"x-forwarded-for": "f" * 300},
+        ):
+            answer = await client.post(f"/v2/publish/{house.to()}", headers=headers)
+            assert answer.status_code in (200, 201), (headers, answer.text)
+    await house.sdk.schedule.delete(look)
+
+
+async def test_bad_input_is_refused_as_such(house: House) -> None:
+    await refuse_bad_input(house)
+    await take_what_looks_bad(house)
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_bad_input_is_refused_as_such_on_postgres(house_on_postgres: House) -> None:
+    house = house_on_postgres
+    await refuse_bad_input(house)
+    await take_what_looks_bad(house)
+    async with house.relevo.transaction() as tx:
+        long = json.dumps([{"url": house.to(), "name": "n" * 300}]).encode()
+        tx.add(Group(name="long", endpoints=long, created_at=0, updated_at=0))
+    async with house.client() as client:
+        answer = await client.post("/v2/publish/long")
+    assert (answer.status_code, list(answer.json())) == (400, ["error"])  # 503 asks to try again
 
 
 async def test_a_look_at_the_head_publishes_nothing(house: House) -> None:

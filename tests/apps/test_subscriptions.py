@@ -119,6 +119,43 @@ async def test_b47_an_address_that_is_more_than_one_is_refused(
     assert answer.status == 422
 
 
+async def refuse_what_stripe_never_sends(relevo: Relevo) -> None:
+    """Each is answered once and for all: an error would be repeated for three days."""
+    session = event(1, 1)["data"]["object"]
+    person = session["customer_details"]
+    sessions: list[dict[str, Any]] = [
+        {"metadata": "Pro"},
+        {"metadata": ["Pro"]},
+        {"metadata": {"plan": 5}},
+        {"amount_total": 2**63},
+        {"amount_total": True},
+        {"amount_total": None},
+        {"customer_details": person | {"email": "a" * 64 + "@" + "b" * 190 + ".com"}},
+        {"customer_details": person | {"name": ["Ana"]}},
+        {"customer_details": "ana@example.com"},
+        {"subscription": ["sub_1"]},
+    ]
+    events: list[dict[str, Any]] = [{"data": {"object": session | each}} for each in sessions]
+    events += [{"created": moment} for moment in (1_767_225_600_000, -1, 1e300, True, "now", None)]
+    for change in events:
+        body = json.dumps({**event(1, 1), **change}).encode()
+        answer = await deliver(relevo, webhooks.PATH, body=body, headers=sign(body), sign=False)
+        assert (answer.status, b"invalid_session" in answer.body) == (422, True), change
+    assert await relevo.use(records.Records).jobs() == []
+
+
+async def test_what_stripe_never_sends_is_refused(relevo: Relevo) -> None:
+    await refuse_what_stripe_never_sends(relevo)
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_what_stripe_never_sends_is_refused_on_postgres(world: World) -> None:
+    async with postgres.fresh_address() as url:
+        await tables.migrate(url, MIGRATIONS)
+        async with Relevo(url, apps=[app], clock=ManualClock()) as relevo:
+            await refuse_what_stripe_never_sends(relevo)
+
+
 @pytest.mark.parametrize("provider", ["relay", "doppler", "sheets"])
 async def test_a_provider_that_is_down_delays_only_its_own(
     relevo: Relevo, world: World, provider: str

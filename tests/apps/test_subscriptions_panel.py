@@ -48,7 +48,9 @@ async def test_a_refused_letter_is_ordered_again_from_the_page(
     assert flags(job) == (True, True, True)
     assert world.ledger.count("relay") == 1
     audits, _ = await relevo.store.audits()
-    assert [audit.verb for audit in audits] == ["subscription retried"]
+    ordered, decided = audits
+    assert (ordered.verb, ordered.who) == ("subscription retried", decided.who)
+    assert (decided.before, decided.after) == ("refused", "refused")  # under a fresh key
 
 
 async def test_an_integration_that_is_none_is_not_found(browser: httpx2.AsyncClient) -> None:

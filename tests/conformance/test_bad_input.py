@@ -14,6 +14,7 @@ from relevo.job import After, Failure, Receipt, State, Verdict
 from relevo.store import (
     Audit,
     By,
+    Conclusion,
     Edit,
     Effect,
     EffectState,
@@ -219,17 +220,19 @@ async def test_people_write_anything(store: Store) -> None:
 async def test_an_effect_has_any_name(store: Store) -> None:
     for text in STRANGE:
         with about(text):
-            meant = Effect(job=new_id(), queue=WORK, name=text, key=text, thread=text)
+            meant = Effect(job=new_id(), queue=WORK, name=text, key=text, thread=text, run=text)
 
             (stored,) = await store.intend([meant])
 
             for shown in (stored.name, stored.key, stored.thread):
                 assert is_shown(shown, text)
-            ended = msgspec.structs.replace(meant, state=EffectState.UNKNOWN, error=text, run=text)
+            ended = msgspec.structs.replace(meant, state=EffectState.UNKNOWN, error=text)
             assert await store.conclude([ended]) == [True]
             (found,), _ = await store.effects(job=meant.job, text=text)
             assert found.state is EffectState.UNKNOWN
             assert is_shown(found.error, text)
+            fields = {**msgspec.structs.asdict(ended), "run": "next"}
+            assert await store.conclude([Conclusion(**fields, follows=found.run)]) == [True]
 
 
 async def test_a_park_and_a_worker_have_any_name(store: Store) -> None:

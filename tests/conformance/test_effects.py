@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from relevo.ids import new_id
-from relevo.store import Effect, EffectState, Store
+from relevo.store import Conclusion, Effect, EffectState, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.steps import ANN, DAY, WORK, audit_of
@@ -22,7 +22,8 @@ def effect(**fields: Any) -> Effect:
 
 
 def ended(intended: Effect, state: EffectState, **fields: Any) -> Effect:
-    return msgspec.structs.replace(intended, state=state, **fields)
+    changed = {**msgspec.structs.asdict(intended), "state": state, **fields}
+    return Conclusion(**changed)
 
 
 async def only(store: Store, job: str) -> Effect:
@@ -89,7 +90,17 @@ async def test_an_end_is_written_down(store: Store, clock: ManualClock, state: E
     clock.advance("5s")
 
     answer = await store.conclude(
-        [ended(stored, state, result=b'{"code":"X"}', error="said so", attempt=2, run="run-2")]
+        [
+            ended(
+                stored,
+                state,
+                result=b'{"code":"X"}',
+                error="said so",
+                attempt=2,
+                run="run-2",
+                follows=stored.run,
+            )
+        ]
     )
 
     assert answer == [True]
@@ -160,6 +171,120 @@ async def test_what_is_not_confirmed_may_still_be(store: Store, state: EffectSta
 
     found = await only(store, stored.job)
     assert (found.state, found.result, found.error) == (EffectState.CONFIRMED, b"1", "")
+
+
+LATE = [EffectState.INTENDED, EffectState.REFUSED, EffectState.FAILED, EffectState.UNKNOWN]
+
+
+async def taken_over(store: Store, state: EffectState, key: str = "key") -> tuple[Effect, Effect]:
+    """An effect that run `old` intended under the key "key", and `new` wrote since."""
+    (old,) = await store.intend([effect(key="key", run="old")])
+    taken = ended(old, EffectState.INTENDED, run="new", key=key, follows="old")
+    assert await store.conclude([taken]) == [True]
+    if state is not EffectState.INTENDED:
+        assert await store.conclude([ended(taken, state, error="no", follows=None)]) == [True]
+    return old, await only(store, old.job)
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("state", EffectState)
+async def test_a_late_run_does_not_overwrite_a_newer_one(
+    store: Store, state: EffectState, late: EffectState
+) -> None:
+    """A process wakes up after its lease has lapsed, and its job runs again elsewhere."""
+    old, before = await taken_over(store, state)
+
+    assert await store.conclude([ended(old, late, error="late")]) == [False]
+    assert await only(store, old.job) == before
+    # It has read what was there before the newer run came, and is not told of that.
+    assert await store.conclude([ended(old, late, follows="")]) == [False]
+    assert await only(store, old.job) == before
+
+
+@pytest.mark.parametrize("state", [s for s in EffectState if s is not EffectState.CONFIRMED])
+async def test_a_late_confirmation_of_the_key_stands(store: Store, state: EffectState) -> None:
+    """It did happen under this key, whatever the newer run was told of its own try."""
+    old, _ = await taken_over(store, state)
+
+    late = ended(old, EffectState.CONFIRMED, result=b'"A"')
+    assert await store.conclude([late]) == [True]
+
+    found = await only(store, old.job)
+    assert (found.state, found.result, found.key) == (EffectState.CONFIRMED, b'"A"', "key")
+    newer = ended(old, EffectState.UNKNOWN, run="new")
+    assert await store.conclude([newer]) == [False]
+    assert await store.conclude([ended(late, EffectState.CONFIRMED, run="new")]) == [True]
+
+
+@pytest.mark.parametrize("state", [s for s in EffectState if s is not EffectState.CONFIRMED])
+async def test_a_late_confirmation_of_another_key(store: Store, state: EffectState) -> None:
+    """It stands where nothing has happened under the newer key, and is not mistaken for the answer
+    to a call under that one."""
+    old, before = await taken_over(store, state, key="key#2")
+    may_be_two = state in (EffectState.INTENDED, EffectState.UNKNOWN)
+
+    late = ended(old, EffectState.CONFIRMED, result=b'"A"')
+    assert await store.conclude([late]) == [not may_be_two]
+
+    found = await only(store, old.job)
+    if may_be_two:
+        assert found == before
+    else:
+        assert (found.state, found.result, found.key) == (EffectState.CONFIRMED, b'"A"', "key")
+
+
+async def test_of_two_runs_that_follow_one_the_first_has_the_effect(
+    store: Store, handles: Handles
+) -> None:
+    callers = [store, *await handles(2)]
+    (stored,) = await store.intend([effect(run="old")])
+
+    answers = await asyncio.gather(
+        *(
+            callers[n % 3].conclude(
+                [ended(stored, EffectState.INTENDED, run=f"run-{n}", follows="old")]
+            )
+            for n in range(12)
+        )
+    )
+
+    assert sorted(answers) == [[False]] * 11 + [[True]]
+    assert (await only(store, stored.job)).run == f"run-{answers.index([True])}"
+
+
+async def test_a_person_s_decision_is_no_run_s_to_overwrite(store: Store) -> None:
+    (stored,) = await store.intend([effect(run="old")])
+    decided = ended(stored, EffectState.FAILED, run="")
+    assert await store.conclude([decided], ANN) == [True]
+
+    assert await store.conclude([ended(stored, EffectState.UNKNOWN)]) == [False]
+    assert (await only(store, stored.job)).state is EffectState.FAILED
+    taken = ended(stored, EffectState.INTENDED, run="new", follows="")
+    assert await store.conclude([taken]) == [True]
+    assert await store.conclude([decided], ANN) == [True]
+
+
+@pytest.mark.parametrize("odd", ['a"b', "a\\", '","thread":"x', "é", "", "=x", "%a-.*"])
+async def test_runs_are_told_apart_whatever_they_are_called(store: Store, odd: str) -> None:
+    (stored,) = await store.intend([effect(run=odd, key=f"{odd}-key")])
+
+    assert await store.conclude([ended(stored, EffectState.UNKNOWN, run=f"{odd}.")]) == [False]
+    assert await store.conclude([ended(stored, EffectState.UNKNOWN)]) == [True]
+    late = ended(stored, EffectState.CONFIRMED, run="other", key=f"{odd}-key.", result=b"1")
+    assert await store.conclude([late]) == [False]
+    taken = ended(stored, EffectState.INTENDED, run="new", follows=odd)
+    assert await store.conclude([msgspec.structs.replace(taken, follows=f"{odd}.")]) == [False]
+    assert await store.conclude([taken]) == [True]
+
+
+async def test_several_endings_of_one_effect_in_one_call(store: Store) -> None:
+    (stored,) = await store.intend([effect(run="old")])
+    taken = ended(stored, EffectState.INTENDED, run="new", follows="old")
+
+    answers = await store.conclude([taken, ended(stored, EffectState.FAILED), taken])
+
+    assert answers == [True, False, True]
+    assert (await only(store, stored.job)).run == "new"
 
 
 async def test_of_many_confirmations_one_stands(store: Store, handles: Handles) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from relevo import sources
 from relevo.api import CALLS
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.settings import describe
+from relevo.signatures import Basic, SharedSecret
+from relevo.sources import Source
+from tests.providers import EVERY
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +27,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs/reference/cli.md": _cli(),
         ROOT / "docs/reference/api.md": _api(),
         ROOT / "docs/reference/http.md": _http(),
+        ROOT / "docs/reference/providers.md": _providers(),
         ROOT / "deploy/env.example": _env(),
     }
 
@@ -103,6 +109,61 @@ def _api() -> str:
     ]
     lines += [_named(sources, name, "sources.") for name in sources.__all__]
     return "\n".join(lines) + "\n"
+
+
+def _providers() -> str:
+    lines = [
+        "# Providers",
+        "",
+        "What each source knows of its provider: how its calls are signed, how long it waits,",
+        "which statuses it takes for success, after which pauses it sends again what failed, what",
+        "a wrong signature is answered, and what makes it stop. Some do not publish their pauses;",
+        "theirs are those that are said or were seen. A row has more, as",
+        "[write your own source](../guides/write-your-own-source.md) shows.",
+        "",
+        "| source | signed | waits | success | sends again after | wrong signature | stops |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [_provider(name, source) for name, source in EVERY.items()]
+    lines += [
+        "",
+        "*A hint* means that the signature does not cover the whole event: fetch the object",
+        "before an effect. *A secret* means that nothing is signed and a secret comes along.",
+        "A provider without pauses sends once: ask its API for what was missed.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _provider(name: str, source: Source) -> str:
+    scheme = source.scheme
+    if isinstance(scheme, SharedSecret | Basic):
+        signed = "a secret"
+    elif not source.body_is_signed:
+        signed = "a hint"
+    else:
+        signed = "URL and body" if scheme.needs_url else "body"
+    success = source.success
+    told = (
+        f"{success.start}–{success.stop - 1}"
+        if isinstance(success, range)
+        else ", ".join(map(str, success))
+    )
+    pauses = ", ".join(
+        f"{_time(pause)} × {count}" if (count := len(list(alike))) > 1 else _time(pause)
+        for pause, alike in groupby(source.retries)
+    )
+    if len(source.retries) > 1:
+        pauses += f" (in all {_time(sum(source.retries, timedelta(0)))})"
+    cells = (f"`{name}`", signed, _time(source.waits), told, pauses or "–")
+    return "| " + " | ".join((*cells, str(source.refused), source.ends or "–")) + " |"
+
+
+def _time(pause: timedelta) -> str:
+    seconds = pause.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size * (2 if unit == "d" else 1):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _named(place: object, name: str, prefix: str = "") -> str:

@@ -270,13 +270,14 @@ def test_no_terminal_no_colour(box: Box) -> None:
 
 def test_what_jobs_carry_cannot_drive_the_terminal(box: Box) -> None:
     """C22"""
-    evil = "\x1b]0;owned\x07\x9b31m[red]bold[/red]\nrow"
+    turned = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    evil = "\x1b]0;owned\x07\x9b31m[red]bold[/red]\nrow" + turned
     id = added(box, key=evil)
     made(box, State.DEAD, queue=OTHER)
     for args in (("jobs", "ls"), ("jobs", "show", id), ("trace", id), ("jobs", "ls", "--json")):
         answer = box(*args)
         assert answer.code == 0
-        assert not {"\x1b", "\x07", "\x9b"} & set(answer.out)
+        assert not {"\x1b", "\x07", "\x9b", *turned} & set(answer.out)
         assert "[red]" in answer.out
     assert box("jobs", "show", id, "--json").json["job"]["key"] == evil
 

@@ -317,6 +317,21 @@ async def test_b12_a_second_request_cannot_be_smuggled(
 
 
 @pytest.mark.parametrize(
+    "said",
+    [(GET + UPGRADE + b"\r\n" + SECOND,), (GET + UPGRADE + b"\r\n", SECOND)],
+    ids=["in the same read", "in a later read"],
+)
+async def test_the_connection_ends_with_the_answer_to_an_upgrade(
+    steady: tuple[int, Relevo], said: tuple[bytes, ...]
+) -> None:
+    heard = await say(steady[0], *said)
+
+    assert heard.statuses == [200]
+    assert b"connection: close" in heard.text
+    assert heard.is_closed
+
+
+@pytest.mark.parametrize(
     ("said", "expected"),
     [
         (GET + b"A: b\0c\r\n\r\n", 400),

@@ -18,14 +18,16 @@ from relevo import (
     Flow,
     Intake,
     PayloadError,
+    Reject,
     Relevo,
     sources,
     webhook,
 )
+from relevo.desk import Desk, Person, Role
 from relevo.intake.receiver import MASKED
-from relevo.sealing import SealKeys, new_key
+from relevo.sealing import SealKeys, new_key, unsealed
 from relevo.store import DeliveryState, Filter, Kept, Letterbox, Store
-from relevo.testing import ManualClock, deliver, drain
+from relevo.testing import ManualClock, deliver, drain, until
 
 KEY = "test-signing-key-of-the-endpoint"
 CARD = "4111 1111 1111 1111"
@@ -122,7 +124,9 @@ async def start(store: Store, clock: ManualClock) -> AsyncGenerator[Start]:
 
 async def only(relevo: Relevo, **where: Any) -> Kept:
     [came], _ = await relevo.store.deliveries(Letterbox(**where))
-    return came
+    [kept] = await relevo.store.delivery([came.id])
+    assert kept is not None
+    return kept
 
 
 async def test_a_secret_is_masked_and_the_other_commands_run(
@@ -139,8 +143,10 @@ async def test_a_secret_is_masked_and_the_other_commands_run(
     assert came.state is DeliveryState.ACCEPTED
     assert came.reason == (
         "masked in its jobs: Sync.event.card.number (a card number), "
-        "Sync.event.hook.config.secret (a secret by its name)"
+        "Sync.event.hook.config.secret (a secret by its name); "
+        "masked in its body, too; a replay gets it masked"
     )
+    assert json.loads(came.body) == MASKED_BODY
     jobs = (await relevo.store.page(Filter(kind="Sync"))).jobs
     assert [json.loads(bytes(job.payload)) for job in jobs] == [{"event": MASKED_BODY}]
 
@@ -169,7 +175,8 @@ async def test_under_a_seal_a_secret_reaches_the_worker_and_no_database(
     await drain(relevo)
 
     assert sorted(shop.seen, key=str) == sorted([BODY, "e1"], key=str)
-    assert (await only(relevo)).reason == ""
+    came = await only(relevo)
+    assert (came.reason, json.loads(unsealed(came.body))) == ("", BODY)
     assert await store.notes(MASKED) == []
 
 
@@ -191,17 +198,106 @@ async def test_a_replay_masks_as_the_delivery_did(start: Start) -> None:
     await deliver(relevo, "/hooks/shop", json=BODY)
     await drain(relevo)
     first = await only(relevo)
-    door = relevo.receiver.door(first.endpoint)
-    assert door is not None
-    [kept] = await relevo.store.delivery([first.id])
-    assert kept is not None
+    desk, ana = Desk(relevo.store), Person("ana", Role.ADMIN)
+    rehearsed = await desk.replay(first.id, ana, relevo.receiver, dry_run=True)
+    assert json.loads(rehearsed.orders[0].payload) == {"event": MASKED_BODY}
 
-    from relevo.clock import moment
-    from relevo.intake import delivery_of
+    replay = await desk.replay(first.id, ana, relevo.receiver)
+    second = await only(relevo, thread=replay.id)
+    assert (second.generation, second.reason) == (1, first.reason)
 
-    again = delivery_of(kept, moment(kept.received_at))
-    rehearsed = await relevo.receiver.rehearse(door, again, 1)
-    assert rehearsed.kept.reason == first.reason
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "kept", "where"),
+    [
+        (
+            "application/json",
+            b'{"id": "e1", "note": "paid with 4111 1111 1111 1111", "n": 1.10}',
+            b'{"id":"e1","note":"paid with ***1111","n":1.1}',
+            "note (a card number)",
+        ),
+        (
+            "application/x-www-form-urlencoded",
+            b"id=e1&note=4111+1111+1111+1111&empty=",
+            b"id=e1&note=%2A%2A%2A1111&empty=",
+            "note (a card number)",
+        ),
+        (
+            "application/x-www-form-urlencoded",
+            b"id=e1&payload=%7B%22card%22%3A%224111-1111-1111-1111%22%7D",
+            b"id=e1&payload=%7B%22card%22%3A%22%2A%2A%2A1111%22%7D",
+            "payload.card (a card number)",
+        ),
+        (
+            "application/xml",
+            b"<pay><card>4111 1111 1111 1111</card></pay>",
+            b"<pay><card>***1111</card></pay>",
+            "its text (a card number)",
+        ),
+    ],
+)
+async def test_a_body_that_no_job_carries_is_kept_without_its_secrets(
+    start: Start, media_type: str, body: bytes, kept: bytes, where: str
+) -> None:
+    app = App("shop")
+
+    @app.webhook(
+        "/hooks/pay",
+        verify=sources.hmac_header("X-Signature", KEY),
+        key=lambda _: "e1",
+        content_types=(media_type,),
+    )
+    async def take(delivery: Delivery, ctx: Intake) -> None:
+        assert delivery.body == body  # the function sees it as it came
+
+    relevo = await start(app)
+    headers = {"Content-Type": media_type}
+    assert (await deliver(relevo, "/hooks/pay", body=body, headers=headers)).status == 200
+
+    came = await only(relevo)
+    assert came.body == kept
+    assert came.reason == f"masked in its body: {where}; a replay gets it masked"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"id": "4111111111111111", "card": "•••• 4242", "client_secret": ""}).encode(),
+        json.dumps({"id": "e1", "picture": "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo" * 300}).encode(),
+        b"\xff\xfe4111 1111 1111 1111",
+    ],
+)
+async def test_any_other_body_is_kept_to_the_byte(start: Start, body: bytes) -> None:
+    app = App("shop")
+
+    @app.webhook("/hooks/pay", verify=sources.hmac_header("X-Signature", KEY), key=lambda _: "e1")
+    async def take(delivery: Delivery, ctx: Intake) -> None:
+        pass
+
+    relevo = await start(app)
+    assert (await deliver(relevo, "/hooks/pay", body=body)).status == 200
+    came = await only(relevo)
+    assert (came.body, came.reason) == (body, "")
+
+
+async def test_a_refused_delivery_is_kept_without_its_secrets(start: Start) -> None:
+    app = App("shop")
+
+    @app.webhook("/hooks/pay", verify=sources.hmac_header("X-Signature", KEY), key=lambda _: "e1")
+    async def take(delivery: Delivery, ctx: Intake) -> None:
+        raise Reject(422, "unknown_shop")
+
+    relevo = await start(app)
+    body = b'{"card": "4111 1111 1111 1111"}'
+    assert (await deliver(relevo, "/hooks/pay", body=body)).status == 422
+
+    async def is_kept() -> bool:  # it is written behind the answer
+        return bool((await relevo.store.deliveries(Letterbox()))[0])
+
+    await until(is_kept)
+    came = await only(relevo)
+    assert came.body == b'{"card":"***1111"}'
+    assert came.reason.endswith("masked in its body: card (a card number); a replay gets it masked")
 
 
 async def test_what_a_program_of_ours_enqueues_is_refused(start: Start) -> None:

@@ -603,7 +603,7 @@ async def test_a_person_decides_what_a_replay_is_held_for(start: Start) -> None:
     await deliver(relevo, "/in", json={"id": 1})
     await drain(relevo)
     is_mended = True
-    replayed = await relevo.desk.replay(await only_delivery(relevo), ANN, relevo.receiver)
+    replayed = await relevo.desk.replay(await only_delivery(relevo), ANN, relevo.handling)
     await drain(relevo)
     [order] = replayed.orders
     assert (await relevo.desk.job(order.id)).state is State.HELD

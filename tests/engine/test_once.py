@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from relevo import (
@@ -32,8 +33,9 @@ from relevo import (
     sources,
 )
 from relevo.desk import Desk, Person, Role
+from relevo.errors import TooEarly
 from relevo.store import By, Effect, EffectState, Store
-from relevo.testing import drain, until, working
+from relevo.testing import ManualClock, drain, until, working
 
 Start = Callable[..., Relevo]
 
@@ -836,3 +838,177 @@ async def test_a_call_that_takes_no_key_is_refused_before_it_leaves(start: Start
     assert job.failure is not None
     assert "lambda key" in job.failure.message
     assert called == []
+
+
+# a run that comes late
+
+
+@dataclass
+class Frozen:
+    """A call that answers when it is told to."""
+
+    keys: list[str] = field(default_factory=list[str])
+    answer: asyncio.Future[str] = field(
+        default_factory=lambda: asyncio.get_event_loop().create_future()
+    )
+
+    async def __call__(self, key: str) -> str:
+        self.keys.append(key)
+        return await self.answer
+
+
+async def begun(relevo: Relevo, **once: Any) -> tuple[Frozen, asyncio.Task[Any]]:
+    """A run that waits for the provider's answer; a later one takes the effect over."""
+    call = Frozen()
+    task = asyncio.create_task(
+        relevo.once("order", "charge", call, queue="test:cars:book", attempt=2, **once)
+    )
+    await until(lambda: call.keys)
+    return call, task
+
+
+async def ledger_of(relevo: Relevo) -> dict[str, Effect]:
+    effects, _ = await relevo.store.effects(job="order")
+    return {effect.name: effect for effect in effects}
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError("no answer"), ProviderRefused("no"), ProviderUnavailable("away")]
+)
+async def test_what_a_late_run_was_told_does_not_overwrite_a_newer_run(
+    start: Start, error: Exception
+) -> None:
+    relevo = start(App("test"))
+    old, late = await begun(relevo, repeatable=True)
+    new, newer = await begun(relevo, repeatable=True)
+    before = await ledger_of(relevo)
+
+    old.answer.set_exception(error)
+    with pytest.raises(LeaseLost):
+        await late
+    assert await ledger_of(relevo) == before
+
+    new.answer.set_result("CONF-2")
+    assert await newer == "CONF-2"
+    assert (await ledger_of(relevo))["charge"].result == b'"CONF-2"'
+
+
+async def test_a_late_answer_is_that_of_the_newer_run_too(start: Start) -> None:
+    """Both asked under one key, so the newer run's error cannot be the truth."""
+    relevo = start(App("test"))
+    old, late = await begun(relevo, repeatable=True)
+    new, newer = await begun(relevo, repeatable=True)
+    assert old.keys == new.keys
+
+    old.answer.set_result("CONF-1")
+    assert await late == "CONF-1"
+    new.answer.set_exception(ProviderRefused("this order is booked"))
+
+    assert await newer == "CONF-1"
+    assert list(await ledger_of(relevo)) == ["charge"]
+
+
+async def test_two_answers_under_one_key_are_both_kept_and_told(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    relevo = start(App("test"))
+    old, late = await begun(relevo, repeatable=True)
+    new, newer = await begun(relevo, repeatable=True)
+
+    old.answer.set_result("CONF-1")
+    assert await late == "CONF-1"
+    new.answer.set_result("CONF-2")
+
+    assert await newer == "CONF-1"
+    ledger = await ledger_of(relevo)
+    assert ledger.pop("charge").result == b'"CONF-1"'
+    [(name, second)] = ledger.items()
+    assert name.startswith("charge@late:")
+    assert (second.state, second.result) == (EffectState.CONFIRMED, b'"CONF-2"')
+    assert "happened twice" in caplog.text
+
+
+async def test_a_late_answer_under_an_older_key_is_kept_beside_the_newer(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    relevo = start(App("test"))
+    old, late = await begun(relevo)
+    wish = (await ledger_of(relevo))["charge"]
+    wish = msgspec.structs.replace(wish, state=EffectState.REFUSED, run="")
+    assert await relevo.store.conclude([wish], By("ann", "they know of none")) == [True]
+    new, newer = await begun(relevo)
+    assert new.keys != old.keys
+
+    old.answer.set_result("CONF-1")
+    with pytest.raises(LeaseLost):
+        await late
+    assert "happened twice" in caplog.text
+    new.answer.set_result("CONF-2")
+
+    assert await newer == "CONF-2"
+    ledger = await ledger_of(relevo)
+    assert (ledger["charge"].key, ledger.pop("charge").result) == (new.keys[0], b'"CONF-2"')
+    [second] = ledger.values()
+    assert (second.key, second.result) == (old.keys[0], b'"CONF-1"')
+
+
+async def test_a_late_run_that_is_stopped_writes_nothing(start: Start) -> None:
+    relevo = start(App("test"))
+    _, late = await begun(relevo, repeatable=True)
+    new, newer = await begun(relevo, repeatable=True)
+    before = await ledger_of(relevo)
+
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+
+    assert await ledger_of(relevo) == before
+    new.answer.set_result("CONF-2")
+    assert await newer == "CONF-2"
+
+
+async def test_what_an_older_run_writes_while_this_one_looks_is_read_again(start: Start) -> None:
+    """Its answer came after the look-up and before the newer run's call, which is not made."""
+    relevo = start(App("test"))
+    old, late = await begun(relevo)
+
+    async def find(key: str) -> None:
+        old.answer.set_result("CONF-1")
+        assert await late == "CONF-1"
+
+    new = Frozen()
+    answer = await relevo.once("order", "charge", new, queue="test:cars:book", attempt=2, find=find)
+
+    assert (answer, new.keys) == ("CONF-1", [])
+
+
+async def test_of_two_that_take_an_effect_over_one_calls(start: Start, clock: ManualClock) -> None:
+    """Both read the intent of a run that died, before either has written its own."""
+    relevo = start(App("test"))
+    _, died = await begun(relevo)
+    clock.advance("11s")
+    looking: list[str] = []
+    calls: list[str] = []
+
+    async def find(key: str) -> None:
+        looking.append(key)
+        await until(lambda: len(looking) == 2)
+
+    async def call(key: str) -> str:
+        calls.append(key)
+        return await asyncio.shield(answer)
+
+    async def take_over() -> Any:
+        try:
+            return await relevo.once("order", "charge", call, queue="test:cars:book", find=find)
+        except TooEarly as error:
+            answer.set_result("CONF-1")
+            return error
+
+    answer = asyncio.get_running_loop().create_future()
+    given = await asyncio.gather(take_over(), take_over())
+    died.cancel()
+    await asyncio.gather(died, return_exceptions=True)
+
+    assert len(calls) == 1
+    assert {type(each) for each in given} == {str, TooEarly}

@@ -5,7 +5,8 @@ Real clients against a provider on the loopback, which counts how often it was a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -376,6 +377,179 @@ async def test_a_client_that_tries_again_by_itself_proves_less(shop: Shop) -> No
     assert len(there.asked) == 2
     assert (ran.job.state, ran.effect.state) == (State.HELD, EffectState.UNKNOWN)
     assert "max_retries=0" in ran.effect.error or "other try" in ran.effect.error
+
+
+# -- several calls in one once()
+
+
+def _in_a_loop(url: str, key: str) -> Any:
+    for _ in range(3):
+        try:
+            return _requests(url, key)
+        except requests.HTTPError as error:
+            if error.response.status_code < 500:
+                raise
+    return None
+
+
+async def _in_an_async_loop(url: str, key: str) -> Any:
+    while True:
+        try:
+            async with asyncio.timeout(5):
+                return await _httpx(url, key)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code < 500:
+                raise
+
+
+def _raised_after_its_loop(url: str, key: str) -> Any:
+    last: Exception | None = None
+    for _ in range(2):
+        try:
+            return _stripe(url, key)
+        except stripe.StripeError as error:
+            last = error
+    assert last is not None
+    raise last
+
+
+def _until_it_is_no_error(url: str, key: str) -> Any:
+    answer = None
+    while answer is None or answer.status_code >= 500:
+        answer = requests.post(f"{url}/charges", timeout=5)
+        if answer.status_code < 500:
+            answer.raise_for_status()
+    return answer.json()
+
+
+def _calls_itself(url: str, key: str, left: int = 2) -> Any:
+    failed = False
+    try:
+        return _requests(url, key)
+    except requests.HTTPError as error:
+        if not left or error.response.status_code < 500:
+            raise
+        failed = True
+    return _calls_itself(url, key, left - 1) if failed else None
+
+
+def _in_the_handler(url: str, key: str) -> Any:
+    try:
+        return _requests(url, key)
+    except requests.HTTPError:
+        return _requests(url, key)
+
+
+def _after_a_customer(url: str, key: str) -> Any:
+    client = stripe.StripeClient(
+        "sk_test_x", base_addresses={"api": url}, http_client=stripe.RequestsClient()
+    )
+    customer = client.v1.customers.create({"name": "Ann"})
+    return client.v1.payment_intents.create(
+        {"amount": 1, "currency": "eur", "customer": customer.id}, {"idempotency_key": key}
+    )
+
+
+async def _after_an_answer(url: str, key: str) -> Any:
+    async with httpx.AsyncClient(base_url=url) as client:
+        customer = await client.post("/customers")
+        answer = await client.post("/charges", json={"customer": customer.json()["id"]})
+        answer.raise_for_status()
+        return answer.json()
+
+
+_FIRST = Says(200, {"id": "cus_1", "object": "customer"})
+SEVERAL = {
+    "a loop": (_in_a_loop, Says(500), "in a loop of _in_a_loop()"),
+    "an async loop": (_in_an_async_loop, Says(500), "in a loop of _in_an_async_loop()"),
+    "raised after a loop": (_raised_after_its_loop, Says(500), "in a loop of"),
+    "a loop over answers": (_until_it_is_no_error, Says(500), "in a loop of"),
+    "recursion": (_calls_itself, Says(500), "repeated by _calls_itself()"),
+    "a handler": (_in_the_handler, Says(500), "after requests.HTTPError"),
+    "stripe twice": (_after_a_customer, _FIRST, "after the call that gave 'customer'"),
+    "httpx twice": (_after_an_answer, _FIRST, "after the call that gave 'customer'"),
+}
+
+
+@pytest.mark.parametrize(("call", "first", "why"), SEVERAL.values(), ids=list(SEVERAL))
+async def test_the_last_error_of_several_calls_is_no_proof(
+    shop: Shop, call: Callable[[str, str], Any], first: Says, why: str
+) -> None:
+    """An earlier one may have worked, or did."""
+    client = Client(call, _FIRST, lambda r: r, None)
+    with provider(first, _NO) as there:
+        ran = await shop.run(client, there.url, waits=True)
+
+    assert len(there.asked) == 2
+    assert (ran.job.state, ran.effect.state) == (State.HELD, EffectState.UNKNOWN), ran.effect.error
+    assert "402" in ran.effect.error
+    assert why in ran.effect.error
+
+
+def _after_loops(url: str, key: str) -> Any:
+    lines: list[str] = []
+    for word in ("a", "b"):
+        try:
+            lines.append(str(int(word)))
+        except ValueError:
+            continue
+    total = sum(len(each) for each in lines)
+    for each in (url, key):
+        if each:
+            return _requests(each, f"{key}:{total}")
+    return None
+
+
+async def _in_a_with(url: str, key: str) -> Any:
+    async with asyncio.timeout(5):
+        async for each in _urls(url):
+            return await asyncio.wait_for(_httpx(each, key), 5)
+    return None
+
+
+async def _urls(url: str) -> AsyncGenerator[str]:
+    await asyncio.sleep(0)
+    yield url
+
+
+def _after_a_read(url: str, key: str) -> Any:
+    session = requests.Session()
+    price = session.get(f"{url}/price", timeout=5)
+    answer = session.post(f"{url}/charges", json={"amount": price.json()["id"]}, timeout=5)
+    answer.raise_for_status()
+    return answer.json()
+
+
+ONE = {"loops before": _after_loops, "a with": _in_a_with, "a read before": _after_a_read}
+
+
+@pytest.mark.parametrize("call", ONE.values(), ids=list(ONE))
+async def test_code_around_one_call_takes_nothing_from_its_proof(
+    shop: Shop, call: Callable[[str, str], Any]
+) -> None:
+    client = Client(call, _FIRST, lambda r: r, None)
+    says = [Says(200, {"id": 7}), _NO] if call is _after_a_read else [_NO]
+    with provider(*says) as there:
+        ran = await shop.run(client, there.url, waits=True)
+
+    assert len(there.asked) == len(says)
+    assert (ran.job.state, ran.effect.state) == (State.DEAD, EffectState.REFUSED), ran.effect.error
+
+
+async def test_a_look_up_may_call_as_often_as_it_likes(shop: Shop) -> None:
+    """It has no effect: an error of its last call says what is wrong."""
+
+    async def find(key: str) -> None:
+        for page in range(3):
+            async with httpx.AsyncClient(base_url=there.url) as client:
+                answer = await client.get(f"/charges?page={page}")
+                answer.raise_for_status()
+
+    client = CLIENTS["httpx"]
+    with provider(Says(None), Says(200, {}), Says(401)) as there:
+        ran = await shop.run(client, there.url, waits=True, find=find)
+
+    assert (ran.job.state, ran.effect.state) == (State.PARKED, EffectState.UNKNOWN)
 
 
 # -- what the app and the call say themselves

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -572,10 +573,48 @@ def test_an_hour_that_comes_again_brings_no_tick_again() -> None:
         assert ticks("30 1-3 * * *", "Europe/Madrid", since, 1) == ["2026-10-25T02:30+00:00"]
 
 
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("Australia/Lord_Howe", datetime(2026, 10, 3, tzinfo=UTC)),  # half an hour is skipped
+        ("Australia/Lord_Howe", datetime(2026, 4, 4, tzinfo=UTC)),  # half an hour comes twice
+        ("Europe/Madrid", datetime(2026, 3, 28, 12, tzinfo=UTC)),
+        ("Europe/Madrid", datetime(2026, 10, 24, 12, tzinfo=UTC)),
+        ("Asia/Beirut", datetime(2026, 3, 28, 12, tzinfo=UTC)),  # midnight is skipped
+        ("Pacific/Apia", datetime(2011, 12, 29, 12, tzinfo=UTC)),  # a day is skipped
+        ("UTC", datetime(2026, 3, 28, 12, tzinfo=UTC)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("cron", "hours", "minutes"),
+    [
+        ("* 7 * * *", {7}, set(range(60))),
+        ("* 0-3 * * *", {0, 1, 2, 3}, set(range(60))),
+        ("40 * * * *", set(range(24)), {40}),
+        ("*/15 * * * *", set(range(24)), {0, 15, 30, 45}),
+        ("0 */2 * * *", set(range(0, 24, 2)), {0}),
+    ],
+)
+def test_a_timetable_with_a_star_follows_the_clock_on_the_wall(
+    zone: str, day: datetime, cron: str, hours: set[int], minutes: set[int]
+) -> None:
+    """F29: every minute that the zone's clock shows on the days of a change, and no other."""
+    shown = [day + timedelta(minutes=minute) for minute in range(1, 2 * 1440)]
+    local = [(at, at.astimezone(ZoneInfo(zone))) for at in shown]
+    fit = [at for at, wall in local if wall.hour in hours and wall.minute in minutes]
+
+    assert ticks(cron, zone, day, len(fit)) == [at.isoformat(timespec="minutes") for at in fit]
+
+
 def test_far_years_and_leap_days() -> None:
     """F29: 2038 and the 29th of February."""
     assert ticks("0 0 29 2 *", "UTC", datetime(2037, 1, 1, tzinfo=UTC), 1) == [
         "2040-02-29T00:00+00:00"
+    ]
+    assert ticks("*/30 0 29 2 *", "Europe/Madrid", datetime(2037, 1, 1, tzinfo=UTC), 3) == [
+        "2040-02-28T23:00+00:00",
+        "2040-02-28T23:30+00:00",
+        "2044-02-28T23:00+00:00",
     ]
     assert ticks("14 3 19 1 *", "UTC", datetime(2038, 1, 1, tzinfo=UTC), 1) == [
         "2038-01-19T03:14+00:00"

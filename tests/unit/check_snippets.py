@@ -1525,3 +1525,141 @@ async def ask():
     return await client.responses.create(input="x")
 """,
 ]
+
+
+# RV023: one once() is one call
+
+BAD["RV023"] = [
+    """
+import stripe
+
+client = stripe.StripeClient("x", max_network_retries=0)
+
+@app.worker
+async def pay(order: Pay, ctx: Context) -> None:
+    await ctx.once("pay", lambda key: charge(order, key))  # <-
+
+def charge(order, key):
+    customer = client.v1.customers.create(params={})
+    return client.v1.charges.create(params={"customer": customer.id})
+""",
+    """
+import httpx
+
+@app.worker
+async def pay(order: Pay, ctx: Context) -> None:
+    async def charge(key):
+        for attempt in range(3):
+            try:
+                return httpx.post("https://x", json={}).raise_for_status()
+            except httpx.HTTPError:
+                continue
+
+    await ctx.once("pay", charge)  # <-
+""",
+    """
+import requests
+
+@app.worker
+def pay(order: Pay, ctx: PlainContext) -> None:
+    ctx.once("pay", lambda key: (requests.post("https://a"), requests.post("https://b")))  # <-
+    ctx.once("all", lambda key: [requests.post(each) for each in order.urls])  # <-
+
+    def twice(key):
+        try:
+            return requests.post("https://a")
+        except requests.Timeout:
+            return requests.get("https://a")
+
+    ctx.once("twice", twice)  # <-
+""",
+    """
+import httpx
+from functools import partial
+
+class Gateway:
+    def __init__(self) -> None:
+        self.client = httpx.AsyncClient()
+
+    async def book(self, key, order):
+        while True:
+            answer = await self.client.post("/book")
+            if answer.status_code < 500:
+                return answer
+            await asyncio.sleep(1)
+
+gateway = Gateway()
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    await ctx.once("book", partial(gateway.book, order=order))  # <-
+""",
+    """
+import httpx
+import tenacity
+
+@tenacity.retry(stop=tenacity.stop_after_attempt(3))
+def book(key):
+    return httpx.post("https://x")
+
+@app.worker
+def work(order: Book, ctx: PlainContext) -> None:
+    ctx.once("book", book)  # <-
+""",
+]
+GOOD["RV023"] = [
+    """
+import httpx
+
+@app.worker
+async def pay(order: Pay, ctx: Context) -> None:
+    await ctx.once("pay", lambda key: charge(order, key))
+    for who in order.people:
+        await ctx.once(f"mail:{who}", lambda key: httpx.post("https://mail", json={"to": who}))
+
+def charge(order, key):
+    price = httpx.get("https://x/price").raise_for_status().json()
+    lines = [each.strip() for each in order.lines]
+    for line in lines:
+        print(line)
+    if order.is_gift:
+        return httpx.post("https://x/gift", json=price)
+    elif order.is_free:
+        return None
+    try:
+        return httpx.post("https://x/pay", json=price)
+    except httpx.ConnectError as error:
+        raise ProviderUnavailable("away") from error
+    finally:
+        print("asked")
+""",
+    """
+import httpx
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async def find(key):
+        for page in range(3):
+            answer = httpx.get(f"https://x/{page}").raise_for_status()
+            if answer.json():
+                return answer.json()
+
+    async def call(key):
+        for url in order.urls:
+            if url.startswith("https"):
+                return await client.post(url)
+        async with httpx.AsyncClient() as client:
+            answer = await client.post("https://x")
+            return answer.json()
+
+    await ctx.once("book", call, find=find)
+""",
+    """
+import requests
+
+@app.worker
+def pay(order: Pay, ctx: PlainContext) -> None:
+    ctx.once("pay", lambda key: requests.post("https://a" if order.a else "https://b"))
+    ctx.once("or", lambda key: requests.post("https://a") if order.a else requests.put("https://b"))
+""",
+]

@@ -583,6 +583,10 @@ def test_an_allowed_field_may_hold_what_looks_like_a_secret() -> None:
         (dict[Level, str], "dict[str"),
         (int | Path, "custom type"),
         (datetime | str, "str-like"),
+        (Enum("Huge", {"A": 1, "B": 2**63}), "list text"),
+        (IntEnum("Low", {"A": -(2**63) - 1}), "list text"),
+        (Literal[2**63], "list text"),
+        (Enum("Half", {"A": "\ud800"}), "surrogates not allowed"),
     ],
     ids=str,
 )

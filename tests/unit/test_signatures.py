@@ -770,6 +770,8 @@ def test_a_shared_secret_is_there_once_and_exact(is_right: bool, came: Delivery)
         b'{"secret":null}',
         b'{"secret":""}',
         b'{"secret":"s3cr3T","secret":"s3cr3T"}',
+        b'{"Secret":"s3cr3T","secret":"s3cr3T"}',
+        b'{"secret":"s3cr3T","SECRET":7}',
         b'{"Secret":"s3cr3T"}',
         b'{"a":{"secret":"s3cr3T"}}',
         b"[]",
@@ -797,6 +799,9 @@ def test_a_shared_secret_in_json_is_a_text(body: bytes) -> None:
         (b'{"\\u0073ecret":"a\\u002fb+c~"}', b'{"secret":"***"}'),
         (b'{"secret":["a/b+c~"]}', b'{"secret":"***"}'),
         (b'{"secret":"\\u0061/b+c~",', b'{"secret":"***",'),
+        (b'{"Secret": "a/b+c~", "secret": "a/b+c~"}', b'{"Secret": "***", "secret": "***"}'),
+        (b'{"\\u0053ecret":"a/b+c~","secret":"x"}', b'{"Secret":"***","secret":"***"}'),
+        (b'{"SECRET":["a/b+c~"]}', b'{"SECRET":"***"}'),
     ],
     ids=str,
 )

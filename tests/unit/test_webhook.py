@@ -193,23 +193,32 @@ def test_a_crowd_that_is_deep_is_told_so(body: bytes) -> None:
 @given(trees)
 def test_a_crowd_is_told_by_its_values_and_by_nothing_else(tree: Any) -> None:
     """Whatever stands in texts, and however it is escaped."""
-    size = _marks(tree)
+    size = _values(tree)
     for body in (json.dumps(tree), json.dumps(tree, ensure_ascii=False, separators=(",", ":"))):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(strictjson, "VALUES", 6)
-            if size < 6:
+            if size <= 6:
                 assert parse_json(body.encode()) == tree
             else:
                 with pytest.raises(BodyError, match="more than"):
                     parse_json(body.encode())
 
 
-def _marks(tree: Any) -> int:
-    """What stands before its values: a bracket or a comma each, and one bracket if it is empty."""
+def _values(tree: Any) -> int:
     if not isinstance(tree, dict | list):
-        return 0
+        return 1
     inside = list(tree.values()) if isinstance(tree, dict) else tree
-    return max(len(inside), 1) + sum(map(_marks, inside))
+    return 1 + sum(map(_values, inside))
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{ }", b'[""]', b"[\n]", b"1"])
+def test_as_many_values_as_may_be(value: bytes) -> None:
+    count = (VALUES - 1) // (2 if value == b'[""]' else 1)
+    body = b"[" + value + (b"," + value) * (count - 1) + b"]"
+    assert len(parse_json(body)) == count
+    with pytest.raises(BodyError) as caught:
+        parse_json(b"[" + value + b"," + body[1:])
+    assert caught.value.code == "too_many_values"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ async def migrate(database: str, package: str) -> list[str]:
         await opened.close()
 
 
+def is_data_error(error: Exception) -> bool:
+    """Whether a value does not fit its column; the database is there, and would say so again."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", "")).startswith("22")
+
+
 async def add_row(tx: AsyncSession, table: Any, row: Mapping[str, Any]) -> bool:
     """Insert a row unless it, or what it may be only once, is there; whether it was new."""
     is_sqlite = tx.get_bind().dialect.name == "sqlite"

@@ -271,7 +271,7 @@ def _store(url: str, seal: Seal | None) -> Store:
         raise SettingsError(f"{error}: pip install 'relevo[{extra}]'") from error
 
 
-_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _hidden: set[str] = set()
 
 

@@ -52,17 +52,22 @@ __all__ = [
 
 
 def judge_client_error(
-    error: BaseException, rows: Rows | Judge | None = (), *, took: float | None = None
+    error: BaseException,
+    rows: Rows | Judge | None = (),
+    *,
+    took: float | None = None,
+    reads: bool = False,
 ) -> Proof | None:
     """What an exception proves about the call that raised it; None if no client raised it.
 
     `rows` are asked first, in their order. `took` is how many seconds the call took, if that is
-    known: less than a client rests before it repeats a call shows that it made one try.
+    known: less than a client rests before it repeats a call shows that it made one try. A call
+    that only `reads` had no effect, however often it was made: its last error speaks for it.
     Never raises, whatever the exception does when it is read.
     """
     if isinstance(error, RelevoError) or not isinstance(cast("object", error), BaseException):
         return None
-    return _judge(error, rows, took, is_answer=False)
+    return _judge(Sight(error, took, reads), rows, is_answer=False)
 
 
 def judge_response(
@@ -71,6 +76,7 @@ def judge_response(
     *,
     accept: Collection[int | str] = frozenset(),
     took: float | None = None,
+    reads: bool = False,
 ) -> Proof | None:
     """What a returned answer proves; None if it is no answer, below 400, or in `accept`.
 
@@ -88,7 +94,7 @@ def judge_response(
         return None
     if status in accept or word in accept:
         return None
-    return _judge(response, rows, took, is_answer=True)
+    return _judge(Sight(response, took, reads), rows, is_answer=True)
 
 
 def _status(response: Any) -> int | None:
@@ -135,10 +141,8 @@ def _slack_body(response: Any) -> Any:
         return None
 
 
-def _judge(
-    thing: object, rows: Rows | Judge | None, took: float | None, *, is_answer: bool
-) -> Proof | None:
-    sight = Sight(thing, took)
+def _judge(sight: Sight, rows: Rows | Judge | None, *, is_answer: bool) -> Proof | None:
+    thing = sight.error
     try:
         proof = _asked(sight, rows)
         if proof is None:
@@ -208,7 +212,7 @@ def _settled(sight: Sight, name: str, found: Finding, proof: Proof | None = None
     row = proof.row if proof else " ".join(filter(None, said))
     message = proof.message if proof else message_of(sight.error)
     wait = proof.retry_after if proof else found.retry_after
-    if found.means is not Means.UNCERTAIN:
+    if found.means is not Means.UNCERTAIN and not sight.reads:
         why = doubt(sight, name, found)
         if why:
             return Proof(Means.UNCERTAIN, f"{row}, {why}", message, wait, found.status)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from itertools import islice
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, cast
 
 WAIT_MIN, WAIT_MAX = timedelta(seconds=1), timedelta(hours=1)
@@ -31,9 +31,10 @@ class Frame(NamedTuple):
 class Sight:
     """An exception (or a returned response) with its chain and its frames, read once."""
 
-    def __init__(self, error: object, took: float | None = None) -> None:
+    def __init__(self, error: object, took: float | None = None, reads: bool = False) -> None:
         self.error = error
         self.took = took
+        self.reads = reads
 
     @property
     def chain(self) -> list[BaseException]:
@@ -116,6 +117,15 @@ def _frames(error: BaseException) -> Iterator[Frame]:
             continue
         finally:
             trace = trace.tb_next
+
+
+def steps_of(error: object) -> Iterator[tuple[str, FrameType, int]]:
+    """Module, frame and place in its code of each step that an exception came through itself."""
+    trace = _trace(error) if isinstance(error, BaseException) else None
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__")
+        yield module if isinstance(module, str) else "", trace.tb_frame, trace.tb_lasti
+        trace = trace.tb_next
 
 
 def read(thing: object, *path: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from relevo.client_errors.callers import RETRIERS, called_before
 from relevo.client_errors.proof import Means, answer_of
 from relevo.client_errors.reading import Sight, header, names, number, read, text, values_of
 from relevo.client_errors.table import Finding, finding
@@ -56,15 +57,12 @@ OWN_RETRIES: Mapping[str, OwnRetries] = MappingProxyType({each.client: each for 
 """By client: how often it calls by itself, and the setting that makes each call one try."""
 
 
-_RETRIERS = frozenset(
-    {"tenacity", "backoff", "stamina", "retrying", "retry", "aiohttp_retry", "httpx_retries"}
-)
 _NOT_A_CALL = frozenset({"builtins", "ssl", "socket", "asyncio", "concurrent"})
 
 
 def doubt(sight: Sight, name: str, found: Finding) -> str:
     """Why more than one try may have been made; "" where this one is known to speak for all."""
-    for reason in (_redirected, _retried_by_a_library, _after_another_error, _urllib3_repeated):
+    for reason in _REASONS:
         said = reason(sight)
         if said:
             return said
@@ -107,7 +105,7 @@ def _redirected(sight: Sight) -> str:
 def _retried_by_a_library(sight: Sight) -> str:
     for frame in sight.frames:
         library = frame.module.partition(".")[0]
-        if library in _RETRIERS:
+        if library in RETRIERS:
             state = read(frame.values, "retry_state", "attempt_number")
             if number(state) != 1:
                 return f"repeated by {library}"
@@ -144,6 +142,11 @@ def _urllib3_repeated(sight: Sight) -> str:
         if found is None or found.means is not Means.NOT_SENT:
             return _after(len(tries))
     return ""
+
+
+_REASONS = (
+    *(_redirected, _retried_by_a_library, called_before, _after_another_error, _urllib3_repeated),
+)
 
 
 # -- one function a client

@@ -122,8 +122,9 @@ class Deliveries(Looking):
         door = receiver.door(kept.endpoint)
         if door is None:
             raise MisuseError(f"no app here has the webhook {kept.endpoint}; load it with --app")
-        from relevo.intake import delivery_of
+        from relevo.intake import REPLAYED_SO, delivery_of
 
+        reason = kept.reason if kept.reason.endswith(REPLAYED_SO) else ""
         unsealed(kept.body)
         again = delivery_of(kept, moment(kept.received_at), door)
         try:
@@ -137,9 +138,11 @@ class Deliveries(Looking):
                 id = new_id() if last is None else replay_id(_first_moment(last))
                 again = replace(again, id=id)
             if dry_run:
-                taken = await receiver.rehearse(door, again, generation)
+                taken = await receiver.rehearse(door, again, generation, reason)
                 return _replay(kept, taken, generation, is_dry=True)
-            taken = await receiver.replay(door, again, generation, repeats_effects=repeat_effects)
+            taken = await receiver.replay(
+                door, again, generation, reason, repeats_effects=repeat_effects
+            )
         except RelevoError:
             raise
         except Exception as mistake:

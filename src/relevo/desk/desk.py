@@ -281,7 +281,9 @@ class Desk(Forgetting, Standing, Deliveries):
             raise MisuseError(f"'{name}' is confirmed already, with another result")
         if not anyway:
             await self._check_shape(effect, result)
-        decided = replace(effect, state=EffectState.CONFIRMED, result=data, decided_by=signed.who)
+        decided = replace(
+            effect, state=EffectState.CONFIRMED, result=data, run="", decided_by=signed.who
+        )
         return await self._decide(decided, signed)
 
     async def deny_effect(
@@ -297,9 +299,9 @@ class Desk(Forgetting, Standing, Deliveries):
         if effect.state not in UNDECIDED | {EffectState.FAILED, EffectState.REFUSED}:
             raise MisuseError(f"'{name}' is {effect.state}; only an uncertain effect can be denied")
         is_fresh = fresh_key or effect.state is EffectState.REFUSED
+        # A refusal that no run has heard is a person's wish.
         state = EffectState.REFUSED if is_fresh else EffectState.FAILED
-        run = "" if is_fresh else effect.run  # a refusal that no run has heard is a person's wish
-        decided = replace(effect, state=state, run=run, decided_by=signed.who)
+        decided = replace(effect, state=state, run="", decided_by=signed.who)
         return await self._decide(decided, signed)
 
     async def _may_be_mended(self, effect: Effect) -> bool:

@@ -168,6 +168,9 @@ class Guarded(HttpToolsProtocol):
             raise _Excess  # the parser would take the body for whatever comes after the upgrade
         self._is_heading = False
         super().on_headers_complete()
+        if parser.should_upgrade():
+            # The parser drops what follows in the same read: a caller would wait for its answer.
+            self.cycle.keep_alive = False
         cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
 
     def on_body(self, body: bytes) -> None:

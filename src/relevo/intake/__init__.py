@@ -9,9 +9,10 @@ A delivery whose function fails is kept with a job that runs it again: see handl
 from relevo.intake.door import Door, Reject, answer_of, delivery_of
 from relevo.intake.handling import Handling, NoEndpoint
 from relevo.intake.intake import Intake
-from relevo.intake.receiver import Receiver, Taken, taken_of
+from relevo.intake.receiver import REPLAYED_SO, Receiver, Taken, taken_of
 
 __all__ = [
+    "REPLAYED_SO",
     "Door",
     "Handling",
     "Intake",

@@ -20,7 +20,7 @@ from relevo.errors import MisuseError, QueueClosed, SealError, SettingsError, St
 from relevo.ids import new_id
 from relevo.intake.door import Door, Reject, delivery_of, is_provisional
 from relevo.intake.intake import Intake
-from relevo.intake.receiver import REASON_MAX, Taken, arrival_of, why_failed
+from relevo.intake.receiver import MASKED_IN, REASON_MAX, Taken, why_failed
 from relevo.job import NewJob, Verdict
 from relevo.message import Command, Spec, codec
 from relevo.outcome import Outcome, Parked, Snooze, describe
@@ -146,6 +146,7 @@ class Handling:
         key = None if kept.key is None or is_provisional(kept.key) else kept.key
         delivery = delivery_of(kept, moment(kept.received_at), door)
         intake = Intake(engine, door, delivery, kept.generation, kept.received_at, key=key)
+        intake.reason = "".join(kept.reason.partition(MASKED_IN)[1:])
         if key is None:
             [known] = await engine.store.delivered(door.endpoint, [intake.key])
             if known is not None and known.id != kept.id:
@@ -156,7 +157,7 @@ class Handling:
             answer = await self.receiver.run(door, intake)
         except Reject as rejected:
             return await self._ignore(door, kept, job, f"refused by its function: {rejected}")
-        arrival = arrival_of(door, intake, answer)
+        arrival = self.receiver.arrival_of(door, intake, answer)
         return self._taken(await engine.store.resolve(job, arrival), arrival, answer)
 
     async def _resolve_within(self, door: Door, intake: Intake, job: str) -> Taken | None:
@@ -165,7 +166,7 @@ class Handling:
             async with engine.transaction() as intake.tx:
                 answer = await receiver.run(door, intake)
                 await intake.tx.flush()
-                arrival = arrival_of(door, intake, answer)
+                arrival = self.receiver.arrival_of(door, intake, answer)
                 connection = await receiver.driver(intake)
                 reception = await engine.store.resolve_within(connection, job, arrival)
                 taken = self._taken(reception, arrival, answer)

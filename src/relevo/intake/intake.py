@@ -43,11 +43,12 @@ class Intake:
         "follow_ups",
         "generation",
         "id",
-        "ignored",
+        "is_ignored",
         "is_over",
         "jobs",
         "key",
         "pending",
+        "reason",
         "received_at",
         "tx",
     )
@@ -72,7 +73,8 @@ class Intake:
         self.generation = generation
         self.received_at = received_at
         self.jobs: list[NewJob] = []
-        self.ignored = ""  # why the function is not asked: its type is none of the webhook's
+        self.reason = ""  # what its line says: of a masked body, or why the function is not asked
+        self.is_ignored = False  # the function is not asked: it is not for this type
         self.tx: AsyncSession | None = None
         self.is_over = False  # its function has returned: nothing more is stored with it
         self.pending = Calls()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec.structs import replace
@@ -12,13 +13,14 @@ from msgspec.structs import replace
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
 from relevo.errors import BodyError, QueueClosed, StoreError, StoreUnavailable
-from relevo.intake.door import Door, NoKey, Reject, answer_of, is_ours, variant_of
+from relevo.intake.door import Door, NoKey, Reject, answer_of, delivery_of, is_ours, variant_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
 from relevo.outcome import describe
-from relevo.payload import Found
+from relevo.payload import Found, without_secrets
 from relevo.scrubbing import scrub
+from relevo.sensitive import looks_clean
 from relevo.store import (
     DELIVERY_KEEP,
     Arrival,
@@ -29,7 +31,7 @@ from relevo.store import (
     Reception,
 )
 from relevo.telemetry import log
-from relevo.webhook import Answer, Delivery, answer_from
+from relevo.webhook import FORM, Answer, Delivery, answer_from
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -43,6 +45,10 @@ VARIANTS = 100
 REASON_MAX = 1_000
 FAILED = Answer.json({"ok": False, "error": "internal"}, 500)
 """The answer where the caller would act on it, and there is none."""
+
+MASKED_IN = "masked in its "
+REPLAYED_SO = "; a replay gets it masked"
+"""The end of the line of a delivery whose body is kept without its secrets."""
 
 _FIELDS = 10  # named in one sentence
 _SQLITE_TROUBLE = (5, 6, 8, 10, 13, 14)  # busy, locked, read-only, I/O, full, cannot open
@@ -151,13 +157,20 @@ class Receiver:
         self._arrivals.put([made.arrival], waiter)
 
     async def replay(
-        self, door: Door, delivery: Delivery, generation: int, *, repeats_effects: bool = False
+        self,
+        door: Door,
+        delivery: Delivery,
+        generation: int,
+        reason: str = "",
+        *,
+        repeats_effects: bool = False,
     ) -> Taken:
         """Run the function on a delivery for a person, as another generation of its key.
 
         Whatever the function raises is raised, and nothing is kept.
         """
         intake = Intake(self._engine, door, delivery, generation, repeats_effects=repeats_effects)
+        intake.reason = reason
         made = await self._handled(door, intake)
         if isinstance(made, Taken):
             return made
@@ -199,7 +212,7 @@ class Receiver:
             status=door.answer.status,
             jobs=(job.id,),
         )
-        return _Made(_compared(door, delivery, kept, (job,)), door.answer)
+        return _Made(self._arrival(door, delivery, kept, (job,)), door.answer)
 
     def _failed(
         self,
@@ -229,7 +242,7 @@ class Receiver:
             status=answer.status,
             jobs=(job.id,),
         )
-        return _Made(_compared(door, delivery, kept, (job,)), answer)
+        return _Made(self._arrival(door, delivery, kept, (job,)), answer)
 
     async def _handled(self, door: Door, intake: Intake) -> _Made | Taken:
         """Run the function; Taken if that has stored the delivery, or it was here before."""
@@ -243,11 +256,14 @@ class Receiver:
                 return known
             raise
         await self._tell_masked(door, intake)
-        return _Made(arrival_of(door, intake, answer), answer)
+        return _Made(self.arrival_of(door, intake, answer), answer)
 
-    async def rehearse(self, door: Door, delivery: Delivery, generation: int) -> Taken:
+    async def rehearse(
+        self, door: Door, delivery: Delivery, generation: int, reason: str = ""
+    ) -> Taken:
         """What take() would do, with nothing kept."""
         intake = Intake(self._engine, door, delivery, generation)
+        intake.reason = reason
         answer = door.answer
         if door.is_transactional:
             try:
@@ -258,12 +274,46 @@ class Receiver:
                 pass
         else:
             answer = await self.run(door, intake)
-        kept = arrival_of(door, intake, answer).kept
+        kept = self.arrival_of(door, intake, answer).kept
         return Taken(answer, kept, intake.jobs, is_new=True)
 
     async def keep_refused(self, refused: Sequence[Kept]) -> None:
         """Keep what was refused, so that people can see it and why."""
+        if self._engine.seal is None:
+            refused = [
+                _masked(kept, (), is_form=delivery_of(kept, None).media_type == FORM)
+                for kept in refused
+            ]
         await self._engine.store.receive([Arrival(kept) for kept in refused])
+
+    def arrival_of(self, door: Door, intake: Intake, answer: Answer) -> Arrival:
+        """A delivery whose function has run, with its jobs."""
+        kept = door.keep(
+            intake.delivery,
+            intake.key,
+            generation=intake.generation,
+            received_at=intake.received_at,
+            state=DeliveryState.IGNORED if intake.is_ignored else DeliveryState.ACCEPTED,
+            reason=intake.reason,
+            answer=door.encoded(answer),
+            status=answer.status,
+            jobs=tuple([job.id for job in intake.jobs]),
+        )
+        return self._arrival(door, intake.delivery, kept, intake.jobs, intake.delivered.masked)
+
+    def _arrival(
+        self,
+        door: Door,
+        delivery: Delivery,
+        kept: Kept,
+        jobs: Sequence[NewJob] = (),
+        masked: Sequence[Found] = (),
+    ) -> Arrival:
+        """A delivery to keep, without its secrets where nothing seals them."""
+        if self._engine.seal is None:
+            kept = _masked(kept, masked, is_form=delivery.media_type == FORM)
+        compared = door.rules.compared(delivery) if door.rules.varies else None
+        return Arrival(kept, tuple(jobs), compared)
 
     async def run(self, door: Door, intake: Intake) -> Answer:
         """Run the function; Reject if its answer refuses the delivery."""
@@ -271,7 +321,7 @@ class Receiver:
         if not door.wants(intake.delivery):
             intake.close()
             kind = intake.delivery.event_type[:200] or "an event without a type"
-            intake.ignored = f"{kind} is not in types="
+            intake.is_ignored, intake.reason = True, f"{kind} is not in types="
             self._engine.telemetry.counts["delivery_ignored"] += 1
             return door.answer
         given = (intake.delivery, intake, intake.tx)[: len(route.takes) + 1]
@@ -371,7 +421,9 @@ class Receiver:
 
     async def _receive_within(self, door: Door, intake: Intake, answer: Answer) -> Reception:
         connection = await self.driver(intake)
-        return await self._engine.store.receive_within(connection, arrival_of(door, intake, answer))
+        return await self._engine.store.receive_within(
+            connection, self.arrival_of(door, intake, answer)
+        )
 
     async def driver(self, intake: Intake) -> Any:
         """The connection of its transaction; workers hear of its jobs when that commits."""
@@ -387,13 +439,8 @@ class Receiver:
         if kept is None:
             return None
         bare = door.keep(intake.delivery, intake.key)
-        [reception] = await self._arrivals.add([_compared(door, intake.delivery, bare)])
+        [reception] = await self._arrivals.add([self._arrival(door, intake.delivery, bare)])
         return taken_of(reception, door.answer, ())
-
-
-def _compared(door: Door, delivery: Delivery, kept: Kept, jobs: Sequence[NewJob] = ()) -> Arrival:
-    compared = door.rules.compared(delivery) if door.rules.varies else None
-    return Arrival(kept, tuple(jobs), compared)
 
 
 def why_failed(mistake: BaseException) -> str:
@@ -404,29 +451,25 @@ def why_failed(mistake: BaseException) -> str:
     return f"its function failed: {failure.type}: {failure.message}"[:REASON_MAX]
 
 
-def arrival_of(door: Door, intake: Intake, answer: Answer) -> Arrival:
-    """A delivery whose function has run, with its jobs."""
-    kept = door.keep(
-        intake.delivery,
-        intake.key,
-        generation=intake.generation,
-        received_at=intake.received_at,
-        state=DeliveryState.IGNORED if intake.ignored else DeliveryState.ACCEPTED,
-        reason=intake.ignored or _masked(intake.delivered.masked),
-        answer=door.encoded(answer),
-        status=answer.status,
-        jobs=tuple([job.id for job in intake.jobs]),
-    )
-    return _compared(door, intake.delivery, kept, intake.jobs)
+def _masked(kept: Kept, in_jobs: Sequence[Found], *, is_form: bool) -> Kept:
+    """What is kept of a delivery where nothing seals it; its line says what it is kept without."""
+    text = unquote_to_bytes(kept.body.replace(b"+", b" ")) if is_form else kept.body
+    if not in_jobs and looks_clean(text, len(text) + 1):
+        return kept
+    body, in_body = without_secrets(kept.body, is_form=is_form)
+    said = [kept.reason] if kept.reason else []
+    if in_jobs:
+        said.append(f"{MASKED_IN}jobs: {_named(in_jobs)}")
+    if in_body:
+        where = "body, too" if in_jobs else f"body: {_named(in_body)}"
+        said.append(f"{MASKED_IN}{where}{REPLAYED_SO}")
+    return replace(kept, body=body, reason="; ".join(said))
 
 
-def _masked(found: Sequence[Found]) -> str:
-    """What a delivery's line says of the secrets that its jobs are stored without."""
-    if not found:
-        return ""
+def _named(found: Sequence[Found]) -> str:
     fields = list(dict.fromkeys(map(str, found)))
     more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
-    return f"masked in its jobs: {', '.join(fields[:_FIELDS])}{more}"
+    return f"{', '.join(fields[:_FIELDS])}{more}"
 
 
 def taken_of(reception: Reception, answer: Answer, jobs: Sequence[NewJob] = ()) -> Taken:

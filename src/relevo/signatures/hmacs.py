@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import ClassVar, Literal, TypeAlias
 
 from relevo.clock import stamp
+from relevo.errors import BodyError
 from relevo.signatures.keys import Keys
 from relevo.signatures.scheme import (
     InvalidSignature,
@@ -53,19 +54,30 @@ def encoded(digest: bytes, encoding: Encoding) -> bytes:
     return digest.hex().encode() if encoding == "hex" else base64.b64encode(digest)
 
 
+Signed: TypeAlias = Callable[[Delivery, str], bytes]
+"""What is signed of a delivery, given the time of its header; "" where there is none."""
+
+
+def _body(delivery: Delivery, _: str) -> bytes:
+    return delivery.body
+
+
 @dataclass(frozen=True, slots=True)
 class HmacHeader(Scheme):
-    """HMAC of the body in one header: Meta, GitHub, most signatures without a time.
+    """HMAC in one header: Meta, GitHub, most signatures; with a `time` in another: Slack, Zoom.
 
     `also` is a second name for the header; a delivery has one of the two.
     """
 
     keys: Keys
     header: str
-    algorithm: Algorithm
-    prefix: str
-    encoding: Encoding
+    algorithm: Algorithm = "sha256"
+    prefix: str = ""
+    encoding: Encoding = "hex"
     also: str = ""
+    time: str = ""
+    tolerance: int = 0  # ms
+    signed: Signed = _body
 
     def check(self, delivery: Delivery, now: datetime) -> None:
         name = self.header
@@ -75,14 +87,25 @@ class HmacHeader(Scheme):
         if not value.startswith(self.prefix):
             raise InvalidSignature(f"{name} does not begin with '{self.prefix}'")
         given = value.removeprefix(self.prefix).encode()
-        check_seal(self.keys, now, [given], lambda key: self._seal(key, delivery.body))
+        time = header(delivery, self.time) if self.time else ""
+        signed_at = seconds(time, self.time) if self.time else 0
+        try:
+            signed = self.signed(delivery, time)
+        except (LookupError, BodyError) as error:
+            raise InvalidSignature(f"what is signed cannot be read: {error}") from None
+        check_seal(self.keys, now, [given], lambda key: self._seal(key, signed))
+        if self.time:
+            check_age(signed_at, self.tolerance, now)
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
-        seal = self._seal(self.keys.first(now), delivery.body).decode()
+        time = str(stamp(now) // 1000) if self.time else ""
+        if self.time:
+            delivery = with_headers(delivery, {self.time: time})
+        seal = self._seal(self.keys.first(now), self.signed(delivery, time)).decode()
         return with_headers(delivery, {self.header: self.prefix + seal})
 
-    def _seal(self, key: bytes, body: bytes) -> bytes:
-        return encoded(hmac_of(key, body, self.algorithm), self.encoding)
+    def _seal(self, key: bytes, signed: bytes) -> bytes:
+        return encoded(hmac_of(key, signed, self.algorithm), self.encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,35 +145,6 @@ class TimedHeader(Scheme):
         seal = hmac_of(self.keys.first(now), signed).hex()
         value = f"{self.time}={time}{self.split}{self.seal}={seal}"
         return with_headers(delivery, {self.header: value})
-
-
-@dataclass(frozen=True, slots=True)
-class StampedHeader(Scheme):
-    """HMAC of a version, a time and the body, with the time in a second header: Slack, Zoom."""
-
-    keys: Keys
-    tolerance: int  # ms
-    header: str
-    time: str
-    version: str = "v0"
-
-    def check(self, delivery: Delivery, now: datetime) -> None:
-        value, time = header(delivery, self.header), header(delivery, self.time)
-        prefix = f"{self.version}="
-        if not value.startswith(prefix):
-            raise InvalidSignature(f"{self.header} does not begin with '{prefix}'")
-        signed_at = seconds(time, self.time)
-        given = value.removeprefix(prefix).encode()
-        check_seal(self.keys, now, [given], lambda key: self._seal(key, time, delivery.body))
-        check_age(signed_at, self.tolerance, now)
-
-    def sign(self, delivery: Delivery, now: datetime) -> Delivery:
-        time = str(stamp(now) // 1000)
-        seal = self._seal(self.keys.first(now), time, delivery.body).decode()
-        return with_headers(delivery, {self.header: f"{self.version}={seal}", self.time: time})
-
-    def _seal(self, key: bytes, time: str, body: bytes) -> bytes:
-        return hmac_of(key, f"{self.version}:{time}:".encode() + body).hex().encode()
 
 
 @dataclass(frozen=True, slots=True)

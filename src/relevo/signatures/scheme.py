@@ -21,7 +21,7 @@ Kind: TypeAlias = Literal["absent", "malformed", "mismatch", "body", "claim", "t
 LONGEST = 4_096
 """No provider's signature header is longer; nothing is done with one that is."""
 
-_DIGITS = re.compile(r"[0-9]{1,12}")
+_DIGITS = re.compile(r"0|[1-9][0-9]{0,11}")
 
 
 class InvalidSignature(SignatureError):
@@ -91,9 +91,12 @@ def header(delivery: Delivery, name: str, longest: int = LONGEST) -> str:
 
 
 def items_of(value: str, split: str = ",") -> dict[str, str]:
-    """The items of a header such as `ts=1,v1=ab`, by name."""
-    items = (item.strip().partition("=") for item in value.split(split))
-    return {name: content for name, _, content in items}
+    """The items of a header such as `ts=1,v1=ab`, by name; a name comes once."""
+    items = [item.strip().partition("=") for item in value.split(split)]
+    found = {name: content for name, _, content in items}
+    if len(found) < len(items):
+        raise InvalidSignature("an item of its header came twice")
+    return found
 
 
 def with_headers(delivery: Delivery, headers: dict[str, str]) -> Delivery:

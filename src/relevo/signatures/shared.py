@@ -78,10 +78,12 @@ class SharedSecret(Scheme):
             found += map(str.encode, delivery.form.all(self.form))
         # Only here is a parser fed before the caller is known, and only if the app asked for it.
         if self.json and delivery.media_type == "application/json" and delivery.body:
-            value: Any = delivery.json.get(self.json, "")
-            if not isinstance(value, str):
+            tree = delivery.json
+            # In another case it would be kept with the body, so it counts there as in a form.
+            values: list[Any] = [tree[each] for each in _members(tree, self.json)]
+            if not all(isinstance(value, str) for value in values):
                 raise BodyError("it is not text")
-            found += [value.encode()] if value else []
+            found += [value.encode() for value in values if value] if self.json in tree else []
         return found
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
@@ -116,14 +118,21 @@ def _hidden(part: bytes, name: str) -> bytes:
 
 def _without_member(delivery: Delivery, name: str) -> bytes:
     key = re.escape(msgspec.json.encode(name))
-    body = re.sub(rb"(%b\s*:\s*)%b" % (key, _TEXT), rb'\1"%b"' % HIDDEN.encode(), delivery.body)
+    text = re.compile(rb"(%b\s*:\s*)%b" % (key, _TEXT), re.IGNORECASE)
+    body = text.sub(rb'\1"%b"' % HIDDEN.encode(), delivery.body)
     # The name itself may be escaped, or what it names no text; then it is written anew.
     try:
         tree = msgspec.structs.replace(delivery, body=body).json
     except BodyError:
         return body
-    is_bare = tree.get(name, HIDDEN) == HIDDEN
-    return body if is_bare else msgspec.json.encode({**tree, name: HIDDEN})
+    named = _members(tree, name)
+    is_bare = all(tree[each] == HIDDEN for each in named)
+    return body if is_bare else msgspec.json.encode(tree | dict.fromkeys(named, HIDDEN))
+
+
+def _members(tree: dict[str, Any], name: str) -> list[str]:
+    """The members of that name, in upper or lower case."""
+    return [each for each in tree if each.lower() == name.lower()]
 
 
 def _joined(fields: str, name: str, value: str) -> str:

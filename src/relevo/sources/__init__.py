@@ -13,9 +13,19 @@ sends a secret along, has `hmac_header` or `shared_secret`, given as `verify=` b
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from relevo.clock import Duration, milliseconds
 from relevo.errors import DefinitionError
-from relevo.signatures import Algorithm, Encoding, HmacHeader, Keys, Secrets, SharedSecret
+from relevo.signatures import (
+    Algorithm,
+    Encoding,
+    HmacHeader,
+    Keys,
+    Secrets,
+    SharedSecret,
+    Signed,
+)
 from relevo.sources.chat import (
     discord,
     discord_events,
@@ -41,7 +51,7 @@ from relevo.sources.pay import (
 )
 from relevo.sources.queues import qstash, sns, standard
 from relevo.sources.shop import beds24, calendly, hubspot, shopify, typeform, woocommerce
-from relevo.sources.source import Source
+from relevo.sources.source import Source, kinds
 
 __all__ = [
     "Source",
@@ -58,6 +68,7 @@ __all__ = [
     "hubspot",
     "intercom",
     "jira",
+    "kinds",
     "linear",
     "mailgun",
     "mercado_pago",
@@ -93,14 +104,31 @@ def hmac_header(
     algorithm: Algorithm = "sha256",
     prefix: str = "",
     encoding: Encoding = "hex",
+    *,
+    time: str = "",
+    tolerance: Duration = "5m",
+    signed: Signed | None = None,
 ) -> HmacHeader:
-    """An HMAC of the body in a header, as `verify=`; only an event's id stops a replay of it."""
+    """An HMAC in a header, of the body or of what `signed` gives, as `verify=` or in a `Source`.
+
+    `time` is the header with the time in seconds, which `signed` gets as its second argument; a
+    call that is older or newer than `tolerance` is refused. Without it, only an event's id stops a
+    replay.
+    """
     if not _NAME.fullmatch(header):
         raise DefinitionError(f"{header!r:.80} is not the name of a header")
     if algorithm not in ("sha1", "sha256", "sha384", "sha512") or encoding not in ("hex", "base64"):
         raise DefinitionError("hmac_header() knows sha1, sha256, sha384, sha512, and hex, base64")
+    if time and (signed is None or not _NAME.fullmatch(time)):
+        raise DefinitionError(
+            f"hmac_header({header!r}): time= is the name of a header, and signed= says how it is "
+            "signed with the body; a time that is not signed stops no replay"
+        )
     keys = Keys.read(f"hmac_header({header!r})", secrets)
-    return HmacHeader(keys, header, algorithm, prefix, encoding)
+    made = HmacHeader(keys, header, algorithm, prefix, encoding)
+    if signed is None:
+        return made
+    return replace(made, time=time, tolerance=milliseconds(tolerance), signed=signed)
 
 
 def shared_secret(

@@ -14,7 +14,6 @@ from relevo.signatures import (
     Keys,
     Secrets,
     SharedSecret,
-    StampedHeader,
     Twilio,
 )
 from relevo.signatures.hmacs import hmac_of
@@ -29,6 +28,7 @@ from relevo.sources.source import (
     both,
     digest,
     header,
+    kinds,
     optional,
     pauses,
     text,
@@ -36,10 +36,21 @@ from relevo.sources.source import (
 from relevo.webhook import FORM, Answer, Delivery
 
 
-def _slack(secrets: Secrets | None, tolerance: Duration) -> StampedHeader:
+def _stamped(keys: Keys, tolerance: Duration, header: str, time: str) -> HmacHeader:
+    """The scheme of Slack and Zoom: a version, the time and the body are signed."""
+    return HmacHeader(
+        keys,
+        header,
+        prefix="v0=",
+        time=time,
+        tolerance=milliseconds(tolerance),
+        signed=lambda call, time: f"v0:{time}:".encode() + call.body,
+    )
+
+
+def _slack(secrets: Secrets | None, tolerance: Duration) -> HmacHeader:
     keys = Keys.read("slack()", secrets)
-    names = ("X-Slack-Signature", "X-Slack-Request-Timestamp")
-    return StampedHeader(keys, milliseconds(tolerance), *names)
+    return _stamped(keys, tolerance, "X-Slack-Signature", "X-Slack-Request-Timestamp")
 
 
 def slack(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
@@ -53,6 +64,7 @@ def slack(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         setup=_slack_challenge,
         waits=timedelta(seconds=3),
         retries=pauses(0, 1, 5),
+        ends="more than 95 % failures in an hour switch the events off",
         keep_headers=("x-slack-retry-num", "x-slack-retry-reason"),
     )
 
@@ -76,11 +88,18 @@ def slack_commands(secrets: Secrets | None, tolerance: Duration = "5m") -> Sourc
         id=lambda call: call.form["trigger_id"],
         type=lambda call: call.form["command"],
         content_types=FORMS,
+        methods=("POST", "GET"),
         answer=EMPTY,
-        setup=lambda call: EMPTY if call.form.get("ssl_check") == "1" else None,
+        success=(200,),
+        unsigned=_slack_ssl_check,
         answer_is_content=always,
         waits=timedelta(seconds=3),
     )
+
+
+def _slack_ssl_check(call: Delivery) -> Answer | None:
+    """The answer to the call, by either method, that only looks at the certificate."""
+    return EMPTY if _fields(call).get("ssl_check") == "1" else None
 
 
 def slack_interactivity(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
@@ -94,9 +113,11 @@ def slack_interactivity(secrets: Secrets | None, tolerance: Duration = "5m") -> 
         ).rstrip(":"),
         type=lambda call: text(call, "type"),
         content_types=FORMS,
+        methods=("POST", "GET"),
         json_field="payload",
         answer=EMPTY,
-        setup=lambda call: EMPTY if call.form.get("ssl_check") == "1" else None,
+        success=(200,),
+        unsigned=_slack_ssl_check,
         answer_is_content=always,
         waits=timedelta(seconds=3),
     )
@@ -119,6 +140,8 @@ def discord(public_key: str | None, *, seed: str | None = None) -> Source:
         type=_discord_type,
         setup=lambda call: _PONG if call.json.get("type") == 1 else None,
         answer=Answer.json({"type": 5}),
+        success=(200, 202),
+        ends="a wrong signature that is not answered 401 removes the URL",
         answer_is_content=always,
         waits=timedelta(seconds=3),
     )
@@ -141,15 +164,19 @@ def discord_events(public_key: str | None, *, seed: str | None = None) -> Source
         type=lambda call: text(call, "event", "type"),
         setup=lambda call: _NO_CONTENT if call.json.get("type") == 0 else None,
         answer=_NO_CONTENT,
+        success=(204,),
         waits=timedelta(seconds=3),
         retries=pauses(1, 2, 4, 8, 10),
+        ends="events that fail too often are stopped, with a mail",
     )
 
 
 def telegram(secret_token: Secrets | None) -> Source:
     """Updates of a Telegram bot; the secret is the `secret_token` of setWebhook.
 
-    Telegram sends what failed again and again, and later updates of a chat wait behind it.
+    Telegram sends what failed again and again, and later updates of a chat wait behind it. It runs
+    a method that stands in the answer; one that failed here would be lost with it, so call the API
+    in a worker.
     """
     keys = Keys.read("telegram()", secret_token)
     return Source(
@@ -159,7 +186,8 @@ def telegram(secret_token: Secrets | None) -> Source:
         type=lambda call: next(name for name in call.json if name != "update_id"),
         answer=EMPTY,
         waits=timedelta(seconds=60),
-        retries=pauses(0, 1 / 30, 1 / 15, 2 / 15, 4 / 15, 8 / 15, 1, 1, 1),
+        retries=pauses(0, 1 / 30, 1 / 15, 2 / 15, 4 / 15, 8 / 15, *(1.0,) * 1_439),
+        ends="410 for 23 hours closes the webhook",
     )
 
 
@@ -168,7 +196,8 @@ def twilio(
 ) -> Source:
     """Status callbacks, messages and calls of Twilio; RELEVO_PUBLIC_URL is part of what is signed.
 
-    One message's statuses are deliveries of their own. Answer a message or a call with TwiML.
+    One message's statuses are deliveries of their own. What is no status, a message that came in or
+    a step of a call, is "incoming": answer it with TwiML.
     """
     shared = tuple(
         (name, Keys.read(f"twilio(shared_keys={name!r})", secrets))
@@ -182,15 +211,17 @@ def twilio(
         content_types=(FORM, *JSON, ""),
         methods=("POST", "GET"),
         answer=Answer(200, b"<Response/>", {"content-type": "text/xml"}),
-        answer_is_content=lambda call: _twilio_type(call) == "incoming",
+        answer_is_content=lambda call: _twilio_type(call) == _INCOMING,
         waits=timedelta(seconds=15),
         retries=pauses(0),
+        ends="nothing; only a call that found no connection is sent once more",
         keep_headers=("i-twilio-idempotency-token",),
     )
 
 
-_SIDS = ("MessageSid", "SmsSid", "CallSid", "RecordingSid", "ConferenceSid", "VerificationSid")
-_STATUSES = ("MessageStatus", "SmsStatus", "CallStatus", "RecordingStatus", "StatusCallbackEvent")
+_INCOMING = "incoming"
+_SIDS = ("RecordingSid", "MessageSid", "SmsSid", "CallSid", "ConferenceSid", "VerificationSid")
+_STATUSES = ("RecordingStatus", "StatusCallbackEvent", "MessageStatus", "SmsStatus", "CallStatus")
 
 
 def _fields(call: Delivery) -> Fields:
@@ -207,8 +238,21 @@ def _twilio_id(call: Delivery) -> str:
     sid = next((fields[name] for name in _SIDS if name in fields), "")
     if not sid:
         return body_hash(call) if call.body else digest(call.query.encode())
-    status = next((fields[name] for name in _STATUSES if name in fields), "")
-    return both(sid, status, fields.get("SequenceNumber", "")).rstrip(":")
+    status = _twilio_status(fields)
+    if not status and "CallSid" in fields:
+        # The steps of a call share its id and may press the same key twice.
+        token = call.header("I-Twilio-Idempotency-Token") or ""
+        return both(sid, body_hash(call) if call.body else digest(call.query.encode()), token)
+    return both(sid, fields.get(status, _INCOMING), fields.get("SequenceNumber", "")).rstrip(":")
+
+
+def _twilio_status(fields: Fields) -> str:
+    """The field that tells a status; "" if the call wants an answer."""
+    found = next((name for name in _STATUSES if name in fields), "")
+    # Messages that come in and steps of a call have a status too.
+    is_message = found == "SmsStatus" and fields[found] in ("received", "receiving")
+    is_live = found == "CallStatus" and fields[found] in ("ringing", "in-progress")
+    return "" if is_message or (is_live and "CallbackSource" not in fields) else found
 
 
 def text_of(item: Mapping[str, object], name: str) -> str:
@@ -221,12 +265,12 @@ def text_of(item: Mapping[str, object], name: str) -> str:
 
 def _twilio_type(call: Delivery) -> str:
     if call.media_type in JSON:
-        return text_of(call.items[0], "type") if call.body.startswith(b"[") else "json"
+        if not call.body.startswith(b"["):
+            return "json"
+        return kinds(text_of(item, "type") for item in call.items)
     fields = _fields(call)
-    for name in _STATUSES:
-        if name in fields:
-            return f"{name}.{fields[name]}"
-    return "incoming"
+    status = _twilio_status(fields)
+    return f"{status}.{fields[status]}" if status else _INCOMING
 
 
 def meta(secrets: Secrets | None, verify_token: Secrets | None = None) -> Source:
@@ -244,18 +288,24 @@ def meta(secrets: Secrets | None, verify_token: Secrets | None = None) -> Source
         type=_meta_type,
         methods=("POST",) if tokens is None else ("POST", "GET"),
         unsigned=lambda call: _meta_challenge(call, tokens),
+        success=(200,),
         waits=timedelta(seconds=10),
-        retries=pauses(1, 5, 15, 60, 240, 720),
+        retries=pauses(0, 1, 5, 15, 60, 240, 720, *(1_440.0,) * 6),
+        ends="hours of failure take the app off the webhook",
     )
 
 
+_META = ("message", "postback", "delivery", "read", "reaction", "referral", "optin")
+
+
 def _meta_type(call: Delivery) -> str:
-    entry = call.json["entry"][0]
-    if "changes" in entry:
-        return f"{text(call, 'object')}.{entry['changes'][0]['field']}"
-    item = entry["messaging"][0]
-    names = ("message", "postback", "delivery", "read", "reaction", "referral", "optin")
-    return f"{text(call, 'object')}.{next(name for name in names if name in item)}"
+    owner = text(call, "object")
+    found: list[str] = []
+    for entry in call.json["entry"]:
+        found += (change["field"] for change in entry.get("changes", ()))
+        for item in entry.get("messaging", ()):
+            found += [name for name in _META if name in item] or ["other"]
+    return kinds(f"{owner}.{each}" for each in found)
 
 
 def _meta_challenge(call: Delivery, tokens: Keys | None) -> Answer | None:
@@ -281,9 +331,7 @@ def zoom(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
     keys = Keys.read("zoom()", secrets)
     return Source(
         name="zoom",
-        scheme=StampedHeader(
-            keys, milliseconds(tolerance), "x-zm-signature", "x-zm-request-timestamp"
-        ),
+        scheme=_stamped(keys, tolerance, "x-zm-signature", "x-zm-request-timestamp"),
         id=lambda call: both(
             text(call, "event"),
             text(call, "event_ts"),
@@ -294,8 +342,10 @@ def zoom(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         ),
         type=lambda call: text(call, "event"),
         setup=lambda call: _zoom_validation(call, keys),
+        success=(200, 204),
         waits=timedelta(seconds=3),
         retries=pauses(5, 20, 60),
+        ends="an endpoint whose repeated validation fails gets no more",
     )
 
 
@@ -319,5 +369,6 @@ def intercom(secrets: Secrets | None) -> Source:
         setup=lambda call: OK if optional(call, "topic") == "ping" else None,
         waits=timedelta(seconds=5),
         retries=pauses(1),
+        ends="410, or seven days of errors; over 1,000 errors in a row pause it for 15 minutes",
         varies=("delivery_attempts",),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from secrets import token_hex
 
 from relevo.clock import Duration, milliseconds
 from relevo.errors import SettingsError
@@ -73,7 +75,9 @@ def gitlab(token: Secrets | None = None, *, signing: Secrets | None = None) -> S
         type=lambda call: ".".join(
             filter(None, (text(call, "object_kind"), optional(call, "object_attributes", "action")))
         ),
+        success=range(200, 400),
         waits=timedelta(seconds=10),
+        ends="4 failures in a row switch the hook off for a minute, doubling to a day; 40 for good",
         keep_headers=("x-gitlab-event", "x-gitlab-instance"),
         headers=lambda type, id: {
             "X-Gitlab-Event": f"{(type.partition('.')[0] or 'push').title()} Hook",
@@ -91,7 +95,7 @@ def bitbucket(secrets: Secrets | None) -> Source:
         id=lambda call: header(call, "X-Request-UUID", "X-Request-Id"),
         type=lambda call: header(call, "X-Event-Key"),
         attempt=lambda call: int(header(call, "X-Attempt-Number")),
-        setup=lambda call: OK if call.header("X-Event-Key") == "diagnostics:ping" else None,
+        unsigned=lambda call: OK if call.header("X-Event-Key") == "diagnostics:ping" else None,
         waits=timedelta(seconds=10),
         retries=pauses(1, 1),
         keep_headers=("x-event-key", "x-attempt-number", "x-request-uuid"),
@@ -114,6 +118,7 @@ def jira(secrets: Secrets | None) -> Source:
         attempt=lambda call: int(header(call, "X-Atlassian-Webhook-Retry")) + 1,
         waits=timedelta(seconds=20),
         retries=pauses(5, 10, 15, 15, 15),
+        ends="a 4xx other than 408, 409, 425 and 429 ends the repetitions of a call",
         keep_headers=("x-atlassian-webhook-identifier", "x-atlassian-webhook-retry"),
         headers=lambda type, id: {"X-Atlassian-Webhook-Identifier": id},
     )
@@ -127,8 +132,10 @@ def linear(secrets: Secrets | None, tolerance: Duration = "1m") -> Source:
         scheme=Linear(keys, milliseconds(tolerance)),
         id=lambda call: header(call, "Linear-Delivery"),
         type=lambda call: f"{text(call, 'type')}.{text(call, 'action')}",
+        success=(200,),
         waits=timedelta(seconds=5),
         retries=pauses(1, 60, 360),
+        ends="a webhook that goes on failing may be disabled",
         varies=("webhookTimestamp",),
         keep_headers=("linear-delivery", "linear-event"),
         headers=lambda type, id: {
@@ -138,12 +145,15 @@ def linear(secrets: Secrets | None, tolerance: Duration = "1m") -> Source:
     )
 
 
-def notion(secrets: Secrets | None) -> Source:
+def notion(secrets: Secrets | None, *, on_token: Callable[[str], object] | None = None) -> Source:
     """Webhooks of Notion. The secret is the verification token of its first, unsigned call.
 
-    That call is answered and its token is written to the log: paste it in Notion's page, and
-    configure it here.
+    `on_token` gets that token, such as `on_token=print`: paste it in Notion's page, configure it
+    here, and take `on_token` out, since anybody may send such a call. With it the secret may be
+    missing, and nothing else is taken until it is there.
     """
+    if secrets is None and on_token is not None:
+        secrets = token_hex(32)  # known to nobody
     keys = Keys.read("notion()", secrets)
     return Source(
         name="notion",
@@ -151,17 +161,21 @@ def notion(secrets: Secrets | None) -> Source:
         id=lambda call: text(call, "id"),
         type=lambda call: text(call, "type"),
         attempt=lambda call: int(text(call, "attempt_number")),
-        unsigned=_notions_token,
+        unsigned=lambda call: _notions_token(call, on_token),
         retries=pauses(1, 5, 15, 60, 120, 240, 480, 480),
         varies=("attempt_number",),
     )
 
 
-def _notions_token(call: Delivery) -> Answer | None:
+def _notions_token(call: Delivery, told: Callable[[str], object] | None) -> Answer | None:
     is_bare = "x-notion-signature" not in call.headers and len(call.body) < 1_000
     if not is_bare or b'"verification_token"' not in call.body:
         return None
-    return OK if set(call.json) == {"verification_token"} else None
+    if set(call.json) != {"verification_token"}:
+        return None
+    if told is not None:
+        told(text(call, "verification_token"))
+    return OK
 
 
 __all__ = ["bitbucket", "github", "gitlab", "jira", "linear", "notion"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from relevo.clock import Duration, milliseconds
 from relevo.errors import SettingsError
 from relevo.signatures import Basic, Ecdsa, Keys, Mailgun, Secrets
-from relevo.sources.source import OK, Source, both, digest, optional, pauses, text
+from relevo.sources.source import Source, both, digest, kinds, optional, pauses, text
 from relevo.webhook import Delivery
 
 
@@ -21,9 +21,9 @@ def sendgrid(verification_key: str | None, *, private: str | None = None) -> Sou
         name="sendgrid",
         scheme=Ecdsa.read("sendgrid()", verification_key, None, private),
         id=_sendgrid_id,
-        type=lambda call: str(call.items[0]["event"]),
+        type=lambda call: kinds(str(item["event"]) for item in call.items),
         waits=timedelta(seconds=10),
-        retries=pauses(1, 2, 4, 8, 15, 30, 60, 120, 240, 480),
+        retries=pauses(1, 2, 4, 8, 15, 30, 60, 120, 240, 480, 480),
     )
 
 
@@ -56,8 +56,10 @@ def mailgun(signing_key: Secrets | None, tolerance: Duration = "9h") -> Source:
                 (text(call, "event-data", "event"), optional(call, "event-data", "severity")),
             )
         ),
+        success=(200,),
         refused=406,
         retries=pauses(5, 10, 15, 60, 120, 240),
+        ends="406 ends the repetitions of a call; `delivered` is not repeated at all",
         varies=("signature",),
         body_is_signed=False,
     )
@@ -77,12 +79,17 @@ def postmark(user: str | None, password: Secrets | None) -> Source:
         name="postmark",
         scheme=Basic(user, Keys.read("postmark()", password)),
         id=lambda call: both(
-            text(call, "RecordType"),
+            _postmark_type(call),
             text(call, "MessageID"),
             optional(call, "ID") or next(filter(None, (optional(call, m) for m in _MOMENTS)), ""),
             optional(call, "Recipient"),
         ),
-        type=lambda call: text(call, "RecordType"),
-        answer=OK,
+        type=_postmark_type,
+        success=(200,),
         retries=pauses(1, 5, 10, 10, 10, 15, 30, 60, 120, 360),
+        ends="403 ends the repetitions of a call",
     )
+
+
+def _postmark_type(call: Delivery) -> str:
+    return optional(call, "RecordType") or "Inbound"  # a mail that came in has none

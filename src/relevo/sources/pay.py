@@ -23,13 +23,14 @@ from relevo.sources.source import (
     both,
     digest,
     header,
+    kinds,
     optional,
     pauses,
     text,
 )
 from relevo.webhook import Answer, Delivery
 
-_HOURS = tuple(60.0 * hours for hours in (1, 2, 4, 8, 12, 12, 12))
+_THREE_DAYS = pauses(1, 5, 30, *(60.0 * hours for hours in (1, 2, 4, 8, 12, 12, 12, 12, 8)))
 
 
 def stripe(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
@@ -40,7 +41,8 @@ def stripe(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         id=lambda call: text(call, "id"),
         type=lambda call: text(call, "type"),
         waits=timedelta(seconds=10),
-        retries=pauses(1, 5, 30, *_HOURS),
+        retries=_THREE_DAYS,
+        ends="an endpoint that fails for days is disabled, and a disabled one gets no repetitions",
         varies=("pending_webhooks",),
     )
 
@@ -61,7 +63,8 @@ def paddle(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         id=lambda call: text(call, "event_id"),
         type=lambda call: text(call, "event_type"),
         waits=timedelta(seconds=5),
-        retries=pauses(1, 2, 4, 8, 15, 30, *_HOURS),
+        success=(200,),
+        retries=pauses(*(3.0,) * 20, *(106.0,) * 40),
         varies=("notification_id",),  # of a replay
     )
 
@@ -74,10 +77,15 @@ def mercado_pago(secrets: Secrets | None, tolerance: Duration | None = None) -> 
         scheme=MercadoPago(keys, None if tolerance is None else milliseconds(tolerance)),
         id=lambda call: both(text(call, "id"), optional(call, "action")).rstrip(":"),
         type=lambda call: optional(call, "action") or text(call, "type"),
+        success=(200, 201),
         waits=timedelta(seconds=22),
         retries=pauses(15, 15, 15, 30, 60, 240, 720),
         body_is_signed=False,
     )
+
+
+_THIRTY_DAYS = pauses(0.15, 0.3, 0.45, 2, 5, 10, 15, 30, 60, 120, 240, *(480.0,) * 88)
+_QUEUES = "nothing; while one call fails, all later ones wait behind it"
 
 
 def adyen(secrets: Secrets | None) -> Source:
@@ -89,10 +97,11 @@ def adyen(secrets: Secrets | None) -> Source:
         name="adyen",
         scheme=AdyenItems(Keys.read("adyen()", secrets, bytes.fromhex)),
         id=_adyen_id,
-        type=lambda call: str(adyen_items(call.json)[0]["eventCode"]),
+        type=lambda call: kinds(str(item["eventCode"]) for item in adyen_items(call.json)),
         answer=Answer.text("[accepted]"),
         waits=timedelta(seconds=10),
-        retries=pauses(0.15, 0.3, 0.45, 2, 5, 10, 15, 30, 60, 120, 240, 480, 480),
+        retries=_THIRTY_DAYS,
+        ends=_QUEUES,
         body_is_signed=False,  # eight of its fields are
     )
 
@@ -121,7 +130,8 @@ def adyen_platform(secrets: Secrets | None) -> Source:
         type=lambda call: text(call, "type"),
         answer=Answer.text("[accepted]"),
         waits=timedelta(seconds=10),
-        retries=pauses(0.15, 0.3, 0.45, 2, 5, 10, 15, 30, 60, 120, 240, 480, 480),
+        retries=_THIRTY_DAYS,
+        ends=_QUEUES,
     )
 
 
@@ -135,6 +145,7 @@ def square(secrets: Secrets | None) -> Source:
         attempt=lambda call: int(header(call, "square-retry-number")) + 1,
         waits=timedelta(seconds=10),
         retries=pauses(1, 2, 4, 8, 16, 32, *(60.0,) * 23),
+        ends="three weeks without one success disable the subscription",
         keep_headers=("square-retry-number", "square-retry-reason"),
     )
 
@@ -153,7 +164,7 @@ def paypal(webhook_id: str | None, certificates: Certificates) -> Source:
         id=lambda call: text(call, "id"),
         type=lambda call: text(call, "event_type"),
         waits=timedelta(seconds=10),
-        retries=pauses(1, 5, 30, *_HOURS),
+        retries=pauses(1, 2, 4, 8, 15, 30, *(240.0,) * 18),
         body_is_signed=False,  # a checksum of it is
     )
 

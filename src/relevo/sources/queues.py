@@ -26,6 +26,7 @@ def standard(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         type=lambda call: text(call, "type"),
         waits=timedelta(seconds=15),
         retries=pauses(1 / 12, 5, 30, 120, 300, 600, 600),
+        ends="an endpoint that fails for five days is disabled (Svix)",
     )
 
 
@@ -47,6 +48,7 @@ def qstash(
         content_types=("*",),
         waits=timedelta(minutes=2),
         retries=pauses(0.2, 2.5, 30),
+        ends="489 with `Upstash-NonRetryable-Error: true` ends the repetitions of a message",
         keep_headers=("upstash-message-id", "upstash-retried"),
     )
 
@@ -72,5 +74,6 @@ def sns(certificates: Certificates, *, topics: Collection[str]) -> Source:
         content_types=("text/plain", *JSON),
         waits=timedelta(seconds=15),
         retries=pauses(1 / 3, 1 / 3, 1 / 3),
+        ends="a 4xx other than 429 ends the repetitions of a notification",
         keep_headers=("x-amz-sns-message-type", "x-amz-sns-topic-arn"),
     )

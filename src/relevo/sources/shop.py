@@ -23,6 +23,7 @@ from relevo.sources.source import (
     both,
     digest,
     header,
+    kinds,
     optional,
     pauses,
     text,
@@ -41,6 +42,7 @@ def shopify(secrets: Secrets | None) -> Source:
         type=_shopify_type,
         waits=timedelta(seconds=5),
         retries=pauses(1, 5, 10, 20, 30, 40, 60, 74),
+        ends="8 failures in a row delete a subscription that was made by the API",
         keep_headers=(
             *("x-shopify-topic", "x-shopify-webhook-id", "x-shopify-event-id"),
             *("x-shopify-shop-domain", "x-shopify-triggered-at", "x-shopify-api-version"),
@@ -72,13 +74,15 @@ def woocommerce(secrets: Secrets | None) -> Source:
         id=lambda call: both(
             call.header("X-WC-Webhook-ID") or "",
             call.header("X-WC-Webhook-Topic") or "",
-            text(call, "id"),
+            optional(call, "id"),  # an `action.*` has none
             optional(call, "date_modified_gmt") or digest(call.body),
         ),
         type=lambda call: header(call, "X-WC-Webhook-Topic"),
         content_types=(*JSON, FORM),
         unsigned=_woocommerce_ping,
+        success=range(200, 303),
         waits=timedelta(seconds=60),
+        ends="more than 5 failures in a row disable the webhook",
         keep_headers=("x-wc-webhook-topic", "x-wc-webhook-id", "x-wc-webhook-source"),
         headers=lambda type, id: {
             "X-WC-Webhook-Topic": type or "order.updated",
@@ -107,10 +111,11 @@ def hubspot(
         name="hubspot",
         scheme=HubSpot(Keys.read("hubspot()", secrets), milliseconds(tolerance), versions),
         id=_hubspot_id,
-        type=lambda call: str(call.items[0]["subscriptionType"]),
+        type=lambda call: kinds(str(item["subscriptionType"]) for item in call.items),
         attempt=lambda call: int(call.items[0]["attemptNumber"]) + 1,
         waits=timedelta(seconds=5),
         retries=pauses(1, 5, 15, 30, 60, 120, 240, 480, 480),
+        ends="400, 401, 403, 404 and 405 are said to end the repetitions of a call",
         varies=("attemptNumber",),
     )
 
@@ -141,6 +146,7 @@ def typeform(secrets: Secrets | None) -> Source:
         type=lambda call: text(call, "event_type"),
         waits=timedelta(seconds=30),
         retries=pauses(1, 5, 15, 60, 120, 300),
+        ends="404, 410 or long failure disables the webhook",
     )
 
 
@@ -155,7 +161,8 @@ def calendly(secrets: Secrets | None, tolerance: Duration = "3m") -> Source:
         ),
         type=lambda call: text(call, "event"),
         waits=timedelta(seconds=10),
-        retries=pauses(1, 5, 30, 60, 240, 720),
+        retries=pauses(1, 5, 30, 60, 240, 480, 600),
+        ends="24 hours of failure disable the webhook for good: make a new one",
     )
 
 

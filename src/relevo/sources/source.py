@@ -1,20 +1,13 @@
 """Source, a provider's rules: its signature, its ids, and the answers that it wants.
 
-    slack = Source(
-        name="slack",
-        scheme=StampedHeader(keys, tolerance, "X-Slack-Signature", "X-Slack-Request-Timestamp"),
-        id=lambda call: call.json["event_id"],
-        type=lambda call: call.json["event"]["type"],
-        setup=lambda call: Answer.text(call.json["challenge"]) if … else None,
-    )
-
-A source is data: the functions of `relevo.sources` make them, and a program may make its own.
+A source is data: the functions of `relevo.sources` make them, and a program may make its own, as
+docs/guides/write-your-own-source.md shows.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, cast
@@ -74,14 +67,16 @@ class Source:
     id: Callable[[Delivery], KeyPart] = field(repr=False)
     """What is the same when one delivery is sent again, and another for every other one."""
     type: Reader = field(default=_no_type, repr=False)
-    """The event's type, for `types=` and for people."""
+    """The event's type, for `types=` and for people; of a call with many items, kinds() of them."""
     attempt: Callable[[Delivery], int] = field(default=_first, repr=False)
     content_types: tuple[str, ...] = JSON
     methods: tuple[str, ...] = ("POST",)
     json_field: str = ""
     """The field that holds the JSON where the body is a form."""
     answer: Answer = OK
-    """What the provider takes for success."""
+    """What the provider hears of a delivery that was taken; one of the statuses in `success`."""
+    success: Sequence[int] = range(200, 300)
+    """The statuses that the provider takes for success; it sends again after any other."""
     setup: Setup = field(default=_nothing, repr=False)
     """The answer to a signed call that only tests the endpoint; nothing is stored of it."""
     unsigned: Setup = field(default=_nothing, repr=False)
@@ -97,6 +92,8 @@ class Source:
     """For how long the provider waits for an answer."""
     retries: tuple[timedelta, ...] = ()
     """After which pauses the provider sends again what failed; empty: never."""
+    ends: str = ""
+    """What makes the provider stop calling for good, for people."""
     varies: tuple[str, ...] = ()
     """Fields of the body, as `a.b`, that differ between attempts and say nothing: compared()."""
     keep_headers: tuple[str, ...] = ()
@@ -222,6 +219,11 @@ def digest(data: bytes) -> str:
 def body_hash(delivery: Delivery) -> str:
     """An id for providers without one whose body is the same at every attempt."""
     return digest(delivery.body)
+
+
+def kinds(each: Iterable[str]) -> str:
+    """The types of a call's items, each once; `types=` takes the call if one of them fits."""
+    return ", ".join(dict.fromkeys(each))
 
 
 def pauses(*minutes: float) -> tuple[timedelta, ...]:

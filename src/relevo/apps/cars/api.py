@@ -33,6 +33,7 @@ from relevo.apps.cars.records import (
     Records,
     Reservation,
     Status,
+    is_code,
 )
 from relevo.apps.cars.requests import (
     CreateReservationRequest,
@@ -99,7 +100,7 @@ def build(relevo: Relevo) -> ASGIApp:
         client = request.client.host if request.client else ""
         now = relevo.clock.now().timestamp()
         misses.check(client, now)
-        reservation = await relevo.use(Records).get(code) if len(code) <= 20 else None
+        reservation = await relevo.use(Records).get(code) if is_code(code) else None
         if reservation is None:
             misses.add(client, now)
             raise Answer(404, "not_found")

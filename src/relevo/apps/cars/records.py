@@ -35,6 +35,7 @@ from sqlalchemy.types import TypeDecorator
 
 from relevo import Relevo, SchemaMismatch, StoreUnavailable
 from relevo.apps.cars.gateways import Booking, Driver
+from relevo.apps.tables import is_data_error
 
 BOOK_SUPPLIER = "BOOK_SUPPLIER"
 LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # none that is taken for another
@@ -200,6 +201,8 @@ class Records:
         except IntegrityError:
             raise
         except (DBAPIError, OSError) as error:
+            if is_data_error(error):
+                raise
             if any(words in str(error) for words in _NO_TABLE):
                 raise SchemaMismatch("cars has no tables here: run `relevo migrate`") from error
             raise StoreUnavailable("the database does not answer") from error
@@ -235,6 +238,11 @@ async def open_records(relevo: Relevo) -> AsyncGenerator[Records]:
 def digits(currency: str) -> int:
     """How many decimals a currency has at Stripe; its amounts are counted in the last of them."""
     return 0 if currency in NO_MINOR else 3 if currency in THOUSANDTHS else 2
+
+
+def is_code(text: str) -> bool:
+    """Whether it may be the code of a reservation: other text is not looked up."""
+    return len(text) <= 20 and text.isascii() and text.isprintable()
 
 
 def new_code() -> str:

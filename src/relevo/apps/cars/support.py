@@ -21,6 +21,7 @@ from relevo.apps.cars.records import (
     Reservation,
     Status,
     SupplierRequest,
+    is_code,
 )
 from relevo.desk import Desk, Person
 from relevo.job import Job
@@ -137,7 +138,7 @@ class Support:
 
     async def show(self, code: str) -> Case:
         """One reservation in full, as it stands this moment."""
-        if len(code) > 20:
+        if not is_code(code):
             raise NotFoundError("there is no such reservation")
         await mirror(self._rows, code)
         async with self._rows.transaction() as tx:

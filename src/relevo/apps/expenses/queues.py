@@ -6,6 +6,9 @@ import msgspec
 
 from relevo import Breaker, Command, exponential, per_key
 
+# Meta makes the ids of messages, so they may look like a card's number or a key: each command that
+# carries one allows it.
+
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as it came from WhatsApp, in the few words that matter here."""
@@ -45,7 +48,7 @@ class PublishMessage(
     key="publish:{message_id}",
     unique="forever",
     breaker="qstash",
-    allow=("message",),
+    allow=("message", "message_id"),
 ):
     """Hand a message to QStash, which brings it back to /api/process-message."""
 
@@ -62,7 +65,7 @@ class ProcessMessage(
     key="message:{message_id}",
     unique="forever",
     limit=per_key("sender:{sender}", 1),  # two at once from one person would race for "the last"
-    allow=("message", "sender"),
+    allow=("message", "message_id", "sender"),
 ):
     """Understand a message, write the expense down, order the reply."""
 
@@ -107,6 +110,7 @@ class SendReply(
     key="reply:{reply_id}",
     unique="forever",
     breaker=Breaker("whatsapp:send", failures=20),
+    allow=("reply_id",),
 ):
     """Send the reply to a message, once."""
 

@@ -148,7 +148,8 @@ def _queued(wish: Wish, queue: str) -> Wish:
 
 
 def _origin(request: Request) -> Origin:
-    return Origin(caller_ip=None if request.client is None else request.client.host)
+    # A trusted proxy passes on what its caller wrote, which need not be an address.
+    return Origin(caller_ip=None if request.client is None else request.client.host[:64])
 
 
 # What they get

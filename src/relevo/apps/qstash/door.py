@@ -18,7 +18,9 @@ from relevo import Relevo
 from relevo.apps.qstash.office import BODY_MAX
 from relevo.apps.qstash.wire import Wrong
 from relevo.apps.qstash.workers import Post
+from relevo.apps.tables import is_data_error
 from relevo.errors import StoreError
+from relevo.telemetry import log
 
 READ_MAX = 16 * BODY_MAX
 
@@ -40,11 +42,15 @@ class Api:
             post = self._relevo.use(Post)
             try:
                 _check_token(request, post.settings.token)
+                _check_text(request)
                 await _read(request)
                 answer = await self._run(work, request, post)
             except Wrong as error:
                 return JSONResponse({"error": str(error)}, error.status)
-            except (StoreError, DBAPIError):
+            except (StoreError, DBAPIError) as error:
+                if is_data_error(error):  # to try again would not help
+                    log.error("a value does not fit its column", extra={"path": request.url.path})
+                    return JSONResponse({"error": "the store cannot hold such a value"}, 400)
                 return JSONResponse({"error": "the store does not answer, try again"}, 503)
             return answer if isinstance(answer, Response) else JSONResponse(answer)
 
@@ -61,8 +67,8 @@ class Api:
             try:
                 async with self._relevo.transaction() as tx:
                     return await work(request, tx, post)
-            except DBAPIError:
-                if attempt == TRIES - 1:
+            except DBAPIError as error:
+                if attempt == TRIES - 1 or is_data_error(error):
                     raise
         return None
 
@@ -79,6 +85,21 @@ def _check_token(request: Request, token: str) -> None:
     said = given[7:] if given[:7].lower() == "bearer " else request.query_params.get("qstash_token")
     if said is None or not hmac.compare_digest(said.encode(), token.encode()):
         raise Wrong("invalid token", 401)
+
+
+def _check_text(request: Request) -> None:
+    """Refuse NUL in what is looked up by; a destination travels as it was written."""
+    if "destination" in request.path_params:
+        return
+    for _, text in [*request.path_params.items(), *request.query_params.multi_items()]:
+        check_text(text)
+
+
+def check_text(text: str) -> str:
+    """A text that every store can hold."""
+    if "\0" in text:
+        raise Wrong("NUL is no text")
+    return text
 
 
 async def _read(request: Request) -> None:
@@ -103,9 +124,9 @@ def count_of(request: Request, most: int) -> int:
     return most if given is None else max(1, min(most, integer(given, "count")))
 
 
-def integer(text: str, name: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        raise Wrong(f"{name} is a whole number")
+def integer(text: str, name: str, most: int = 10**18 - 1) -> int:
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or int(text) > most:
+        raise Wrong(f"{name} is a whole number up to {most:,}")
     return int(text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from typing import Any
-from urllib.parse import unquote
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -54,7 +53,7 @@ async def flows(request: Request, tx: AsyncSession, post: Post) -> Any:
 
 
 async def flow(request: Request, tx: AsyncSession, post: Post) -> Any:
-    row = await tx.get(FlowKey, unquote(request.path_params["key"]))
+    row = await tx.get(FlowKey, request.path_params["key"])
     if row is None:
         raise Wrong("flow control key not found", 404)
     return await _shown_flow(tx, row, post)

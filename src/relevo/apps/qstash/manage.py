@@ -11,7 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.apps.qstash import views
-from relevo.apps.qstash.door import EMPTY, Api, count_of, integer, milliseconds_of, object_of
+from relevo.apps.qstash.door import (
+    EMPTY,
+    Api,
+    check_text,
+    count_of,
+    integer,
+    milliseconds_of,
+    object_of,
+)
 from relevo.apps.qstash.office import Origin
 from relevo.apps.qstash.records import (
     ACTIVE,
@@ -28,6 +36,7 @@ from relevo.apps.qstash.wire import NAME, Wrong
 from relevo.apps.qstash.workers import Post
 
 PARALLEL_MAX = 200
+NAME_MAX = 256
 
 
 def add_to(api: Api) -> None:
@@ -224,7 +233,7 @@ def _named(request: Request, name: str) -> list[str] | None:
         told = object_of(request).get(name)
         if not isinstance(told, list):
             raise Wrong(f"{name} is a list")
-        return [str(id) for id in cast("list[Any]", told)]
+        return [check_text(str(id)) for id in cast("list[Any]", told)]
     given = request.query_params.getlist(name)
     return ",".join(given).split(",") if given else None
 
@@ -235,7 +244,7 @@ def _filtered(found: Select[Message], request: Request) -> Select[Message]:
         if value := q.get(key):
             found = found.where(column == value)
     if status := q.get("responseStatus"):
-        found = found.where(Message.response_status == integer(status, "responseStatus"))
+        found = found.where(Message.response_status == integer(status, "responseStatus", 999))
     for key, is_from in (("fromDate", True), ("toDate", False)):
         if (at := milliseconds_of(q.get(key), key)) is not None:
             when = func.coalesce(Message.finished_at, Message.created_at)
@@ -373,6 +382,8 @@ def _endpoints(request: Request) -> list[Endpoint]:
         url, name = item.get("url") or "", item.get("name")
         if not isinstance(url, str) or not (name is None or isinstance(name, str)):
             raise Wrong("an endpoint has a url and perhaps a name")
+        if name is not None and not 0 < len(check_text(name)) <= NAME_MAX:
+            raise Wrong(f"an endpoint's name has 1 to {NAME_MAX} characters")
         found.append(Endpoint(url, name))
     if not found:
         raise Wrong("endpoints is a list of objects")

@@ -45,6 +45,7 @@ from relevo.schedule import next_tick
 BODY_MAX = 1_048_576
 SEEN_MS = 600_000
 KEPT_ANSWER = 65_536
+CRON_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +365,8 @@ class Office:
 
 def next_time(cron: str, after: int) -> int:
     """The next moment of a cron expression, in UTC unless it begins with CRON_TZ=…"""
+    if len(cron) > CRON_MAX:
+        raise Wrong(f"invalid cron: more than {CRON_MAX} characters")
     zone: Any = UTC
     text = cron.strip()
     if text.startswith("CRON_TZ="):

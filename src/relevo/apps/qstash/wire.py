@@ -224,6 +224,6 @@ def _name(text: str | None, name: str) -> str | None:
 
 
 def _text(text: str | None, name: str) -> str | None:
-    if text is not None and not 0 < len(text) <= 512:
-        raise Wrong(f"{name} has 1 to 512 characters")
+    if text is not None and (not 0 < len(text) <= 512 or "\0" in text):
+        raise Wrong(f"{name} has 1 to 512 characters, and no NUL")
     return text

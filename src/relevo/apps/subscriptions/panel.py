@@ -15,7 +15,7 @@ from relevo.apps.subscriptions.integrations import effect_id
 from relevo.apps.subscriptions.queues import AddToList, SaveRow, SendEmail
 from relevo.apps.subscriptions.records import Records
 from relevo.apps.subscriptions.words import REFUSALS, SPANISH
-from relevo.store import Audit, EffectState
+from relevo.store import Audit, By, EffectState
 from relevo.web import Room, go, needs, site
 
 room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
@@ -28,9 +28,9 @@ async def _ask_afresh(relevo: Relevo, job_id: str, name: str, by: str) -> None:
     refused, _ = await relevo.store.effects(
         job=effect_id(job_id), states=frozenset({EffectState.REFUSED})
     )
-    wanted = [replace(each, run="", decided_by=by) for each in refused if each.name == name]
+    wanted = [replace(each, run="") for each in refused if each.name == name]
     if wanted:
-        await relevo.store.conclude(wanted)
+        await relevo.store.conclude(wanted, By(by, "ordered again"))
 
 
 def build(relevo: Relevo) -> ASGIApp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,7 +20,11 @@ PATH = "/hooks/stripe/subscriptions"
 SUBSCRIBED = ("checkout.session.completed", "checkout.session.async_payment_succeeded")
 PAID = ("paid", "no_payment_required")
 
-_EMAIL = re.compile(r"[^\s@,;<>\"\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z0-9-]{2,63}")
+CREATED_MAX = 10**11  # seconds; what is above it is in milliseconds
+
+_EMAIL = re.compile(
+    r"(?=.{,254}$)[^\s@,;<>\"\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z0-9-]{2,63}"
+)
 
 
 def source(use: Use) -> Source:
@@ -53,28 +58,37 @@ def _job(event: dict[str, Any]) -> dict[str, Any] | None:
         if session["mode"] != "subscription" or session["payment_status"] not in PAID:
             return None
         person: dict[str, Any] = session["customer_details"]
-        email, name = person["email"], person.get("name") or ""
         metadata: dict[str, Any] = session.get("metadata") or {}
         made: dict[str, Any] = {
-            "id": derived_id(int(event["created"]) * 1000, f"stripe/{event['id']}"),
             "event_id": event["id"],
             "subscription_id": session["subscription"],
-            "email": email,
-            "name": name,
+            "email": person["email"],
+            "name": person.get("name") or "",
             "plan": metadata.get("plan", ""),
             "amount": session["amount_total"],
             "currency": session["currency"],
         }
-    except (LookupError, TypeError, ValueError) as error:
-        raise Reject(422, "invalid_session") from error
-    texts = [made["subscription_id"], name, made["plan"], made["currency"]]
-    if (
-        not all(isinstance(text, str) and len(text) <= 200 for text in texts)
-        or not isinstance(email, str)
-        or not _EMAIL.fullmatch(email)
-        or re.search(r"[\x00-\x1f\x7f]", name)
-        or type(made["amount"]) is not int
-        or len(made["currency"]) != 3
-    ):
-        raise Reject(422, "invalid_session")
-    return made
+        created = event["created"]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise Reject(422, "invalid_session", f"it is no session of Stripe's: {error}") from error
+    # What no row and no id can hold is refused here: the database's error would be repeated.
+    wrong = [name for name, fits in _FITS.items() if not fits(made[name])]
+    if type(created) is not int or not 0 <= created < CREATED_MAX:
+        wrong.append("created")
+    if wrong:
+        raise Reject(422, "invalid_session", f"not as Stripe sends them: {', '.join(wrong)}")
+    return {"id": derived_id(created * 1000, f"stripe/{event['id']}"), **made}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 200
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "subscription_id": _is_text,
+    "email": lambda value: isinstance(value, str) and bool(_EMAIL.fullmatch(value)),
+    "name": lambda value: _is_text(value) and not re.search(r"[\x00-\x1f\x7f]", value),
+    "plan": _is_text,
+    "amount": lambda value: type(value) is int and abs(value) < 2**63,
+    "currency": lambda value: _is_text(value) and len(value) == 3,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relevo.check.report import Rule
-from relevo.check.rules import handlers, messages, once, transactions, workers
+from relevo.check.rules import handlers, messages, once, several, transactions, workers
 
 _TABLE = [
     Rule(
@@ -167,6 +167,15 @@ _TABLE = [
         "Give the client the setting that makes each call one try; relevo repeats what may be "
         "repeated.",
         once.own_retries,
+    ),
+    Rule(
+        "RV023",
+        "several calls in one ctx.once()",
+        "Its effect is judged by the last error alone: a charge that was made, and a letter that "
+        "was refused after it, would be one refusal, and be made again.",
+        "Give each call a ctx.once() with a name of its own, and leave repeating to the job's "
+        "attempts.",
+        several.several_calls,
     ),
 ]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
+from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo, follows
 from relevo.stores.postgres.lines import Record, lent
 from relevo.stores.postgres.rows import hashed, page_size
 from relevo.stores.postgres.session import Session
@@ -185,8 +185,10 @@ class Memory(Session):
                     select *
                     from unnest(
                         $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::integer[],
-                        $9::text[], $10::text[]
-                    ) with ordinality as w (hash, state, result, error, attempt, run, key, place)
+                        $9::text[], $10::text[], $11::text[]
+                    ) with ordinality as w (
+                        hash, state, result, error, attempt, run, key, follows, place
+                    )
                 ), changed as (
                     update relevo.effects as e
                     set state = w.state, result = w.result, error = w.error, attempt = w.attempt,
@@ -195,7 +197,11 @@ class Memory(Session):
                     from wish as w, relevo.effects as old
                     where e.hash = w.hash and old.seq = e.seq
                         and (
-                            e.state <> 'confirmed'
+                            e.state <> 'confirmed' and (
+                                $7::text is not null or e.run in (w.run, w.follows)
+                                or (w.state = 'confirmed'
+                                    and (e.key = w.key or e.state not in ('intended', 'unknown')))
+                            )
                             -- A person tells the result of which nothing could be kept, or
                             -- mends what a person told.
                             or ($7::text is not null and w.state = 'confirmed'
@@ -227,6 +233,7 @@ class Memory(Session):
                 clean(by.note) if by else None,
                 [clean(effect.run) for effect in batch],
                 [clean(effect.key) for effect in batch],
+                [None if (run := follows(effect)) is None else clean(run) for effect in batch],
             )
             places = {row["place"] for row in rows}
             concluded.extend(place in places for place in range(1, len(batch) + 1))

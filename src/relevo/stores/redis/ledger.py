@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 from msgspec.json import Decoder
 
-from relevo.store import Audit, By, Effect, EffectState
+from relevo.store import Audit, By, Effect, EffectState, follows
 from relevo.stores.redis.frame import timely
 from relevo.stores.redis.line import Arg
 from relevo.stores.redis.newest import Newest
@@ -24,7 +24,8 @@ class Ledger(Newest):
 
     @timely
     async def intend(self, effects: Sequence[Effect]) -> list[Effect]:
-        found = await self._effects_through("intend", effects)
+        items = [(effect.queue, _pack_effect(effect)) for effect in effects]
+        found = await self._effects_through("intend", items)
         return [_read_effect(row) for row in found]
 
     @timely
@@ -32,7 +33,14 @@ class Ledger(Newest):
         who = (to_text(by.who), to_text(by.note)) if by else (b"", b"")
         if by is not None:
             effects = [structs.replace(effect, decided_by=by.who) for effect in effects]
-        found = await self._effects_through("conclude", effects, *who)
+        items = [
+            (
+                effect.queue,
+                (*_pack_effect(effect), b"" if (run := follows(effect)) is None else dump(run)),
+            )
+            for effect in effects
+        ]
+        found = await self._effects_through("conclude", items, *who)
         return [answer == 1 for answer in found]
 
     @timely
@@ -90,11 +98,12 @@ class Ledger(Newest):
     def _book(self) -> bytes:
         return self._key("audit", tag=True)
 
-    async def _effects_through(self, name: str, effects: Sequence[Effect], *head: Arg) -> list[Any]:
+    async def _effects_through(
+        self, name: str, items: Sequence[tuple[str, tuple[Arg, ...]]], *head: Arg
+    ) -> list[Any]:
         if self._wire.is_cluster:
-            await self._register({effect.queue for effect in effects})
-        answers: list[Any] = [None] * len(effects)
-        items = [(effect.queue, _pack_effect(effect)) for effect in effects]
+            await self._register({queue for queue, _ in items})
+        answers: list[Any] = [None] * len(items)
         for places, found in await self._over(name, items, *head):
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo
+from relevo.store import UNDECIDED, Audit, By, Effect, EffectState, Note, WorkerInfo, follows
 from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, plain, text
 
 _replace = msgspec.structs.replace
@@ -85,7 +85,7 @@ def _intended(tx: Tx, effect: Effect) -> Effect:
 
 
 def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
-    """Write how effects ended; a confirmed one stays as it is."""
+    """Write how effects ended; see Store.conclude()."""
     if len({(effect.job, effect.name) for effect in effects}) < len(effects):
         return [_conclude(tx, effect) for effect in effects]
     changed = 0
@@ -102,6 +102,7 @@ def conclude(tx: Tx, effects: Sequence[Effect]) -> list[bool]:
                 text(effect.run),
                 tx.now,
                 text(effect.key),
+                None if (run := follows(effect)) is None else text(run),
             )
         changed += tx.run(fill(_CONCLUDE, len(some)), values)
     if changed < len(effects):
@@ -114,10 +115,14 @@ _CONCLUDE = """
     set state = ended.column3, result = ended.column4, error = ended.column5,
         attempt = ended.column6, run = ended.column7, updated_at = ended.column8,
         key = ended.column9
-    from (values [?, ?, ?, ?, ?, ?, ?, ?, ?]) as ended
+    from (values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?]) as ended
     where effect.job = ended.column1
       and effect.name = ended.column2
       and effect.state <> 'confirmed'
+      and (effect.run in (ended.column7, ended.column10)
+           or (ended.column3 = 'confirmed'
+               and (effect.key = ended.column9
+                    or effect.state not in ('intended', 'unknown'))))
 """
 
 
@@ -128,16 +133,22 @@ def decide(tx: Tx, effects: Sequence[Effect], by: By) -> list[bool]:
 
 def _conclude(tx: Tx, effect: Effect, by: By | None = None) -> bool:
     row = tx.one(
-        "select state, result, decided_by from relevo_effects where job = ? and name = ?",
+        "select state, result, decided_by, run, key from relevo_effects where job = ? and name = ?",
         (text(effect.job), text(effect.name)),
     )
     if row is None:
         return False
-    before, result, decided_by = row
+    before, result, decided_by, run, key = row
     # A person tells the result of which nothing could be kept, or mends what a person told.
     is_told = by is not None and effect.result is not None and (result is None or decided_by)
     if before == EffectState.CONFIRMED and not (is_told and effect.state is EffectState.CONFIRMED):
         return effect.state is EffectState.CONFIRMED and _same(result, effect.result)
+    is_late = by is None and plain(run) not in (effect.run, follows(effect))
+    is_fact = effect.state is EffectState.CONFIRMED and (
+        plain(key) == effect.key or before not in UNDECIDED
+    )
+    if is_late and not is_fact:
+        return False
     tx.run(
         """
         update relevo_effects
