@@ -14,7 +14,7 @@ import relevo.ingress.spool as spool_module
 from relevo import Answer, Relevo, SealError, SealKeys
 from relevo.desk import Person, Role
 from relevo.sealing import new_key
-from relevo.store import Kept, Letterbox, Store
+from relevo.store import DeliveryState, Kept, Letterbox, Store
 from relevo.stores.sealed import sealed
 from relevo.testing import ManualClock, deliver, drain, until
 from tests.conformance.steps import add

@@ -199,10 +199,10 @@ async def test_a_replay_masks_as_the_delivery_did(start: Start) -> None:
     await drain(relevo)
     first = await only(relevo)
     desk, ana = Desk(relevo.store), Person("ana", Role.ADMIN)
-    rehearsed = await desk.replay(first.id, ana, relevo.receiver, dry_run=True)
+    rehearsed = await desk.replay(first.id, ana, relevo.handling, dry_run=True)
     assert json.loads(rehearsed.orders[0].payload) == {"event": MASKED_BODY}
 
-    replay = await desk.replay(first.id, ana, relevo.receiver)
+    replay = await desk.replay(first.id, ana, relevo.handling)
     second = await only(relevo, thread=replay.id)
     assert (second.generation, second.reason) == (1, first.reason)
 
