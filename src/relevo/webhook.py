@@ -205,6 +205,22 @@ def answer_from(given: Any, usual: Answer) -> Answer:
             )
 
 
+def read_answer(data: bytes) -> Answer | None:
+    """The answer of a stored delivery; None where it cannot be read any more."""
+    try:
+        return msgspec.msgpack.decode(data, type=Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, DefinitionError):
+        return None
+
+
+def read_headers(data: bytes) -> list[tuple[str, str]] | None:
+    """The headers of a stored delivery; None where they cannot be read any more."""
+    try:
+        return msgspec.json.decode(data, type=list[tuple[str, str]])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def _status(status: int) -> int:
     if not 200 <= status <= 599:
         raise DefinitionError(f"{status} is not a status to answer with: use 200 to 599")

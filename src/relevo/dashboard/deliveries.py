@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,10 +10,10 @@ from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
 from relevo.desk import Replay, is_replayable
 from relevo.errors import DefinitionError
-from relevo.intake import answer_of
 from relevo.store import DeliveryState, Kept, Letterbox
 from relevo.web import form, go
 from relevo.web.room import pretty
+from relevo.webhook import read_answer, read_headers
 
 
 async def deliveries(board: Board, request: Request) -> Response:
@@ -85,14 +84,15 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
         kept = desk.masked_delivery(kept)
     found = await desk.store.find(list(kept.jobs[:200]))
     jobs = [job for job in found if job is not None and desk.sees(job.queue)]
-    answer = answer_of(kept).body if kept.answer else b""
+    answer = read_answer(kept.answer)
     return board.page(
         request,
         "delivery",
         kept=kept,
         body=_text(kept.body),
-        head=msgspec.json.decode(kept.headers, type=list[tuple[str, str]]),
-        answer=_text(answer),
+        head=read_headers(kept.headers),
+        answer=None if answer is None else _text(answer.body),
+        is_damaged=answer is None and bool(kept.answer),
         jobs=[board.shown(request, job) for job in jobs],
         can_replay=_can_replay(board, kept),
         rehearsal=rehearsal,

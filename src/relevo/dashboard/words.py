@@ -344,6 +344,7 @@ SPANISH: Final[dict[str, str]] = {
     "Make confirmed effects once more, too": "Repetir también los efectos confirmados",
     "It was let in again, and {jobs} came of it.": "Se dejó entrar otra vez, y salió: {jobs}.",
     "none were kept": "no se guardó ninguna",
+    "cannot be read: its row was damaged": "no se puede leer: su fila está dañada",
     "(empty)": "(vacía)",
     "Jobs that came of it": "Trabajos que salieron de ella",
     # queues

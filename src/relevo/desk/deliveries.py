@@ -18,7 +18,7 @@ from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
 from relevo.store import Audit, DeliveryState, Kept, Letterbox
-from relevo.webhook import Answer
+from relevo.webhook import Answer, read_answer
 
 if TYPE_CHECKING:
     from relevo.intake import Receiver, Taken
@@ -176,7 +176,9 @@ def _masked_field(field: str) -> str:
 
 
 def _masked_answer(data: bytes) -> bytes:
-    answer = msgspec.msgpack.decode(data, type=Answer)
+    answer = read_answer(data)
+    if answer is None:
+        return data  # nobody is shown what cannot be read
     return msgspec.msgpack.encode(replace(answer, body=mask(answer.body) if answer.body else b""))
 
 
