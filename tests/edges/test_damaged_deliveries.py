@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import httpx2
@@ -9,8 +12,11 @@ import msgspec
 import pytest
 
 from relevo import Answer, App, Delivery, Intake, Relevo, sources
+from relevo.cli.look import story_text
+from relevo.cli.tables import at
+from relevo.desk import Desk, view
 from relevo.ids import new_id
-from relevo.store import Arrival, Kept
+from relevo.store import Arrival, Kept, Letterbox, Store
 from relevo.testing import ManualClock, deliver
 from tests.conformance.fresh import STORES, fresh
 from tests.edges.site import ACCEPT
@@ -90,3 +96,53 @@ async def json_at(client: httpx2.AsyncClient, path: str, **query: str) -> dict[s
     answer = await client.get(path, params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "relevo_deliveries set jobs = 'zz'",
+        "relevo_deliveries set headers = 5",
+        "relevo_deliveries set query = x'ff', path = x'ff', method = x'ff', reason = x'ff'",
+        "relevo_deliveries set received_at = 'soon'",
+        "relevo_deliveries set received_at = 9000000000000000000",
+        "relevo_deliveries set status = 'x'",
+        "relevo_delivered set answer = 'x', status = 'x', repeats = 'x'",
+        "relevo_delivered set received_at = 'soon', repeated_at = 9000000000000000000",
+    ],
+)
+async def test_a_row_of_sqlite_changed_by_hand_breaks_no_list(
+    change: str, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Its columns hold whatever is written to them."""
+    async with fresh("sqlite", clock, tmp_path) as store:
+        kept = [arrival(f"evt_{number}") for number in range(3)]
+        await store.receive(kept)
+        [path] = tmp_path.glob("*.db")
+        with closing(sqlite3.connect(path)) as hand, hand:
+            hand.execute("update CHANGE where id = ?".replace("CHANGE", change), (kept[1].kept.id,))
+        await look(store, kept[1].kept.id)
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_a_moment_that_is_none_breaks_no_list(
+    name: str, tmp_path: Path, clock: ManualClock
+) -> None:
+    async with fresh(name, clock, tmp_path) as store:
+        kept = [arrival(f"evt_{number}") for number in range(3)]
+        kept[1] = Arrival(msgspec.structs.replace(kept[1].kept, received_at=9 * 10**18))
+        await store.receive(kept)
+        await look(store, kept[1].kept.id)
+
+
+async def look(store: Store, id: str) -> None:
+    """By list, search, id and trace, as JSON and on a terminal."""
+    desk = Desk(store)
+    for where in (Letterbox(), Letterbox(text="evt_")):
+        found, _ = await desk.deliveries(where)
+        assert len(found) == 3
+        assert len(json.dumps(view([desk.masked_delivery(each) for each in found]))) > 0
+        assert [at(each.received_at) for each in found]
+    view(desk.masked_delivery(await desk.delivery(id)))
+    assert (await desk.trace(id)).deliveries
+    story_text(await desk.trace(id))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from relevo.clock import moment
+from relevo.clock import moment_if
 from relevo.job import Job
 from relevo.payload import guard, mask
 from relevo.store import Effect, Kept
@@ -100,7 +100,10 @@ def is_moment(name: str) -> bool:
 
 
 def _moment(ms: int | None) -> str | None:
-    return moment(ms).isoformat(timespec="milliseconds") if ms else None
+    if not ms:
+        return None
+    at = moment_if(ms)
+    return str(ms) if at is None else at.isoformat(timespec="milliseconds")
 
 
 def payload_of(text: str | bytes, before: bytes) -> bytes:
