@@ -70,16 +70,21 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
 
 
 def _clients() -> list[Finding]:
-    """Installed clients that repeat calls by themselves, unless they are told not to."""
+    """The clients that the apps have imported: how often each calls by itself."""
     found: list[Finding] = []
     for each in OWN_RETRIES.values():
         package = each.client.partition(".")[0]
-        if each.off and not each.tries.startswith("1 try") and package in sys.modules:
+        if package not in sys.modules:
+            continue
+        if each.tries.startswith("1 try"):
+            said = f"makes {each.tries}"
+            said += f"; to make sure of one: {each.off}" if each.off else ""
+        else:
             said = (
                 f"repeats a call by itself ({each.tries}), so that its last error does not prove "
                 f"what became of the first try; to make each call one try: {each.off}"
             )
-            found.append(_ok(each.client, said))
+        found.append(_ok(each.client, said))
     return found
 
 
