@@ -19,6 +19,7 @@ from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.store import Finding, QueueMode
+from relevo.unrouted import Unrouted
 
 if TYPE_CHECKING:
     from relevo.app import App
@@ -137,7 +138,7 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                 )
             )
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
-    return [*findings, *await _waits(desk), *joins]
+    return [*findings, *await _waits(desk), *joins, *await _unrouted(desk)]
 
 
 async def _waits(desk: Desk) -> list[Finding]:
@@ -168,6 +169,24 @@ async def _joins(desk: Desk) -> list[Finding]:
             "unique='latest'; if each should run: another key",
         )
         for each in await desk.joins()
+    ]
+
+
+async def _unrouted(desk: Desk) -> list[Finding]:
+    """Calls at an endpoint, or nearly at one, that were not taken."""
+    places: dict[tuple[str, str], list[Unrouted]] = {}
+    for each in await desk.unrouted():
+        places.setdefault((each.endpoint, each.cause), []).append(each)
+    return [
+        _warning(
+            endpoint,
+            f"{counted(sum(each.count for each in some), 'call')} not taken since "
+            f"{at(min(each.first_at for each in some))}, the last at {at(some[0].last_at)} from "
+            f"{some[0].address or 'further addresses'} ({some[0].method} {some[0].path}): "
+            f"{some[0].status or 'no answer'} {cause}. {some[0].advice}. See `relevo deliveries ls "
+            f"--unrouted`",
+        )
+        for (endpoint, cause), some in places.items()
     ]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.board import LIMIT, Board, limit_of, more_of, one
 from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
 from relevo.desk import Replay, is_replayable
 from relevo.errors import DefinitionError
 from relevo.store import DeliveryState, Kept, Letterbox
+from relevo.unrouted import CAUSES
 from relevo.web import form, go
 from relevo.web.room import pretty
 from relevo.webhook import read_answer, read_headers
@@ -31,6 +32,7 @@ async def deliveries(board: Board, request: Request) -> Response:
         text=one(params, "text"),
     )
     rows, cursor = await desk.deliveries(where, one(params, "cursor"), limit_of(params))
+    unrouted = await desk.unrouted(where.endpoint)
     doors = [f"{app.name}:{hook.path}" for app in board.relevo.apps for hook in app.webhooks]
     known = {each for each in doors if desk.sees(each)} | {row.endpoint for row in rows}
     return board.page(
@@ -39,6 +41,9 @@ async def deliveries(board: Board, request: Request) -> Response:
         where=where,
         meant=meant(board.words(request), where.text, "/deliveries", "text"),
         rows=rows,
+        unrouted=unrouted[:LIMIT],
+        unrouted_calls=sum(each.count for each in unrouted),
+        causes=CAUSES,
         endpoints=sorted(known | ({where.endpoint} if where.endpoint else set())),
         states=list(DeliveryState),
         more=more_of(request, cursor),
