@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from relevo.errors import DefinitionError
 
@@ -50,6 +50,14 @@ def milliseconds(value: Duration) -> int:
 def moment(ms: int) -> datetime:
     """The aware UTC moment of a store's millisecond stamp."""
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def moment_if(ms: Any) -> datetime | None:
+    """The moment of a stamp as it is stored; None where a damaged row holds something else."""
+    try:
+        return moment(ms)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def stamp(at: datetime) -> int:

@@ -101,6 +101,7 @@ class Front:
                 is_asked = scope["method"] in ("GET", "HEAD")
                 await send_reply(send, await self._state(path) if is_asked else ONLY_GET)
                 return
+            send = self.gate.strays.watched(path, scope, send)
         await self._elsewhere(path)(scope, receive, send)
 
     async def _is_ready(self, scope: Scope, send: Send) -> bool:

@@ -53,6 +53,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.unrouted: Counter[tuple[str, str]] = Counter()  # calls by endpoint and cause
         self.tracing: Tracing | None = None  # off: one look at this is all it costs
         self.narrator: Narrator | None = None  # the same
         self._throttle = Throttle()
@@ -141,6 +142,14 @@ class Telemetry:
                 "of this name that is not told again",
                 extra={"flow": stands, "key": key},
             )
+
+    def not_taken(self, endpoint: str, cause: str, path: str, advice: str) -> None:
+        """A call at an endpoint, or nearly at one, was refused before anything of it was read."""
+        self.unrouted[endpoint, cause] += 1
+        unsaid = self._throttle.admit(f"unrouted {endpoint} {cause}")
+        if unsaid is not None:
+            extra = {"door": endpoint, "cause": cause, "path": path, "why": advice}
+            log.warning("a call was not taken", extra=extra | {"unsaid": unsaid})
 
     def trouble(self, what: str, error: BaseException) -> None:
         """Something inside went wrong and will be tried again."""

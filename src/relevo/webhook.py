@@ -160,8 +160,9 @@ class Answer(msgspec.Struct, frozen=True):
     headers: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        if not 200 <= self.status <= 599:
-            raise DefinitionError(f"{self.status} is not a status to answer with: use 200 to 599")
+        _status(self.status)
+        if self.body and self.status in (204, 304):  # its caller would take it for the next answer
+            raise DefinitionError(f"an answer with {self.status} has no body: leave it out")
         for name, value in self.headers.items():
             # A line break smuggled into a value would begin a header, or an answer, of its own.
             if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
@@ -197,7 +198,7 @@ def answer_from(given: Any, usual: Answer) -> Answer:
             return Answer.json(cast("Any", given))
         case (int() as status, body) if not isinstance(status, bool):
             answer = answer_from(body, Answer(200, b""))
-            return msgspec.structs.replace(_whole(answer), status=_status(status))
+            return Answer(_status(status), _whole(answer).body, answer.headers)
         case _:
             raise DefinitionError(
                 f"the webhook's function returned {type(given).__name__}: return None, a dict or a "
@@ -205,8 +206,24 @@ def answer_from(given: Any, usual: Answer) -> Answer:
             )
 
 
-def _status(status: int) -> int:
-    if not 200 <= status <= 599:
+def read_answer(data: bytes) -> Answer | None:
+    """The answer of a stored delivery; None where it cannot be read any more."""
+    try:
+        return msgspec.msgpack.decode(data, type=Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, DefinitionError):
+        return None
+
+
+def read_headers(data: bytes) -> list[tuple[str, str]] | None:
+    """The headers of a stored delivery; None where they cannot be read any more."""
+    try:
+        return msgspec.json.decode(data, type=list[tuple[str, str]])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _status(status: Any) -> int:
+    if not isinstance(status, int) or not 200 <= status <= 599:
         raise DefinitionError(f"{status} is not a status to answer with: use 200 to 599")
     return status
 

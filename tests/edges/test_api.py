@@ -21,6 +21,8 @@ from relevo.ids import new_id
 from relevo.job import State
 from relevo.poller import Progress
 from relevo.store import Arrival, Audit, Effect, EffectState, Kept, Note, Store, WorkerInfo
+from relevo.unrouted import KIND as UNROUTED
+from relevo.unrouted import Unrouted
 from relevo.webhook import Answer
 from tests.conformance.steps import BOOM, about, add, add_parent, end, make, put, take_id, take_one
 from tests.conformance.steps import job as new_job
@@ -75,7 +77,7 @@ class Things(NamedTuple):
                 return {"job": self.held, "name": "book", "result": {"code": "X"}, **note}
             case "effects", _:
                 return {"job": self.held, "name": "book", **note}
-            case "deliveries", "list_deliveries":
+            case "deliveries", "list_deliveries" | "list_unrouted":
                 return {}
             case "deliveries", _:
                 return {"id": self.delivery, **note}
@@ -131,6 +133,22 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
         thread=new_id(),
     )
     await store.receive([Arrival(kept)])
+    now = await store.now()
+    stray = Unrouted(
+        endpoint=kept.endpoint,
+        cause="wrong_path",
+        address=None,
+        first_at=now,
+        last_at=now,
+        status=404,
+        method="POST",
+        path="/hooks/cras",
+        headers=("host",),
+        size=None,
+        hash="",
+    )
+    value = msgspec.json.encode([stray])
+    await store.remember([Note(kind=UNROUTED, name=f"{kept.endpoint} wrong_path", value=value)])
     return Things(dead, live, held, flow, going, kept.id, queue)
 
 

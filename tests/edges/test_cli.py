@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.metadata
 import io
 import json
@@ -719,6 +720,14 @@ def test_doctor_is_content_with_a_healthy_store(box: Box) -> None:
     assert answer.code == 0, answer
     assert {row["level"] for row in answer.json} <= {"ok", "warning"}
     assert box("doctor").code == 0
+
+
+def test_doctor_tells_how_often_each_imported_client_calls(box: Box) -> None:
+    for name in ("httpx", "stripe"):
+        importlib.import_module(name)
+    said = {row["subject"]: row["message"] for row in box("doctor", "--json").json}
+    assert said["httpx"].startswith("makes 1 try")
+    assert "stripe.max_network_retries = 0" in said["stripe"]
 
 
 def test_doctor_finds_what_is_wrong(box: Box) -> None:

@@ -63,9 +63,7 @@ async def said(relevo: Relevo) -> int:
 
 
 async def only(relevo: Relevo, key: str) -> Kept:
-    [found], _ = await relevo.store.deliveries(
-        Letterbox(key=key, state=DeliveryState.ACCEPTED)
-    )
+    [found], _ = await relevo.store.deliveries(Letterbox(key=key, state=DeliveryState.ACCEPTED))
     [kept] = await relevo.store.delivery([found.id])
     assert kept is not None
     return kept

@@ -379,6 +379,63 @@ async def test_a_client_that_tries_again_by_itself_proves_less(shop: Shop) -> No
     assert "max_retries=0" in ran.effect.error or "other try" in ran.effect.error
 
 
+def _stripe_of_module(url: str, key: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stripe, "api_key", "sk_test_x")
+        patch.setattr(stripe, "api_base", url)
+        patch.setattr(stripe, "default_http_client", stripe.RequestsClient())
+        return stripe.PaymentIntent.create(amount=1, currency="eur", idempotency_key=key)
+
+
+def _stripe_that_repeats(url: str, options: Any, **settings: Any) -> Any:
+    return stripe.StripeClient(
+        "sk_test_x",
+        base_addresses={"api": url},
+        http_client=stripe.RequestsClient(),
+        **settings,
+    ).v1.payment_intents.create({"amount": 1, "currency": "eur"}, options)
+
+
+STRIPES: dict[str, Callable[[str, str], Any]] = {
+    "the module": _stripe_of_module,
+    "a client": lambda url, key: _stripe_that_repeats(
+        url, {"idempotency_key": key}, max_network_retries=2
+    ),
+    "a call": lambda url, key: _stripe_that_repeats(
+        url, {"idempotency_key": key, "max_network_retries": 2}
+    ),
+}
+
+
+@pytest.mark.parametrize("call", STRIPES.values(), ids=list(STRIPES))
+@pytest.mark.parametrize("status", [400, 402, 404, 401, 403, 429])
+async def test_one_key_for_all_tries_of_stripe_is_a_proof(
+    shop: Shop, call: Callable[[str, str], Any], status: int
+) -> None:
+    """Of a no that is said after the key was looked at: else the first answer had come again."""
+    client = Client(call, _NO, lambda r: r.id, "pi_1")
+    with provider(Says(None), Says(status, {"error": {"message": "no"}})) as there:
+        ran = await shop.run(client, there.url, waits=True)
+
+    assert len(there.asked) == 2
+    assert len(set(there.keys)) == 1
+    is_proof = status in (400, 402, 404)
+    state = EffectState.REFUSED if is_proof else EffectState.UNKNOWN
+    assert ran.effect.state is state, ran.effect.error
+    assert is_proof or "stripe.max_network_retries = 0" in ran.effect.error
+
+
+async def test_a_client_of_stripe_makes_one_try_unless_it_is_told_more(shop: Shop) -> None:
+    client = Client(
+        lambda url, key: _stripe_that_repeats(url, {"idempotency_key": key}),
+        *(_NO, lambda r: r.id, "pi_1"),
+    )
+    with provider(Says(401)) as there:
+        ran = await shop.run(client, there.url, waits=True)
+    assert len(there.asked) == 1
+    assert (ran.job.state, ran.effect.state) == (State.PARKED, EffectState.FAILED)
+
+
 # -- several calls in one once()
 
 

@@ -365,7 +365,7 @@ def test_a_reminder_is_sent_once(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_example_makes_a_mistake_that_relevo_check_finds() -> None:
     folders = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
-    assert len(folders) == 8
+    assert len(folders) == 9
     command = [sys.executable, "-m", "relevo.cli", "check", *map(str, folders)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout

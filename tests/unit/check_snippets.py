@@ -1486,11 +1486,23 @@ BAD["RV021"] = [
     """
 import stripe
 
-client = stripe.StripeClient("sk_test_x")  # <-
-
 @app.worker
 async def pay(order: Pay, ctx) -> None:
-    await ctx.once("pay", lambda key: client.v1.refunds.create(params={}))
+    await ctx.once("pay", lambda key: stripe.PaymentIntent.create(idempotency_key=key))  # <-
+    await ctx.once("refund", lambda key: stripe.Refund.create(idempotency_key=key))
+""",
+    """
+import boto3
+from slack_sdk.web.async_client import AsyncWebClient
+
+session = boto3.Session()
+queue = session.client("sqs")  # <-
+store = boto3.session.Session(region_name="eu-west-1").resource("s3")  # <-
+
+@app.worker
+async def tell(order: Tell, ctx) -> None:
+    slack = AsyncWebClient("xoxb")  # <-
+    await ctx.once("tell", lambda key: slack.chat_postMessage(channel="C1"))
 """,
     """
 import boto3
@@ -1507,9 +1519,19 @@ async def ask(order: Ask, ctx) -> None:
 GOOD["RV021"] = [
     """
 import stripe
+
+stripe.max_network_retries = 0
+
+@app.worker
+async def pay(order: Pay, ctx) -> None:
+    event = stripe.Webhook.construct_event(payload, header, secret)
+    await ctx.once("pay", lambda key: stripe.PaymentIntent.create(idempotency_key=key))
+""",
+    """
+import stripe
 from github import Github
 
-client = stripe.StripeClient("sk_test_x", max_network_retries=0)
+client = stripe.StripeClient("sk_test_x")  # which makes one try
 hub = Github(**options)
 
 @app.worker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
@@ -321,3 +322,10 @@ def test_each_client_has_a_setting_that_makes_it_call_once() -> None:
     for client, row in OWN_RETRIES.items():
         assert row.client == client
         assert row.off or client == "httpx"
+
+
+def test_the_guide_shows_each_client_s_own_tries() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/charge-once.md").read_text()
+    for row in OWN_RETRIES.values():
+        [line] = [each for each in guide.splitlines() if each.startswith(f"| {row.client} |")]
+        assert line.replace("`", "").startswith(f"| {row.client} | {row.tries} | {row.off}")

@@ -243,6 +243,14 @@ def test_slack_looks_at_the_certificate_without_a_signature(name: str) -> None:
     assert "GET" in source.methods
 
 
+def test_a_gitlab_without_idempotency_keys_has_ids() -> None:
+    source, uuid = EVERY["gitlab"], {"X-Gitlab-Event-UUID": "u1"}
+    push, pipeline = ({"object_kind": kind} for kind in ("push", "pipeline"))
+    assert call(source, push, uuid).event_id == call(source, push, uuid).event_id
+    assert call(source, push, uuid).event_id != call(source, pipeline, uuid).event_id
+    assert call(source, push, {**uuid, "Idempotency-Key": "k"}).event_id == "k"
+
+
 def test_bitbuckets_test_call_needs_no_signature() -> None:
     source = EVERY["bitbucket"]
     ping = call(source, {"test": True}, {"X-Event-Key": "diagnostics:ping"})

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import stripe
 
 import relevo
 from relevo import sources
+from relevo.errors import DefinitionError
 from relevo.pairs import Headers
+from relevo.signatures import InvalidSignature, Key, explain
 from relevo.sources import Source
 from relevo.webhook import Delivery
 
@@ -146,3 +149,50 @@ def test_where_the_answer_is_the_content_the_source_says_so(
     source: Source, body: bytes, type: str, is_content: bool
 ) -> None:
     assert source.answers_content(call(body, source, type)) is is_content
+
+
+def stamped(*secrets: str | Key) -> Any:
+    return sources.hmac_header(
+        "X-Seal",
+        secrets,
+        time="X-Time",
+        tolerance="1m",
+        signed=lambda call, time: f"{time}|{call.headers['X-Id']}|".encode() + call.body,
+    )
+
+
+def test_a_time_can_be_signed_with_whatever_else_is() -> None:
+    scheme = stamped("s")
+    bare = sent({"id": 1})
+    named = Headers([*bare.headers.pairs, ("X-Id", "7")])
+    signed = scheme.sign(msgspec.structs.replace(bare, headers=named), NOW)
+    for age in (-59, 0, 59):
+        scheme.check(signed, NOW + timedelta(seconds=age))
+    for age in (-61, 61):
+        with pytest.raises(InvalidSignature) as late:
+            scheme.check(signed, NOW + timedelta(seconds=age))
+        assert late.value.kind == "time"
+    for name, value in (("X-Id", "8"), ("X-Time", "1767225601"), ("X-Seal", "00")):
+        changed = signed.headers.replaced({name: value})
+        with pytest.raises(InvalidSignature):
+            scheme.check(msgspec.structs.replace(signed, headers=changed), NOW)
+    without = Headers(each for each in signed.headers.pairs if each[0] != "x-id")
+    with pytest.raises(InvalidSignature) as unreadable:
+        scheme.check(msgspec.structs.replace(signed, headers=without), NOW)
+    assert unreadable.value.why == 'what is signed cannot be read: no header "X-Id"'
+
+
+def test_secrets_of_a_signed_time_are_replaced_as_all_others() -> None:
+    headers = Headers([("X-Id", "7")])
+    call = Delivery(path="/hook", headers=headers, body=b"{}", received_at=NOW)
+    old = stamped("the old one").sign(call, NOW)
+    stamped("the new one", "the old one").check(old, NOW)
+    ended = stamped("the new one", Key("the old one", until=NOW))
+    with pytest.raises(InvalidSignature):
+        ended.check(old, NOW)
+    assert "a secret that has ended" in explain(old, ended, NOW)
+
+
+def test_a_time_that_is_not_signed_is_no_protection() -> None:
+    with pytest.raises(DefinitionError, match="a time that is not signed stops no replay"):
+        sources.hmac_header("X-Seal", "s", time="X-Time")

@@ -22,7 +22,7 @@ from relevo.intake import Door
 from relevo.pairs import FIELDS, Fields, Headers
 from relevo.route import webhook
 from relevo.strictjson import VALUES, parse_json
-from relevo.webhook import Answer, Delivery
+from relevo.webhook import Answer, Delivery, answer_from
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CANARY = "canary-7f3a"
@@ -536,6 +536,15 @@ def test_text_is_no_page() -> None:
 def test_an_answer_has_a_status_that_ends_a_call(status: int) -> None:
     with pytest.raises(DefinitionError):
         Answer(status)
+
+
+@pytest.mark.parametrize("given", [(204, "gone"), (304, {"a": 1}), (200.5, "x"), (True, "x")])
+def test_an_answer_that_cannot_be_stored_or_sent_is_refused(given: tuple[Any, Any]) -> None:
+    with pytest.raises(DefinitionError):
+        answer_from(given, Answer())
+    with pytest.raises(DefinitionError):
+        Answer(given[0], b"x")
+    assert answer_from((204, None), Answer()) == Answer(204)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
 from relevo.desk import OutboxView, Replay
 from relevo.relay import Relayed
 from relevo.store import DeliveryState, Kept, Letterbox
+from relevo.unrouted import Unrouted
 
 
 class SomeDeliveries(Asked):
@@ -20,6 +21,11 @@ class SomeDeliveries(Asked):
     thread: Text | None = None
     text: Annotated[Text, Meta(description="Found literally in key, body or reason.")] | None = None
     cursor: Cursor | None = None
+    limit: Limit = 50
+
+
+class SomeUnrouted(Asked):
+    endpoint: Annotated[Text, Meta(description="One webhook only, as app:/path.")] | None = None
     limit: Limit = 50
 
 
@@ -46,6 +52,11 @@ async def list_deliveries(caller: Caller, ask: SomeDeliveries) -> Page[Kept]:
     )
     found, cursor = await caller.desk.deliveries(where, ask.cursor, ask.limit)
     return Page(items=[caller.delivery(kept) for kept in found], cursor=cursor)
+
+
+async def list_unrouted(caller: Caller, ask: SomeUnrouted) -> Page[Unrouted]:
+    """Calls of the last week at an endpoint, or nearly, that were not taken, the last first."""
+    return Page(items=(await caller.desk.unrouted(ask.endpoint))[: ask.limit])
 
 
 async def show_delivery(caller: Caller, ask: OneDelivery) -> Kept:
@@ -82,6 +93,7 @@ async def show_outbox(caller: Caller, ask: SomeLetters) -> OutboxView:
 
 CALLS = (
     Call("GET", "/deliveries", "look", list_deliveries),
+    Call("GET", "/deliveries/unrouted", "look", list_unrouted),
     Call("GET", "/deliveries/{id}", "look", show_delivery),
     Call("POST", "/deliveries/{id}/replay", "replay", replay_delivery),
     Call("GET", "/outbox", "look", show_outbox),

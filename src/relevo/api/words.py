@@ -60,6 +60,10 @@ SPANISH: Final = {
     "What was delivered, newest first, without bodies.": (
         "Lo entregado, primero lo más nuevo, sin cuerpos."
     ),
+    "Calls of the last week at an endpoint, or nearly, that were not taken, the last first.": (
+        "Las llamadas de la última semana a un endpoint, o casi, que no se aceptaron; primero las "
+        "últimas."
+    ),
     "One delivery: what came, what was answered, the jobs that came of it; masked for viewers.": (
         "Una entrega: qué llegó, qué se respondió y sus trabajos; enmascarada para observadores."
     ),

@@ -38,6 +38,7 @@ from relevo.pairs import Headers
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
 from relevo.store import DeliveryState, Kept, Letterbox
+from relevo.unrouted import Unrouted
 from relevo.webhook import Delivery
 
 SECONDS = 30.0
@@ -69,11 +70,20 @@ async def ls(
     text: Annotated[
         str | None, typer.Option("--text", help="Found in key, body or reason.")
     ] = None,
+    unrouted: Annotated[
+        bool,
+        typer.Option("--unrouted", help="Calls of the last week that no endpoint took, and why."),
+    ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
     """List what was delivered, newest first."""
     where = Letterbox(endpoint=endpoint, state=state, key=key, text=text)
+    if unrouted:
+        if where != Letterbox(endpoint=endpoint) or cursor is not None:
+            raise DefinitionError("--unrouted goes with --endpoint and --limit only")
+        await _unrouted(terminal, endpoint, limit)
+        return
     async with terminal.desk() as desk:
         found, more = await desk.deliveries(where, cursor, limit)
     waiting = await spooled(terminal)
@@ -86,6 +96,37 @@ async def ls(
         terminal.warn(f"{waiting:,} deliveries wait in the spool until the store takes them")
     if more and not terminal.json:
         terminal.warn(f"there are more: --cursor {more}")
+
+
+async def _unrouted(terminal: Terminal, endpoint: str | None, limit: int) -> None:
+    async with terminal.desk() as desk:
+        found = await desk.unrouted(endpoint)
+    some = found[:limit]
+    columns = ("last", "endpoint", "status", "cause", "address", "count", "call", "headers", "size")
+    terminal.show(
+        {"unrouted": [view(each) | {"advice": each.advice} for each in some]},
+        lambda: table((*columns, "hash"), map(_stray, some)),
+    )
+    if not terminal.json:
+        for place, advice in {(each.endpoint, each.cause): each.advice for each in some}.items():
+            terminal.warn(f"{' '.join(place)}: {advice}")
+        if len(found) > limit:
+            terminal.warn(f"there are {len(found) - limit:,} more: --limit")
+
+
+def _stray(seen: Unrouted) -> tuple[Any, ...]:
+    return (
+        at(seen.last_at),
+        seen.endpoint,
+        seen.status or None,
+        seen.cause,
+        seen.address or "others",
+        seen.count,
+        short(f"{seen.method} {seen.path}", 60),
+        short(", ".join(seen.headers), 60),
+        seen.size,
+        seen.hash or None,
+    )
 
 
 def _line(kept: Kept) -> tuple[Any, ...]:
@@ -141,10 +182,11 @@ def _told(kept: Kept) -> list[tuple[str, Any]]:
         ("reason", kept.reason),
         ("received", at(kept.received_at)),
         ("request", f"{kept.method} {kept.path}" + (f"?{kept.query}" if kept.query else "")),
-        ("headers", "\n".join(f"{name}: {value}" for name, value in shown["headers"])),
+        ("headers", "\n".join(f"{name}: {value}" for name, value in shown["headers"] or ())),
         ("body", data(kept.body)),
         ("answered", kept.status),
         ("answer", None if answer is None else data(answer_of(kept).body)),
+        ("unreadable", ", ".join(shown.get("unreadable", ()))),
         ("came again", kept.repeats or None),
         ("last", at(kept.repeated_at)),
         ("differs", "it came again with another body" if kept.differs else None),

@@ -19,6 +19,7 @@ from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.store import Finding, QueueMode
+from relevo.unrouted import Unrouted
 
 if TYPE_CHECKING:
     from relevo.app import App
@@ -70,16 +71,21 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
 
 
 def _clients() -> list[Finding]:
-    """Installed clients that repeat calls by themselves, unless they are told not to."""
+    """The clients that the apps have imported: how often each calls by itself."""
     found: list[Finding] = []
     for each in OWN_RETRIES.values():
         package = each.client.partition(".")[0]
-        if each.off and not each.tries.startswith("1 try") and package in sys.modules:
+        if package not in sys.modules:
+            continue
+        if each.tries.startswith("1 try"):
+            said = f"makes {each.tries}"
+            said += f"; to make sure of one: {each.off}" if each.off else ""
+        else:
             said = (
                 f"repeats a call by itself ({each.tries}), so that its last error does not prove "
                 f"what became of the first try; to make each call one try: {each.off}"
             )
-            found.append(_ok(each.client, said))
+        found.append(_ok(each.client, said))
     return found
 
 
@@ -132,7 +138,7 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                 )
             )
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
-    return [*findings, *await _waits(desk), *joins]
+    return [*findings, *await _waits(desk), *joins, *await _unrouted(desk)]
 
 
 async def _waits(desk: Desk) -> list[Finding]:
@@ -163,6 +169,24 @@ async def _joins(desk: Desk) -> list[Finding]:
             "unique='latest'; if each should run: another key",
         )
         for each in await desk.joins()
+    ]
+
+
+async def _unrouted(desk: Desk) -> list[Finding]:
+    """Calls at an endpoint, or nearly at one, that were not taken."""
+    places: dict[tuple[str, str], list[Unrouted]] = {}
+    for each in await desk.unrouted():
+        places.setdefault((each.endpoint, each.cause), []).append(each)
+    return [
+        _warning(
+            endpoint,
+            f"{counted(sum(each.count for each in some), 'call')} not taken since "
+            f"{at(min(each.first_at for each in some))}, the last at {at(some[0].last_at)} from "
+            f"{some[0].address or 'further addresses'} ({some[0].method} {some[0].path}): "
+            f"{some[0].status or 'no answer'} {cause}. {some[0].advice}. See `relevo deliveries ls "
+            f"--unrouted`",
+        )
+        for (endpoint, cause), some in places.items()
     ]
 
 

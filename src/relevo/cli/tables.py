@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relevo.cli.terminal import AsIs, clean
-from relevo.clock import moment
+from relevo.clock import moment_if
 from relevo.job import State
 
 if TYPE_CHECKING:
@@ -183,7 +183,10 @@ def span(seconds: float) -> str:
 
 def at(ms: int | None) -> str | None:
     """A moment as this machine's clock on the wall would show it."""
-    return moment(ms).astimezone().strftime("%Y-%m-%d %H:%M:%S %z") if ms else None
+    if not ms:
+        return None
+    when = moment_if(ms)
+    return str(ms) if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def data(value: bytes | None) -> str | None:

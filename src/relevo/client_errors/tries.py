@@ -29,8 +29,8 @@ class OwnRetries(NamedTuple):
 
 
 _LISTED = (
-    OwnRetries("stripe", "3 tries, all with one idempotency key",
-               "stripe.StripeClient(key, max_network_retries=0)"),
+    OwnRetries("stripe", "3 tries of stripe.PaymentIntent.create(), 1 of a StripeClient",
+               "stripe.max_network_retries = 0, or StripeClient(key, max_network_retries=0)"),
     OwnRetries("openai", "3 tries", "openai.OpenAI(max_retries=0)"),
     OwnRetries("anthropic", "3 tries", "anthropic.Anthropic(max_retries=0)"),
     OwnRetries("botocore", "5 tries (boto3, too)",
@@ -163,23 +163,20 @@ def _stripe(sight: Sight, found: Finding) -> str:
     ]
     if counts:
         return _after(counts[-1]) if counts[-1] else ""
-    frames = [frame for frame in sight.through("stripe") if "api_mode" in frame.values]
-    method = ""
-    for frame in reversed(frames):
-        own = read(frame.values, "self", "_options")
-        if own is None:
-            continue
-        limit = read(frame.values, "options", "max_network_retries")
-        limit = read(own, "max_network_retries") if limit is None else limit
-        if not limit:
-            return ""
-        method = method or text(read(frame.values, "method")).lower()
+    method = "post" if "stripe.CardError" in names(sight.error) else ""
+    for frame in sight.through("stripe._api_requestor"):
+        if "method" in frame.values and "options" in frame.values:
+            limit = read(frame.values, "options", "max_network_retries")
+            if limit is None:
+                limit = read(frame.values, "self", "_options", "max_network_retries")
+            if not limit and read(frame.values, "self", "_options") is not None:
+                return ""
+            method = text(frame.values["method"]).lower()
     if _is_shorter_than_a_pause(sight, _stripe_pause()):
         return ""
-    # The key that all tries of a POST carry: had an earlier one worked, its answer would have been
-    # repeated. 401, 403 and 429 are said before the key is looked at.
-    has_key = method == "post" or (not method and "stripe.CardError" in names(sight.error))
-    if has_key and found.means is Means.REFUSED and found.status in (400, 402, 404):
+    # All tries of a POST carry one key. Had an earlier one worked, its answer would have been
+    # repeated; 401, 403 and 429 are said before the key is looked at.
+    if method == "post" and found.means is Means.REFUSED and found.status in (400, 402, 404):
         return ""
     return _unless("stripe")
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.board import LIMIT, Board, limit_of, more_of, one
 from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
 from relevo.desk import Replay, is_replayable
 from relevo.errors import DefinitionError
-from relevo.intake import answer_of
 from relevo.store import DeliveryState, Kept, Letterbox
+from relevo.unrouted import CAUSES
 from relevo.web import form, go
 from relevo.web.room import pretty
+from relevo.webhook import read_answer, read_headers
 
 
 async def deliveries(board: Board, request: Request) -> Response:
@@ -32,6 +32,7 @@ async def deliveries(board: Board, request: Request) -> Response:
         text=one(params, "text"),
     )
     rows, cursor = await desk.deliveries(where, one(params, "cursor"), limit_of(params))
+    unrouted = await desk.unrouted(where.endpoint)
     doors = [f"{app.name}:{hook.path}" for app in board.relevo.apps for hook in app.webhooks]
     known = {each for each in doors if desk.sees(each)} | {row.endpoint for row in rows}
     return board.page(
@@ -40,6 +41,9 @@ async def deliveries(board: Board, request: Request) -> Response:
         where=where,
         meant=meant(board.words(request), where.text, "/deliveries", "text"),
         rows=rows,
+        unrouted=unrouted[:LIMIT],
+        unrouted_calls=sum(each.count for each in unrouted),
+        causes=CAUSES,
         endpoints=sorted(known | ({where.endpoint} if where.endpoint else set())),
         states=list(DeliveryState),
         more=more_of(request, cursor),
@@ -85,14 +89,15 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
         kept = desk.masked_delivery(kept)
     found = await desk.store.find(list(kept.jobs[:200]))
     jobs = [job for job in found if job is not None and desk.sees(job.queue)]
-    answer = answer_of(kept).body if kept.answer else b""
+    answer = read_answer(kept.answer)
     return board.page(
         request,
         "delivery",
         kept=kept,
         body=_text(kept.body),
-        head=msgspec.json.decode(kept.headers, type=list[tuple[str, str]]),
-        answer=_text(answer),
+        head=read_headers(kept.headers),
+        answer=None if answer is None else _text(answer.body),
+        is_damaged=answer is None and bool(kept.answer),
         jobs=[board.shown(request, job) for job in jobs],
         can_replay=_can_replay(board, kept),
         rehearsal=rehearsal,

@@ -296,6 +296,63 @@ SPANISH: Final[dict[str, str]] = {
     "Text in key, body or reason": "Texto en clave, cuerpo o motivo",
     "replay {n}": "repetición {n}",
     "No delivery is like that": "Ninguna entrega es así",
+    "Calls that were not taken": "Llamadas no aceptadas",
+    "Calls of the last week that reached a webhook, or nearly: {n:,}. Their caller is not "
+    "verified, so no body, query or header value is kept.": (
+        "Llamadas de la última semana que llegaron a un webhook, o casi: {n:,}. No se verificó "
+        "quién llamaba, así que no se guarda cuerpo, query ni valor de cabecera."
+    ),
+    "Calls": "Llamadas",
+    "Last call": "Última llamada",
+    "further addresses": "otras direcciones",
+    "{n:,} bytes": "{n:,} bytes",
+    "the endpoint takes {expects}: choose that content type at the provider (GitHub's default is "
+    "application/x-www-form-urlencoded), or list the one it sends in content_types=": (
+        "el endpoint acepta {expects}: elige ese tipo de contenido en el proveedor (el de GitHub "
+        "es, por defecto, application/x-www-form-urlencoded) o añade el que envía a content_types="
+    ),
+    "the body was compressed in a way that the endpoint does not take: accept_gzip=True takes "
+    "gzip": (
+        "el cuerpo venía comprimido de un modo que el endpoint no acepta: accept_gzip=True acepta "
+        "gzip"
+    ),
+    "the endpoint takes {expects}: a person's browser or a scanner, unless the provider delivers "
+    "otherwise; then say so in methods=": (
+        "el endpoint acepta {expects}: es un navegador o un escáner, salvo que el proveedor "
+        "entregue de otro modo; entonces indícalo en methods="
+    ),
+    "the endpoint takes bodies of up to {expects}: raise limit=, or let the provider send less": (
+        "el endpoint acepta cuerpos de hasta {expects}: aumenta limit= o haz que el proveedor "
+        "envíe menos"
+    ),
+    "neither Content-Length nor chunks: a proxy or the caller sends bodies without a length": (
+        "sin Content-Length y sin chunks: un proxy o quien llama envía cuerpos sin longitud"
+    ),
+    "a GET with a body: the caller or a proxy changes the method": (
+        "un GET con cuerpo: quien llama o un proxy cambia el método"
+    ),
+    "no HTTP as it should be: the caller or a proxy sends what can be read two ways": (
+        "HTTP incorrecto: quien llama o un proxy envía algo que puede leerse de dos maneras"
+    ),
+    "the body is not the gzip that its head says: a proxy may have unpacked it": (
+        "el cuerpo no es el gzip que anuncia: quizá un proxy lo descomprimió"
+    ),
+    "more fields in the query than an endpoint reads": (
+        "más campos en la query de los que lee un endpoint"
+    ),
+    "the call did not arrive in time: a slow network, or a proxy that holds it back": (
+        "la llamada no llegó a tiempo: una red lenta o un proxy que la retiene"
+    ),
+    "the URL is longer than 8,192 bytes": "la URL tiene más de 8.192 bytes",
+    "the head has more than 65,536 bytes or 100 lines: a proxy may add some": (
+        "la cabecera tiene más de 65.536 bytes o 100 líneas: quizá un proxy añade algunas"
+    ),
+    "the caller hung up before its body had come": "quien llamaba colgó antes de enviar el cuerpo",
+    "the endpoint's challenge refused it: give the provider the token that your settings have": (
+        "el challenge del endpoint la rechazó: da al proveedor el token de tu configuración"
+    ),
+    "the endpoint is {expects}: correct the URL at the provider, or the proxy that changes the "
+    "path": ("el endpoint es {expects}: corrige la URL en el proveedor, o el proxy que la cambia"),
     "Every call of a provider is kept as it came, with what was answered and the jobs it caused; "
     "those refused are kept too, with the reason.": (
         "Cada llamada de un proveedor se guarda como llegó, con la respuesta y los trabajos que "
@@ -344,6 +401,7 @@ SPANISH: Final[dict[str, str]] = {
     "Make confirmed effects once more, too": "Repetir también los efectos confirmados",
     "It was let in again, and {jobs} came of it.": "Se dejó entrar otra vez, y salió: {jobs}.",
     "none were kept": "no se guardó ninguna",
+    "cannot be read: its row was damaged": "no se puede leer: su fila está dañada",
     "(empty)": "(vacía)",
     "Jobs that came of it": "Trabajos que salieron de ella",
     # queues

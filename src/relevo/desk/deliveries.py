@@ -18,8 +18,10 @@ from relevo.job import State
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
-from relevo.store import UNHANDLED, UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox
-from relevo.webhook import Answer
+from relevo.store import UNHANDLED, UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox, Note
+from relevo.unrouted import KEEP, Unrouted, read
+from relevo.unrouted import KIND as UNROUTED
+from relevo.webhook import Answer, read_answer
 
 if TYPE_CHECKING:
     from relevo.intake import Handling, Taken
@@ -82,6 +84,22 @@ class Deliveries(Looking):
         if kept is None or not self.sees(kept.endpoint):
             raise NotFoundError(f"no delivery has the id {plain}: it may be past its keeping time")
         return self._with_joined(kept, await self._stands(kept.jobs[:PAGE_MAX]))
+
+    async def unrouted(self, endpoint: str | None = None) -> list[Unrouted]:
+        """Calls that reached an endpoint, or nearly, and were not taken; the last ones first."""
+        notes: list[Note] = []
+        while more := await self.store.notes(UNROUTED, after=notes[-1].name if notes else ""):
+            notes += more
+        found = [each for note in notes for each in read(note)]
+        oldest = await self.store.now() - KEEP if found else 0
+        mine = [
+            each
+            for each in found
+            if each.last_at > oldest
+            and endpoint in (None, each.endpoint)
+            and self.sees(each.endpoint)
+        ]
+        return sorted(mine, key=lambda each: (-each.last_at, each.endpoint, each.cause))
 
     def masked_delivery(self, kept: Kept) -> Kept:
         """The delivery as a viewer sees it: what looks personal or secret is masked."""
@@ -211,7 +229,9 @@ def _masked_field(field: str) -> str:
 
 
 def _masked_answer(data: bytes) -> bytes:
-    answer = msgspec.msgpack.decode(data, type=Answer)
+    answer = read_answer(data)
+    if answer is None:
+        return data  # nobody is shown what cannot be read
     return msgspec.msgpack.encode(replace(answer, body=mask(answer.body) if answer.body else b""))
 
 

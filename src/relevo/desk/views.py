@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from relevo.clock import moment
+from relevo.clock import moment_if
 from relevo.job import Job
 from relevo.payload import guard, mask
 from relevo.store import Effect, Kept
-from relevo.webhook import Answer
+from relevo.webhook import read_answer, read_headers
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +63,12 @@ def view(thing: Any) -> Any:
     match thing:
         case Kept():
             shown: dict[str, Any] = {name: getattr(thing, name) for name in Kept.__struct_fields__}
-            shown["answer"] = (
-                msgspec.msgpack.decode(thing.answer, type=Answer) if thing.answer else None
-            )
+            shown["answer"] = read_answer(thing.answer) if thing.answer else None
+            shown["headers"] = read_headers(thing.headers)
+            # A row that was changed by hand, or by another program, hides no other row of a list.
+            wrong = [name for name in ("answer", "headers") if shown[name] is None]
+            if unreadable := [name for name in wrong if getattr(thing, name)]:
+                shown["unreadable"] = unreadable
             return {
                 name: _moment(value) if is_moment(name) else view(value)
                 for name, value in shown.items()
@@ -97,7 +100,10 @@ def is_moment(name: str) -> bool:
 
 
 def _moment(ms: int | None) -> str | None:
-    return moment(ms).isoformat(timespec="milliseconds") if ms else None
+    if not ms:
+        return None
+    at = moment_if(ms)
+    return str(ms) if at is None else at.isoformat(timespec="milliseconds")
 
 
 def payload_of(text: str | bytes, before: bytes) -> bytes:

@@ -6,8 +6,9 @@ import zlib
 from collections.abc import Callable, Iterable
 
 from relevo.ingress.plain import Call
-from relevo.ingress.reply import Receive, Refused, Scope, error
+from relevo.ingress.reply import Heard, Receive, Refused, Reply, Scope, error
 from relevo.intake import Door
+from relevo.pairs import FIELDS
 
 TYPES = 20  # spellings of a good content type that a door remembers
 
@@ -16,6 +17,11 @@ _CHARSETS = ("utf-8", "utf8", "us-ascii")
 
 class Gone(Exception):
     """The caller hung up; nobody waits for an answer."""
+
+
+def allowed(door: Door) -> str:
+    """The methods of a door."""
+    return ", ".join([*door.methods, *(["GET"] if door.route.challenge else [])])
 
 
 def check_head(door: Door, scope: Scope) -> bool:
@@ -44,7 +50,7 @@ def check_head(door: Door, scope: Scope) -> bool:
     if length is None and not is_chunked and scope.get("http_version", "1.1") < "2":
         raise Refused(error(411, "length_required", close=True))
     if length is not None and length > route.limit:
-        raise Refused(error(413, "too_large", close=True))
+        raise Refused(_too_large())
     _check_media(door, media)
     return is_gzip
 
@@ -55,7 +61,8 @@ def is_welcome(door: Door, call: Call) -> bool:
         _check_media(door, call.media)
     except Refused:
         return False
-    return call.method in door.methods and len(call.body) <= door.route.limit
+    is_small = len(call.body) <= door.route.limit and call.query.count("&") < FIELDS
+    return is_small and call.method in door.methods
 
 
 def _check_media(door: Door, media: bytes | None) -> None:
@@ -86,6 +93,10 @@ def _is_utf8(parameters: str) -> bool:
     return True
 
 
+def _too_large() -> Reply:
+    return error(413, "too_large", close=True)
+
+
 async def read_body(receive: Receive, limit: int, hold: Callable[[int], None]) -> bytes:
     """The whole body; Refused at the first byte too many. `hold` hears of every part."""
     message = await receive()
@@ -94,7 +105,7 @@ async def read_body(receive: Receive, limit: int, hold: Callable[[int], None]) -
     body: bytes = message.get("body", b"")
     hold(len(body))
     if len(body) > limit:
-        raise Refused(error(413, "too_large", close=True))
+        raise Refused(_too_large(), Heard(is_cut=True))
     if not message.get("more_body", False):
         return body
     parts, size = [body], len(body)
@@ -106,7 +117,7 @@ async def read_body(receive: Receive, limit: int, hold: Callable[[int], None]) -
         hold(len(part))
         size += len(part)
         if size > limit:
-            raise Refused(error(413, "too_large", close=True))
+            raise Refused(_too_large(), Heard(is_cut=True))
         parts.append(part)
     return b"".join(parts)
 
@@ -117,9 +128,9 @@ def unpacked(body: bytes, limit: int) -> bytes:
     try:
         data = inflate.decompress(body, limit + 1)
     except zlib.error:
-        raise Refused(error(400, "bad_gzip")) from None
+        raise Refused(error(400, "bad_gzip"), Heard().add(body)) from None
     if len(data) > limit or inflate.unconsumed_tail:
-        raise Refused(error(413, "too_large"))
+        raise Refused(error(413, "too_large"), Heard().add(body))
     if not inflate.eof or inflate.unused_data:
-        raise Refused(error(400, "bad_gzip"))
+        raise Refused(error(400, "bad_gzip"), Heard().add(body))
     return data

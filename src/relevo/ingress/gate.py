@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from relevo.batch import Coalescer
 from relevo.clock import moment, stamp
 from relevo.errors import BodyError, QueueClosed, StoreError
-from relevo.ingress.body import Gone, check_head, read_body, unpacked
+from relevo.ingress.body import Gone, allowed, check_head, read_body, unpacked
 from relevo.ingress.flight import Client, Flight
 from relevo.ingress.plain import Call
 from relevo.ingress.refusals import Refusals
 from relevo.ingress.reply import (
     DIRECT,
+    Heard,
     Receive,
     Refused,
     Reply,
@@ -35,6 +36,7 @@ from relevo.ingress.reply import (
     send_reply,
 )
 from relevo.ingress.spool import Spool
+from relevo.ingress.unrouted import Near, Strays
 from relevo.intake import Door, Reject, delivery_of, taken_of
 from relevo.job import Verdict
 from relevo.pairs import FIELDS, Headers
@@ -87,6 +89,7 @@ class Gate:
         self._away_until = 0.0
         self.spool = spool
         self.refusals = Refusals(engine)
+        self.strays = Strays(engine)
 
     def find(self, path: str) -> Door | None:
         return self._doors.get(path)
@@ -94,6 +97,7 @@ class Gate:
     async def start(self) -> None:
         """Read the secrets, so that a door without one is heard of now; empty the spool."""
         self._doors = self._receiver.doors
+        self.strays.near = Near(self._doors.values())
         for door in self._doors.values():
             self._replies[door.endpoint] = reply_of(door.answer)
         if self.spool is not None:
@@ -102,6 +106,7 @@ class Gate:
     async def stop(self) -> None:
         """Finish what was refused and is not yet kept; the spool waits for the next start."""
         await self.refusals.close()
+        await self.strays.calls.close()
         await self._nonces.close()
         if self.spool is not None:
             await self.spool.close()
@@ -123,14 +128,16 @@ class Gate:
 
         flight = self._begin(door, scope.get("client"), hear, BODY_SECONDS)
         flight.task = task = asyncio.current_task()
+        heard = Heard()
         try:
             reply = await self._read(flight, path, scope, receive)
             if reply is None:
                 await self._serve(flight)
                 reply = await replied
         except Refused as refused:
-            reply = refused.reply
+            reply, heard = refused.reply, refused.heard
         except Gone:
+            self.strays.hung_up(door, scope)
             return
         except asyncio.CancelledError:
             if not flight.is_late or task is None:
@@ -141,10 +148,14 @@ class Gate:
         finally:
             flight.end()
         direct = scope.get(DIRECT)
-        if not flight.is_read and (b"connection", b"close") in reply.headers:
-            await send_refusal(receive, send, reply)
-        elif direct is None or not direct[0].answer(direct[1], reply):
-            await send_reply(send, reply)
+        try:
+            if not flight.is_read and (b"connection", b"close") in reply.headers:
+                await send_refusal(receive, send, reply, heard)
+            elif direct is None or not direct[0].answer(direct[1], reply):
+                await send_reply(send, reply)
+        finally:
+            if not flight.is_read:
+                self.strays.refused(door, scope, reply, heard)
 
     async def _read(
         self, flight: Flight, path: str, scope: Scope, receive: Receive
@@ -155,8 +166,7 @@ class Gate:
         if method not in door.methods:
             if method == "GET" and route.challenge is not None:
                 return self._challenge(door, path, scope)
-            allowed = [*door.methods, *(["GET"] if route.challenge else [])]
-            raise Refused(error(405, "method_not_allowed", close=True, allow=", ".join(allowed)))
+            raise Refused(error(405, "method_not_allowed", close=True, allow=allowed(door)))
         is_gzip = check_head(door, scope)
         body = await read_body(receive, route.limit, partial(self._hold, flight))
         if is_gzip:
@@ -169,6 +179,8 @@ class Gate:
 
     def _delivery_of(self, path: str, scope: Scope, body: bytes, door: Door) -> Delivery:
         query: str = scope["query_string"].decode("latin-1")
+        if query.count("&") >= FIELDS:
+            raise Refused(error(400, "too_many_fields"), Heard().add(body))
         return self._delivery(
             path, scope["method"], query, Headers.from_asgi(scope["headers"]), body, door
         )
@@ -176,8 +188,6 @@ class Gate:
     def _delivery(
         self, path: str, method: str, query: str, headers: Headers, body: bytes, door: Door
     ) -> Delivery:
-        if query.count("&") >= FIELDS:
-            raise Refused(error(400, "too_many_fields"))
         return Delivery(
             path=path,
             method=method,
@@ -214,11 +224,7 @@ class Gate:
             hear(self._busy())
             return
         headers = Headers.ready(call.headers)
-        try:
-            delivery = self._delivery(call.path, call.method, call.query, headers, call.body, door)
-        except Refused as refused:
-            hear(refused.reply)
-            return
+        delivery = self._delivery(call.path, call.method, call.query, headers, call.body, door)
         flight = self._begin(door, client, hear, FUNCTION_SECONDS)
         flight.held = len(call.body)
         self._held += flight.held

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, Protocol, Self, cast
+from urllib.parse import unquote
 
 import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -28,7 +29,7 @@ from relevo.errors import SettingsError
 from relevo.ingress.body import is_welcome
 from relevo.ingress.gate import Gate
 from relevo.ingress.plain import read
-from relevo.ingress.reply import DIRECT, Receive, Reply, Scope, Send, error
+from relevo.ingress.reply import DIRECT, Heard, Receive, Reply, Scope, Send, error
 from relevo.intake import Door
 from relevo.telemetry import log
 
@@ -47,7 +48,7 @@ NO_METHOD = error(405, "method_not_allowed", close=True, allow="GET, POST")
 SLOW = error(408, "too_slow", close=True)
 BUSY = error(503, "busy", close=True, retry_after="1")
 
-_UNKNOWN = re.compile(rb"[A-Z]{2,20} /[!-~]* HTTP/1\.[01]\r\n")  # a method the parser knows not
+_UNKNOWN = re.compile(rb"([A-Z]{2,20}) (/[!-~]*) HTTP/1\.[01]\r\n")  # a method the parser knows not
 
 
 class _Excess(Exception):
@@ -61,6 +62,14 @@ class Doors(Protocol):
     def gate(self) -> Gate: ...
 
     def door(self, path: str) -> Door | None: ...
+
+
+class Proxies(Protocol):
+    """The addresses whose X-Forwarded-For is believed."""
+
+    def __contains__(self, host: str | None, /) -> bool: ...
+
+    def get_trusted_client_address(self, x_forwarded_for: str, /) -> tuple[str, int]: ...
 
 
 class Whole:
@@ -106,9 +115,10 @@ class Guarded(HttpToolsProtocol):
     _is_between = True  # the parser has no call in hand, and nothing against another one
     _usual: ClassVar[tuple[list[tuple[bytes, bytes]], bytes]] = ([], b"")  # headers, as spelt
 
-    def __init__(self, front: Doors | None, **given: Any) -> None:
+    def __init__(self, front: Doors | None, proxies: Proxies, **given: Any) -> None:
         super().__init__(**given)
         self._front = front
+        self._proxies = proxies
         self._whole = Whole(self)
 
     def connection_made(self, transport: Any) -> None:
@@ -208,6 +218,10 @@ class Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Whatever the parser does not understand, or we will not hear to its end."""
+        if self._is_heading and self.url:
+            parser: Any = self.parser
+            self._leave_trace(self._refusal, parser.get_method(), self.url)
+            self.url = b""  # told once, however often this is asked for
         cycle: Any = self.cycle  # None until the first request
         if (
             cycle is not None
@@ -218,8 +232,33 @@ class Guarded(HttpToolsProtocol):
             cycle.keep_alive = False
             self.transport.pause_reading()
             return
-        is_method = self._refusal is BAD and _UNKNOWN.match(self._data)
-        self.refuse(NO_METHOD if is_method and not self._is_understood else self._refusal)
+        is_unknown = self._refusal is BAD and not self._is_understood
+        unknown = _UNKNOWN.match(self._data) if is_unknown else None
+        if unknown is not None:
+            self._refusal = NO_METHOD
+            self._leave_trace(NO_METHOD, *unknown.groups())
+        self.refuse(self._refusal)
+
+    def _leave_trace(self, refusal: Reply, method: bytes, url: bytes) -> None:
+        """Tell of a call at an endpoint that no application ever saw."""
+        path = unquote(url.partition(b"?")[0].decode("latin-1"))
+        door = None if self._front is None else self._front.door(path)
+        if self._front is not None and door is not None:
+            scope = {
+                "method": method.decode("latin-1"),
+                "headers": self.headers,
+                "client": self.client,
+                DIRECT: (self, None),
+            }
+            self._front.gate.strays.refused(door, scope, refusal, Heard())
+
+    def senders(self, headers: list[tuple[bytes, bytes]]) -> list[str]:
+        """Where a call comes from: as a proxy that is trusted says, and the other end itself."""
+        host = self.client[0] if self.client else ""
+        named = b", ".join([value for name, value in headers if name == b"x-forwarded-for"])
+        if not named or host not in self._proxies:
+            return [host]
+        return [self._proxies.get_trusted_client_address(named.decode("latin-1"))[0], host]
 
     def refuse(self, reply: Reply) -> None:
         self._write(reply)
@@ -267,7 +306,8 @@ class Guarded(HttpToolsProtocol):
         took = now - self._since
         if self._is_heading:
             if took > HEAD_SECONDS:
-                self.refuse(SLOW)
+                self._refusal = SLOW
+                self.send_400_response("")
         elif cycle is None or cycle.response_complete:
             if took > (HEAD_SECONDS if cycle is None else KEEP_ALIVE):
                 self.transport.close()
@@ -310,10 +350,8 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def _entered(app: Any, front: Doors | None) -> Any:
+def _entered(proxied: Any, front: Doors | None) -> Any:
     """The application behind a proxy that we trust; providers' calls go straight to the gate."""
-    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
-    proxied: Any = ProxyHeadersMiddleware(app, trusted_hosts=trusted)
 
     def entered(scope: Scope, receive: Receive, send: Send) -> Any:
         path: str = scope["path"]
@@ -335,11 +373,13 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
     errors.handlers[:], errors.propagate = log.handlers, not log.handlers
     errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
     front = cast("Doors", app) if hasattr(app, "gate") else None
+    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    proxied = ProxyHeadersMiddleware(app, trusted_hosts=trusted)
     config = uvicorn.Config(
-        _entered(app, front),
+        _entered(proxied, front),
         interface="asgi3",
         proxy_headers=False,
-        http=cast("Any", partial(Guarded, front)),
+        http=cast("Any", partial(Guarded, front, proxied.trusted_hosts)),
         loop="none",
         ws="none",
         lifespan="off",

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from relevo.errors import BodyError, MisuseError, RelevoError, SettingsError
+from relevo.errors import BodyError, MisuseError, RelevoError, SettingsError, StoreDamaged
 from relevo.message import KEY_MAX, KEY_PARTS, key_text
 from relevo.pairs import KEPT, Headers, MissingName
 from relevo.route import Use, Webhook
@@ -17,7 +17,7 @@ from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.sources import Source
 from relevo.store import DeliveryState, Kept
-from relevo.webhook import FORM, Answer, Delivery
+from relevo.webhook import FORM, Answer, Delivery, read_answer, read_headers
 
 _OTHER_JSON = frozenset({"not_an_object", "not_an_array"})
 _BAD_FORM = frozenset({"too_many_fields", "duplicate_field", "invalid_text"})
@@ -228,7 +228,8 @@ def _told(scheme: Scheme) -> list[bytes]:
 
 def delivery_of(kept: Kept, received_at: Any, door: Door | None = None) -> Delivery:
     """A kept delivery as it came at its door, less what is never kept."""
-    pairs = msgspec.json.decode(kept.headers, type=list[tuple[str, str]])
+    if (pairs := read_headers(kept.headers)) is None:
+        raise StoreDamaged(f"the headers of delivery {kept.id} cannot be read any more")
     return Delivery(
         id=kept.id,
         path=kept.path,
@@ -243,10 +244,11 @@ def delivery_of(kept: Kept, received_at: Any, door: Door | None = None) -> Deliv
 
 
 def answer_of(kept: Kept, today: Answer | None = None) -> Answer:
-    """What was answered to a kept delivery; what is said `today` if no key opens that any more."""
-    answer = msgspec.msgpack.decode(kept.answer, type=Answer)
-    if not is_sealed(answer.body):
+    """What was answered to a kept delivery; what is said `today` if that cannot be read any more:
+    no key opens it, or its row was damaged."""
+    answer = read_answer(kept.answer)
+    if answer is not None and not is_sealed(answer.body):
         return answer
-    if today is not None and today.status == answer.status:
+    if today is not None and today.status == kept.status:
         return today
-    return msgspec.structs.replace(answer, body=b"")
+    return Answer(kept.status) if answer is None else msgspec.structs.replace(answer, body=b"")

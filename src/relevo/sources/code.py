@@ -14,6 +14,7 @@ from relevo.sources.source import (
     JSON,
     OK,
     Source,
+    body_hash,
     both,
     header,
     optional,
@@ -67,11 +68,7 @@ def gitlab(token: Secrets | None = None, *, signing: Secrets | None = None) -> S
         if signing is None
         else Standard(Keys.read("gitlab(signing=)", signing, from_base64), 300_000),
         # Signed are the webhook-* headers alone.
-        id=lambda call: (
-            header(call, "Idempotency-Key", "webhook-id")
-            if signing is None
-            else header(call, "webhook-id")
-        ),
+        id=_gitlab_id if signing is None else lambda call: header(call, "webhook-id"),
         type=lambda call: ".".join(
             filter(None, (text(call, "object_kind"), optional(call, "object_attributes", "action")))
         ),
@@ -84,6 +81,12 @@ def gitlab(token: Secrets | None = None, *, signing: Secrets | None = None) -> S
             "Idempotency-Key": id,
         },
     )
+
+
+def _gitlab_id(call: Delivery) -> str:
+    id = call.header("Idempotency-Key") or call.header("webhook-id")
+    # Before version 17.4 there is none; the event's UUID is shared by what one event leads to.
+    return id or both(header(call, "X-Gitlab-Event-UUID"), body_hash(call))
 
 
 def bitbucket(secrets: Secrets | None) -> Source:

@@ -21,6 +21,7 @@ from relevo.errors import StoreUnavailable
 from relevo.job import State
 from relevo.relay import Relayed
 from relevo.store import QueueMode
+from relevo.unrouted import CAUSES
 from relevo.web.auth import is_local
 from relevo.web.doors import site, visit_of
 
@@ -183,12 +184,28 @@ class Metrics:
         yield Counter("relevo_jobs_settled", "Runs this process has ended.", settled)
         yield happened
         yield delivered
+        yield self._unrouted()
         commands = getattr(self._relevo.store, "commands", None)
         if isinstance(commands, int):
             yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
         info = Gauge("relevo_info", "Which relevo on which store.", labels=["version", "store"])
         info.add_metric([version("relevo"), self._relevo.store.name], 1)
         yield info
+
+    def _unrouted(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily as Counter
+
+        places = [f"{app.name}:{hook.path}" for app in self._relevo.apps for hook in app.webhooks]
+        counts = dict.fromkeys([(place, cause) for place in places for cause in CAUSES], 0)
+        counts |= self._relevo.telemetry.unrouted
+        unrouted = Counter(
+            "relevo_deliveries_unrouted",
+            "Calls here that no endpoint took, by the endpoint that was meant.",
+            labels=["endpoint", "cause"],
+        )
+        for place, count in sorted(counts.items()):
+            unrouted.add_metric(place, count)
+        return unrouted
 
 
 class _Once:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from relevo.clock import moment
+from relevo.clock import moment_if
 from relevo.web.auth import is_https
 from relevo.web.refusals import REFUSALS
 from relevo.web.sentences import Sentences
@@ -197,7 +197,10 @@ def _ago(context: Context, ms: int | None) -> str:
 
 
 def _clock(ms: int | None) -> str:
-    return moment(ms).isoformat(sep=" ", timespec="milliseconds")[:23] + " UTC" if ms else "—"
+    if not ms:
+        return "—"
+    at = moment_if(ms)
+    return str(ms) if at is None else at.isoformat(sep=" ", timespec="milliseconds")[:23] + " UTC"
 
 
 def pretty(value: Any) -> str:

@@ -8,8 +8,8 @@ from typing import TypeGuard, cast
 
 from relevo.check.application import Application
 from relevo.check.calls import walk
-from relevo.check.outline import Function, Outside, dotted, words
-from relevo.check.outside import Kind, is_context, is_enqueue
+from relevo.check.outline import Function, Module, Outside, dotted, words
+from relevo.check.outside import Kind, is_context, is_enqueue, named
 from relevo.check.report import Finding
 
 _LOOPS = (
@@ -306,8 +306,8 @@ def _gathers(node: ast.AST | None) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and dotted(node.func)[-1:] == ["gather"]
 
 
+_AWS_RETRIES = 'config=Config(retries={"total_max_attempts": 1})'
 _REPEATS = {
-    "stripe.StripeClient": "max_network_retries=0",
     "openai.OpenAI": "max_retries=0",
     "openai.AsyncOpenAI": "max_retries=0",
     "openai.AzureOpenAI": "max_retries=0",
@@ -316,9 +316,20 @@ _REPEATS = {
     "anthropic.AsyncAnthropic": "max_retries=0",
     "slack_sdk.WebClient": "retry_handlers=[]",
     "slack_sdk.web.WebClient": "retry_handlers=[]",
+    "slack_sdk.web.client.WebClient": "retry_handlers=[]",
+    "slack_sdk.web.async_client.AsyncWebClient": "retry_handlers=[]",
     "github.Github": "retry=None",
-    "boto3.client": 'config=Config(retries={"total_max_attempts": 1})',
-    "boto3.resource": 'config=Config(retries={"total_max_attempts": 1})',
+    **{
+        f"{package}.{place}{verb}": _AWS_RETRIES
+        for package in ("boto3", "aioboto3")
+        for place in ("", "Session.", "session.Session.")
+        for verb in ("client", "resource")
+    },
+    **{
+        f"{package}.session.{session}.create_client": _AWS_RETRIES
+        for package in ("botocore", "aiobotocore")
+        for session in ("get_session", "Session", "AioSession")
+    },
 }
 
 
@@ -327,12 +338,37 @@ def own_retries(app: Application) -> Iterator[Finding]:
     calls = [(module, *each) for module in app.project.modules for each in module.calls]
     if not any(dotted(call.func)[-1:] == ["once"] for _, call, _ in calls):
         return
+    is_stripe_told = any(map(_tells_stripe, app.project.modules))
     for module, call, scope in calls:
         value = app.project.value(call.func, scope)
-        off = _REPEATS.get(value.dotted) if isinstance(value, Outside) else None
-        if off is None:
+        if not isinstance(value, Outside):
             continue
-        word = off.partition("=")[0]
-        if not any(keyword.arg in (word, None) for keyword in call.keywords):
-            told = ".".join(dotted(call.func)[-2:])
+        told = ".".join(dotted(call.func)[-2:])
+        if _is_stripe_s_own(value.dotted) and not is_stripe_told:
+            is_stripe_told = True  # one line mends them all
+            off = "stripe.max_network_retries = 0"
             yield Finding(module, call, f"{told}(…) repeats calls by itself: write {off}")
+        off = _REPEATS.get(value.dotted)
+        word = off.partition("=")[0] if off else ""
+        if off and not any(keyword.arg in (word, None) for keyword in call.keywords):
+            yield Finding(module, call, f"{told}(…) repeats calls by itself: write {off}")
+
+
+def _is_stripe_s_own(name: str) -> bool:
+    """stripe.PaymentIntent.create() and the like, which the module's own settings govern."""
+    package, *steps = name.split(".")
+    if package != "stripe" or not steps or steps[0] == "StripeClient":
+        return False
+    touched = named(name, (), False)
+    is_class = any(each[:1].isupper() for each in steps[:-1])
+    return is_class and touched is not None and touched.is_effect
+
+
+def _tells_stripe(module: Module) -> bool:
+    """Whether a module writes `stripe.max_network_retries = …`."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and dotted(node) == ["stripe", "max_network_retries"]
+        for node in ast.walk(module.source.tree)
+    )

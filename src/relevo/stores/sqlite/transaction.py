@@ -232,8 +232,11 @@ def optional(value: str | None) -> str | None:
 
 
 def plain(value: str) -> str:
-    """Text as it was given."""
-    return value if ESCAPE not in value else _ESCAPED.sub(_unescaped, value)
+    """Text as it was given; also where a hand has put bytes into its column."""
+    try:
+        return value if ESCAPE not in value else _ESCAPED.sub(_unescaped, value)
+    except TypeError:
+        return as_bytes(value).decode(errors="replace")
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -1,0 +1,26 @@
+"""Every event, command and click of Slack is noted once."""
+
+import os
+
+from sqlalchemy import text
+
+from relevo import App, Command, Delivery, Intake, PlainContext, exponential, sources
+
+app, secret = App("slack"), os.environ["SLACK_SIGNING_SECRET"]
+
+
+class Note(Command, queue="slack:notes:add", attempts=8, backoff=exponential("2s"), timeout="1m"):
+    event: str
+
+
+@app.webhook("/hooks/slack", source=sources.slack(secret))
+@app.webhook("/hooks/commands", source=sources.slack_commands(secret))
+async def told(delivery: Delivery, ctx: Intake) -> None:
+    await ctx.enqueue(Note(f"{delivery.event_type} {delivery.event_id}"))
+
+
+@app.worker
+def note(order: Note, ctx: PlainContext) -> None:
+    with ctx.transaction() as tx:
+        tx.execute(text("create table if not exists notes (event text primary key)"))
+        tx.execute(text("insert into notes values (:event)"), {"event": order.event})
