@@ -24,7 +24,7 @@ class Reserve(
 @app.webhook(
     "/hooks/shopify",
     source=sources.shopify(os.environ.get("SHOPIFY_CLIENT_SECRET")),
-    types=["orders.create"],
+    types=["orders/create"],
 )
 async def told(delivery: Delivery, ctx: Intake) -> None:
     await ctx.enqueue(Reserve(order=delivery.json["id"]))

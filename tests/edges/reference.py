@@ -15,7 +15,7 @@ from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own
 from relevo.settings import describe
 from relevo.signatures import Basic, SharedSecret
 from relevo.sources import Source
-from tests.providers import EVERY
+from tests.providers import EVERY, event_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,6 +131,19 @@ def _providers() -> str:
         "before an effect. *A secret* means that nothing is signed and a secret comes along.",
         "A provider without pauses sends once: ask its API for what was missed.",
     ]
+    lines += [
+        "",
+        "## Types and ids",
+        "",
+        "What `delivery.event_type` and `delivery.event_id` are of a call of each; `types=` takes",
+        "the types as they stand here, with `*` for any part.",
+        "",
+        "| source | a type | an id |",
+        "| --- | --- | --- |",
+    ]
+    for name in EVERY:
+        if (call := event_of(name)) is not None:
+            lines.append(f"| `{name}` | `{call.event_type}` | `{call.event_id}` |")
     return "\n".join(lines) + "\n"
 
 

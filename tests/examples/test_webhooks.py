@@ -110,7 +110,7 @@ def shopify() -> Iterator[Call]:
                 "X-Shopify-Triggered-At": "2026-01-01T00:00:00Z",
                 "X-Shopify-Test": "true" if number % 9 == 0 else "false",
             },
-            noted=f"{topic.replace('/', '.')} w{number}",
+            noted=f"{topic} w{number}",
         )
 
 

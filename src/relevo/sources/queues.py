@@ -10,7 +10,7 @@ from relevo.clock import Duration, milliseconds
 from relevo.errors import SettingsError
 from relevo.signatures import Certificates, Key, Keys, QStash, Secrets, Sns, Standard
 from relevo.signatures.keys import from_base64
-from relevo.sources.source import JSON, Source, body_hash, header, optional, pauses, text
+from relevo.sources.source import JSON, Source, body_hash, header, pauses, text
 from relevo.webhook import Delivery
 
 _URL = re.compile(r"https?://[^\s/?#][^\s#]*")
@@ -62,7 +62,8 @@ def sns(certificates: Certificates, *, topics: Collection[str]) -> Source:
 
     `certificates` gives the certificate in PEM at an address, downloaded and checked by the
     program: relevo downloads nothing while a call waits. A subscription is confirmed by fetching
-    `SubscribeURL` in a worker: its type is "SubscriptionConfirmation".
+    `SubscribeURL` in a worker: its type is "SubscriptionConfirmation", that of all events is
+    "Notification", and what they are about stands inside `Message`.
     """
     if isinstance(topics, str) or not topics:
         raise SettingsError("sns() needs topics=: the ARNs that may notify, in a list")
@@ -70,7 +71,7 @@ def sns(certificates: Certificates, *, topics: Collection[str]) -> Source:
         name="aws sns",
         scheme=Sns(certificates, frozenset(topics)),
         id=lambda call: text(call, "MessageId"),
-        type=lambda call: ".".join(filter(None, (text(call, "Type"), optional(call, "Subject")))),
+        type=lambda call: text(call, "Type"),
         content_types=("text/plain", *JSON),
         waits=timedelta(seconds=15),
         retries=pauses(1 / 3, 1 / 3, 1 / 3),

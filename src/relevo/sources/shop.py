@@ -49,7 +49,7 @@ def shopify(secrets: Secrets | None) -> Source:
             *("shopify-topic", "shopify-action", "shopify-webhook-id", "shopify-shop-domain"),
         ),
         headers=lambda type, id: {
-            "X-Shopify-Topic": type.replace(".", "/") or "orders/create",
+            "X-Shopify-Topic": type or "orders/create",
             "X-Shopify-Webhook-Id": id,
         },
     )
@@ -57,8 +57,8 @@ def shopify(secrets: Secrets | None) -> Source:
 
 def _shopify_type(call: Delivery) -> str:
     if topic := call.header("X-Shopify-Topic"):
-        return topic.replace("/", ".")
-    return f"{header(call, 'shopify-topic')}.{header(call, 'shopify-action')}".lower()
+        return topic
+    return f"{header(call, 'shopify-topic')}/{header(call, 'shopify-action')}".lower()
 
 
 def woocommerce(secrets: Secrets | None) -> Source:
