@@ -15,13 +15,13 @@ import msgspec
 
 from relevo.calling import Invoke
 from relevo.clock import Duration, milliseconds, moment
-from relevo.errors import LeaseLost, MisuseError, StoreError
+from relevo.errors import LeaseLost, MisuseError, ProviderUncertain, StoreError
 from relevo.flow import Flow, Results
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
 from relevo.job import Ending, Lease, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
-from relevo.once import Call, Once, OnceOptions
+from relevo.once import Call, Once, OnceOptions, note_type
 from relevo.payload import kept_result
 from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
@@ -346,6 +346,10 @@ class Context:
             return await once.result()
         except StoreError:
             self._called = self._called - {place}  # our own trouble, after which a run may go on
+            raise
+        except ProviderUncertain:
+            if type is not None:  # a person who tells the result is told what fits
+                await note_type(self._engine.store, lease.queue, name, type)
             raise
         finally:
             self._calling = self._calling - {place}

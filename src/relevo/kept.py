@@ -30,11 +30,48 @@ from relevo.scrubbing import scrub
 from relevo.sensitive import Holds
 from relevo.values import DEPTH, LIMIT, from_plain, is_model, kind_of
 
+_dict: Any = dict  # whose methods are called on a record, whatever its fields are called
+
+
+class _Method:
+    """A method of dicts, which gives way to a field of that name: `record.items`."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, record: Any, owner: type | None = None) -> Any:
+        if record is None:
+            return self.method
+        method = self.method.__get__(record)
+        if self.name not in record:
+            return method
+        value = record[self.name]
+        # json.dumps() and the like call it all the same.
+        if isinstance(value, Record):
+            return _called(_RecordOrMethod(value), method)
+        if isinstance(value, list):
+            return _called(_ListOrMethod(cast("list[Any]", value)), method)
+        return value
+
+
+def _called(field: Any, method: Any) -> Any:
+    object.__setattr__(field, "_method", method)
+    return field
+
+
+def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
+    raise TypeError("a record of what was kept cannot be changed: dict(record) is a copy")
+
 
 class Record(dict[str, Any]):
     """What was kept of a result. Its fields are items and attributes, and cannot be changed.
 
-    A field with the name of a method of dicts (`items`, `keys`, `get`) is read as an item.
+    A field goes before a method of dicts: `subscription.items` is the field, where there is one.
+    `raw` alone is never a field: that is read as `record["raw"]`.
     """
 
     __slots__ = ("_raw",)
@@ -62,11 +99,41 @@ class Record(dict[str, Any]):
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return _again, (_thawed(self),)
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("a record of what was kept cannot be changed: dict(record) is a copy")
-
-    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse  # pyright: ignore[reportAssignmentType] - on purpose
+    items = _Method(_dict.items)  # pyright: ignore[reportAssignmentType] - on purpose
+    keys = _Method(_dict.keys)  # pyright: ignore[reportAssignmentType] - on purpose
+    values = _Method(_dict.values)  # pyright: ignore[reportAssignmentType] - on purpose
+    get = _Method(_dict.get)  # pyright: ignore[reportAssignmentType] - on purpose
+    copy = _Method(_dict.copy)  # pyright: ignore[reportAssignmentType] - on purpose
+    update = _Method(_refuse)  # pyright: ignore[reportAssignmentType] - on purpose
+    pop = _Method(_refuse)  # pyright: ignore[reportAssignmentType] - on purpose
+    popitem = _Method(_refuse)  # pyright: ignore[reportAssignmentType] - on purpose
+    clear = _Method(_refuse)  # pyright: ignore[reportAssignmentType] - on purpose
+    setdefault = _Method(_refuse)  # pyright: ignore[reportAssignmentType] - on purpose
+    __setitem__ = __delitem__ = __ior__ = _refuse  # pyright: ignore[reportAssignmentType] - on purpose
     __setattr__ = __delattr__ = _refuse  # pyright: ignore[reportAssignmentType] - on purpose
+
+
+class _RecordOrMethod(Record):
+    """A field that is an object, and is called like a method of dicts."""
+
+    __slots__ = ("_method",)
+    _method: Any
+
+    def __call__(self, *given: Any) -> Any:
+        return self._method(*given)
+
+
+class _ListOrMethod(list[Any]):
+    """A field that is a list, and is called like a method of dicts."""
+
+    __slots__ = ("_method",)
+    _method: Any
+
+    def __call__(self, *given: Any) -> Any:
+        return self._method(*given)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return list, (list(self),)
 
 
 class Answer(Record):
@@ -155,7 +222,7 @@ def _frozen(tree: Any) -> Any:
 
 def _thawed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _thawed(v) for k, v in cast("dict[str, Any]", value).items()}
+        return {k: _thawed(v) for k, v in _dict.items(value)}
     return [_thawed(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
@@ -235,7 +302,9 @@ def keep(result: Any, *, is_exact: bool = False) -> Kept:
 def _as_it_is(result: dict[Any, Any]) -> bytes | None:
     """The JSON of a flat dict of which surely nothing is left out; None if it has to be walked."""
     for key, value in result.items():
-        if type(key) is not str or type(value) not in SIMPLE or sensitive.holds(key) is not None:
+        if type(key) is not str or type(value) not in SIMPLE:
+            return None
+        if sensitive.holds(key) is not None or sensitive.names_session(key):
             return None
     try:
         data = msgspec.json.encode(result)
@@ -342,6 +411,8 @@ class _Walk:
         leak = None if len(text) < 7 else next(sensitive.leaks(text, name), None)
         if leak is None and above is not None:
             leak = sensitive.named_leak(text, above)
+        if leak is None and sensitive.names_session(name) and sensitive.is_long_secret(text):
+            return self._out(name, "a secret by its name")
         if leak is not None:
             return self._out(name, leak.what)
         if "\0" in text:

@@ -33,7 +33,7 @@ from relevo.job import Lease
 from relevo.kept import SIMPLE, Kept, keep, not_kept, recorded, with_raw
 from relevo.scrubbing import scrub
 from relevo.sealing import unsealed
-from relevo.store import Conclusion, Effect, EffectState
+from relevo.store import Conclusion, Effect, EffectState, Note, Store
 from relevo.telemetry import log
 
 UNDER_WAY = timedelta(seconds=10)
@@ -160,7 +160,8 @@ class Once:
                     raise ProviderUncertain(
                         f"'{self.name}' may have happened in an earlier run"
                         f"{_in_brackets(known.error)}, and there is no way to look it up; decide "
-                        "with `relevo effects confirm` or `relevo effects deny`"
+                        "with `relevo effects confirm JOB NAME --result JSON` or `relevo effects "
+                        "deny JOB NAME`"
                     )
                 await self._again(known.key)
         return await self._make()
@@ -472,6 +473,30 @@ def _why_not_kept(name: str, why: str) -> str:
         f"'{name}' happened, but its result could not be kept ({why}): name what is needed of it "
         "with keep=, as in keep=lambda result: result.id"
     )
+
+
+TYPES = "effect type"
+"""The kind of note that keeps what `type=` a call gave, for people who tell its result."""
+
+
+def type_name(queue: str, name: str) -> str:
+    """The name of the note about an effect's type: effects that differ in a part of their name
+    (`mail:ann`, or a poller's `charge@3`) have one."""
+    return f"{queue}/{name.partition('@')[0].partition(':')[0]}"
+
+
+async def note_type(store: Store, queue: str, name: str, type: Any) -> None:
+    """Note the JSON schema of an effect's type, where it can be told and is not noted yet."""
+    try:
+        schema = msgspec.json.encode(msgspec.json.schema(type))
+    except Exception:  # noqa: BLE001 - a class that JSON schema cannot tell, or whose names are gone
+        return
+    with contextlib.suppress(StoreError):
+        place = type_name(queue, name)
+        [known] = await store.recall(TYPES, [place])
+        if known is None or known.value != schema:
+            version = 0 if known is None else known.version
+            await store.remember([Note(kind=TYPES, name=place, value=schema, version=version)])
 
 
 _warned: set[tuple[str, str]] = set()

@@ -126,6 +126,9 @@ _ITSELF = _set(
     "primary secondary content number numero num"
 )
 
+# Ordinary words in a message. In what a provider answers, they hold what lets a caller in.
+_SESSIONS = _set("token session cookie jwt auth credential bearer")
+
 # A number under such a name is an order, a parcel or a moment; ids of Meta look like cards.
 _NUMBER = _set(
     "id uid uuid order pedido orden folio ref reference referencia ean gtin upc sku isbn barcode "
@@ -186,6 +189,26 @@ def names_secret(name: str) -> bool:
 def declares_secret(name: str) -> bool:
     """Whether a field of this name can hold nothing but a secret, whatever its value."""
     return holds(name) in (Holds.PASSWORD, Holds.KEY, Holds.CODE)
+
+
+def names_session(name: str) -> bool:
+    """Whether a field is called `token`, `session` or the like, and nothing more."""
+    found = words(name)
+    return len(found) == 1 and found[0] in _SESSIONS
+
+
+def is_long_secret(text: str) -> bool:
+    """Whether a text is long and without words, and no id with a prefix (`tok_1Nv0FGQ9RKHg`)."""
+    text = text.strip()
+    has_both = any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    return (
+        len(text) >= 16
+        and has_both
+        and " " not in text
+        and not (
+            _PREFIXED.match(text) or _REFERENCE.match(text) or _is_masked(text) or _is_word(text)
+        )
+    )
 
 
 def beneath(name: str, above: Holds | None) -> Holds | None:

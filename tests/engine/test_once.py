@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Struct
 
 from relevo import (
     App,
@@ -1012,3 +1013,71 @@ async def test_of_two_that_take_an_effect_over_one_calls(start: Start, clock: Ma
 
     assert len(calls) == 1
     assert {type(each) for each in given} == {str, TooEarly}
+
+
+# what a person tells
+
+
+class Fee(Struct):
+    cents: int
+    tax: float | None = None
+
+
+class Charged(Struct):
+    id: str
+    fees: list[Fee]
+    paid: bool
+
+
+async def test_a_person_is_told_what_the_type_of_the_call_wants(start: Start) -> None:
+    """Before the first call of that name has given anything."""
+
+    seen: list[Charged] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        seen.append(await ctx.once("book:1", lost, type=Charged))
+
+    async def lost(key: str) -> None:
+        raise TimeoutError("no answer")
+
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+    desk, ana = Desk(relevo.store), Person("ana", Role.OPERATOR)
+
+    for wrong, said in (
+        ("CONF-1", r"it is an object, not a text"),
+        ({"id": "1", "fees": []}, r"it has paid, too"),
+        ({"id": 1, "fees": [], "paid": True}, r"'id' is a text, not a number"),
+        ({"id": "1", "fees": [{"cents": 1.5}], "paid": True}, r"'fees\[0\].cents' is a whole"),
+    ):
+        with pytest.raises(MisuseError, match=said) as told:
+            await desk.confirm_effect(receipt.id, "book:1", wrong, ana)
+        assert """--result '{"id":"…","fees":[],"paid":true}'; --anyway""" in str(told.value)
+    right = {"id": "1", "fees": [{"cents": 2, "tax": None}], "paid": True}
+    assert await desk.confirm_effect(receipt.id, "book:1", right, ana) is True
+    await drain(relevo)
+    assert seen == [Charged("1", [Fee(2)], True)]
+
+
+async def test_a_hint_shows_values_of_their_kind_and_how_to_insist(start: Start) -> None:
+    answers: list[Any] = [{"id": "1", "cents": 5, "paid": True, "to": {"name": "Ann"}}]
+
+    async def call(key: str) -> Any:
+        if not answers:
+            raise TimeoutError("no answer")
+        return answers.pop()
+
+    async def book(order: Book, ctx: Context) -> None:
+        await ctx.once("book", call)
+
+    relevo = start(App("test", workers=[book]))
+    receipts = [await relevo.enqueue(Book(f"RES-{n}")) for n in range(2)]
+    await drain(relevo, skip_waits=True, concurrency=1)
+    jobs = await relevo.store.find([each.id for each in receipts])
+    [held] = [job.id for job in jobs if job and job.state is State.HELD]
+
+    with pytest.raises(MisuseError) as told:
+        await Desk(relevo.store).confirm_effect(held, "book", {}, Person("ana", Role.OPERATOR))
+    hint = """--result '{"id":"…","cents":0,"paid":true,"to":{"name":"…"}}'; --anyway writes"""
+    assert hint in str(told.value)

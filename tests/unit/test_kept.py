@@ -232,3 +232,38 @@ def test_a_text_that_holds_a_secret_is_left_out_of_a_response() -> None:
         _ = recorded(data).text
     plain = "id=7&state=queued\r\n\tdone"
     assert _kept(httpx.Response(200, text=plain)).text == plain
+
+
+def test_a_field_goes_before_a_method_of_dicts() -> None:
+    """A subscription of Stripe has `items`, and so has a search of GitHub."""
+    found = {"items": [{"id": 1}], "keys": {"a": 1}, "get": "x", "values": None, "pop": 3}
+    record = _kept(found)
+
+    assert (record.items[0].id, record.keys.a, record.get, record.values, record.pop) == (
+        *(1, 1, "x", None, 3),
+    )
+    assert record["items"] == record.items == [{"id": 1}]
+    assert record == found
+    assert json.loads(json.dumps(record)) == found
+    assert json.loads(json.dumps({"of": [record]})) == {"of": [found]}
+    assert msgspec.json.decode(msgspec.json.encode(record)) == found
+    assert dict(record) == {**record} == found
+    assert list(record.items()) == list(found.items())
+    assert copy.deepcopy(record.items) == found["items"]
+    assert copy.deepcopy(record) == found
+    again = keep(record)
+    assert msgspec.json.decode(again.data or b"") == found
+    with pytest.raises(TypeError):
+        record.update({"id": 2})
+    assert _kept({"id": 1}).get("name", "none") == "none"
+
+
+@pytest.mark.parametrize("name", ["token", "session", "Tokens", "jwt", "cookie"])
+def test_a_long_value_under_the_name_of_a_session_is_left_out(name: str) -> None:
+    long = "a8f5f167f44f4964e6c998dee827110c"
+    assert msgspec.json.decode(keep({"id": 1, name: long}).data or b"") == {"id": 1}
+    nested = keep({"id": 1, "of": {name: [long]}}).data or b""
+    assert long.encode() not in nested
+    for honest in ("tok_1Nv0FGQ9RKHgCVdK", "cs_test_a1UQPOMH2RHXe1FD0kiKn7", "A-17", "expired", 7):
+        assert msgspec.json.decode(keep({"id": 1, name: honest}).data or b"")[name] == honest
+    assert keep({"next_page_token": long}).data is not None

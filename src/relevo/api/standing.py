@@ -176,7 +176,7 @@ class EffectConfirmed(OneEffect, kw_only=True):
     note: Note = ""
     result: Any  # what `once` shall answer with
     anyway: Annotated[
-        bool, Meta(description="Even if earlier calls gave another shape of result.")
+        bool, Meta(description="Even if the call's type= or earlier results say otherwise.")
     ] = False
 
 

@@ -90,7 +90,8 @@ async def confirm(
         str | None, typer.Option("--code", metavar="TEXT", help="The same, if it is just a text.")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Even if earlier calls gave another shape of result.")
+        bool,
+        typer.Option("--anyway", help="Even if the call's type= or earlier results say otherwise."),
     ] = False,
     note: NoteOption = "",
 ) -> int:

@@ -228,14 +228,17 @@ REASONS: Final[dict[str, str]] = {
     "'{name}' is under way elsewhere": "'{name}' está en marcha en otro sitio",
     "'{name}' is not there and may still arrive": "'{name}' no está, y aún puede llegar",
     "'{name}' may have happened in an earlier run, and there is no way to look it up; decide with "
-    "`relevo effects confirm` or `relevo effects deny`": (
+    "`relevo effects confirm JOB NAME --result JSON` or `relevo effects deny JOB NAME`": (
         "'{name}' puede haber ocurrido en un intento anterior, y no hay modo de consultarlo; "
-        "decide con `relevo effects confirm` o `relevo effects deny`"
+        "decide con `relevo effects confirm JOB NAME --result JSON` o `relevo effects deny JOB "
+        "NAME`"
     ),
     "'{name}' may have happened in an earlier run ({error}), and there is no way to look it up; "
-    "decide with `relevo effects confirm` or `relevo effects deny`": (
+    "decide with `relevo effects confirm JOB NAME --result JSON` or `relevo effects deny JOB "
+    "NAME`": (
         "'{name}' puede haber ocurrido en un intento anterior ({error}), y no hay modo de "
-        "consultarlo; decide con `relevo effects confirm` o `relevo effects deny`"
+        "consultarlo; decide con `relevo effects confirm JOB NAME --result JSON` o `relevo "
+        "effects deny JOB NAME`"
     ),
     "'{name}' may have happened, and cannot be looked up: {error}": (
         "'{name}' puede haber ocurrido, y no se puede consultar: {error}"

@@ -17,12 +17,13 @@ from relevo.desk.forgetting import Forgetting
 from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
 from relevo.desk.standing import Standing
-from relevo.desk.told import unlike
+from relevo.desk.told import misfit, unlike
 from relevo.desk.views import Progress, Sweep, payload_of
 from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.job import LIVE, Job, State, queue_name
 from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
+from relevo.once import TYPES, type_name
 from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
 from relevo.sealing import is_sealed
@@ -312,9 +313,16 @@ class Desk(Forgetting, Standing, Deliveries):
         )
 
     async def _check_shape(self, effect: Effect, result: Any) -> None:
-        """MisuseError if a result is of another shape than what earlier calls of this name gave."""
+        """MisuseError if a result does not fit the call's `type=`, or has another shape than what
+        earlier calls of this name gave."""
         earlier: list[Any] = []
         same = effect.name.partition("@")[0]
+        [noted] = await self.store.recall(TYPES, [type_name(effect.queue, effect.name)])
+        if noted is not None:
+            said = misfit(result, decode_json(noted.value))
+            if said:
+                raise MisuseError(f"the result of '{same}' cannot be that: {said}")
+            return
         effects, _ = await self.effects(
             states=frozenset({EffectState.CONFIRMED}), text=f":{same}", limit=PAGE_MAX
         )
