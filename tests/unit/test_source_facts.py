@@ -64,6 +64,7 @@ def test_what_a_source_answers_is_success_to_its_provider(name: str) -> None:
     assert source.answer.status in source.success
     assert source.refused not in source.success
     assert timedelta(seconds=3) <= source.waits <= timedelta(minutes=2)
+    assert len(repr(source)) < 1_000
     assert all(timedelta(0) <= pause <= DAY for pause in source.retries)
 
 

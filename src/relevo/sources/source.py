@@ -90,7 +90,7 @@ class Source:
     """
     waits: timedelta = timedelta(seconds=10)
     """For how long the provider waits for an answer."""
-    retries: tuple[timedelta, ...] = ()
+    retries: tuple[timedelta, ...] = field(default=(), repr=False)
     """After which pauses the provider sends again what failed; empty: never."""
     ends: str = ""
     """What makes the provider stop calling for good, for people."""
