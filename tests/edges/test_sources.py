@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 from collections.abc import AsyncIterator
@@ -10,6 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from relevo import App, Command, Delivery, Intake, Relevo, sources
 from relevo.store import DeliveryState, Letterbox
@@ -61,6 +69,29 @@ async def meta(delivery: Delivery, ctx: Intake) -> None:
 
 @app.webhook("/sns", source=sources.sns({}, topics=["arn:aws:sns:eu-west-1:1:orders"]))
 async def sns(delivery: Delivery, ctx: Intake) -> None: ...
+
+
+class Click(Command, queue="hub:clicks:note", key="{id}", unique="forever"):
+    id: str
+
+
+PAIR = ec.derive_private_key(4_242, ec.SECP256R1())
+PRIVATE = PAIR.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+PUBLIC = PAIR.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+mails = sources.sendgrid(base64.b64encode(PUBLIC).decode(), private=PRIVATE)
+
+
+@app.webhook("/sendgrid", source=mails, types=["click"])
+async def sendgrid(delivery: Delivery, ctx: Intake) -> None:
+    for item in delivery.items:
+        if item["event"] == "click":
+            await ctx.enqueue(Click(item["sg_event_id"]))
+
+
+@app.webhook("/hubspot", source=sources.hubspot("s"))
+async def hubspot(delivery: Delivery, ctx: Intake) -> None:
+    for item in delivery.items:
+        await ctx.enqueue(Note(f"{item['objectId']} at {delivery.attempt}"))
 
 
 @app.webhook("/answers", source=sources.stripe("whsec_1"))
@@ -139,6 +170,25 @@ async def test_each_status_of_a_message_is_a_delivery(relevo: Relevo) -> None:
         assert answer.status == 200
         assert answer.headers["content-type"] == "text/xml"
     assert await notes(relevo) == ["SM1:delivered", "SM1:queued", "SM1:sent"]
+
+
+async def test_items_of_a_call_count_once_however_they_are_grouped(relevo: Relevo) -> None:
+    a, c = ({"event": "click", "sg_event_id": id} for id in "ac")
+    b = {"event": "open", "sg_event_id": "b"}
+    for items in ([a, b], [b, c], [a, b], [a, c], [b]):
+        sent = json.dumps(items)
+        assert (await deliver(relevo, "/sendgrid", body=sent)).status == 200
+    assert sorted(each.id for each in await enqueued(relevo, Click)) == ["a", "c"]
+    kept, _ = await relevo.store.deliveries(Letterbox())
+    assert len(kept) == 4  # [b] is ignored, and kept; [a, b] came again
+
+
+async def test_an_attempt_that_is_counted_in_the_body_is_no_other_delivery(relevo: Relevo) -> None:
+    for attempt in (0, 1, 2):
+        item = {"eventId": 1, "subscriptionId": 2, "occurredAt": 3, "objectId": 4}
+        items = [{**item, "attemptNumber": attempt, "subscriptionType": "contact.creation"}]
+        assert (await deliver(relevo, "/hubspot", body=json.dumps(items))).status == 200
+    assert await notes(relevo) == ["4 at 1"]
 
 
 async def test_what_failed_may_come_again_with_its_first_signature(relevo: Relevo) -> None:
