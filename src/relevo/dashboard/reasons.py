@@ -12,6 +12,8 @@ REASONS: Final[dict[str, str]] = {
     "there is no {name} header": "falta la cabecera {name}",
     "{name} came {n} times": "{name} llegó {n} veces",
     "{name} is longer than {n} bytes": "{name} tiene más de {n} bytes",
+    "an item of its header came twice": "un elemento de su cabecera llegó dos veces",
+    "what is signed cannot be read: {error}": "no se puede leer lo que va firmado: {error}",
     "{name} is empty": "{name} está vacía",
     "{name} is not ASCII": "{name} no es ASCII",
     "{name} is not a number of seconds in plain digits": (
