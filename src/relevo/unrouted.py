@@ -34,7 +34,7 @@ _AT_ONCE = 100  # notes in one write
 
 CAUSES: Final = {
     "unsupported_media_type": "the endpoint takes {expects}: choose that content type at the "
-    "provider (GitHub's default is application/x-www-form-urlencoded), or list the one it sends "
+    "provider (some send a form unless told otherwise, as GitHub does), or list the one it sends "
     "in content_types=",
     "unsupported_encoding": "the body was compressed in a way that the endpoint does not take: "
     "accept_gzip=True takes gzip",

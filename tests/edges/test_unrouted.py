@@ -545,7 +545,7 @@ def test_the_program_lists_them(box: Box) -> None:
     [each] = [each for each in found if each["status"] == 415]
     assert each["endpoint"] == ENDPOINT
     assert each["headers"] == ["host"]
-    assert "choose that content type at the provider (GitHub's" in each["advice"]
+    assert "choose that content type at the provider (some" in each["advice"]
     shown = box("deliveries", "ls", "--unrouted", "--endpoint", ENDPOINT, "--limit", "2")
     assert shown.code == 0
     assert "others" in shown.out + shown.err

@@ -183,7 +183,7 @@ async def _unrouted(desk: Desk) -> list[Finding]:
             f"{counted(sum(each.count for each in some), 'call')} not taken since "
             f"{at(min(each.first_at for each in some))}, the last at {at(some[0].last_at)} from "
             f"{some[0].address or 'further addresses'} ({some[0].method} {some[0].path}): "
-            f"{some[0].status or 'no answer'} {cause}. {some[0].advice}. See `relevo deliveries ls "
+            f"{some[0].status or 'no answer'} {cause}; {some[0].advice}. See `relevo deliveries ls "
             f"--unrouted`",
         )
         for (endpoint, cause), some in places.items()

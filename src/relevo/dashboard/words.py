@@ -306,10 +306,11 @@ SPANISH: Final[dict[str, str]] = {
     "Last call": "Última llamada",
     "further addresses": "otras direcciones",
     "{n:,} bytes": "{n:,} bytes",
-    "the endpoint takes {expects}: choose that content type at the provider (GitHub's default is "
-    "application/x-www-form-urlencoded), or list the one it sends in content_types=": (
-        "el endpoint acepta {expects}: elige ese tipo de contenido en el proveedor (el de GitHub "
-        "es, por defecto, application/x-www-form-urlencoded) o añade el que envía a content_types="
+    "the endpoint takes {expects}: choose that content type at the provider (some send a form "
+    "unless told otherwise, as GitHub does), or list the one it sends in content_types=": (
+        "el endpoint acepta {expects}: elige ese tipo de contenido en el proveedor (algunos envían "
+        "un formulario si no se les dice otra cosa, como GitHub) o añade el que envía a "
+        "content_types="
     ),
     "the body was compressed in a way that the endpoint does not take: accept_gzip=True takes "
     "gzip": (
