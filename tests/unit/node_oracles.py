@@ -1,6 +1,7 @@
 """Libraries that are for Node alone, as judges of calls that are the same at every run.
 
-Their verdicts are kept in node_verdicts.json, a bit for each call. To ask them again:
+Their verdicts are kept in node_verdicts.json, a bit for each call, and what GitHub's signs beside
+the test that sends it. To ask them again:
 
     npm install --prefix DIRECTORY @octokit/webhooks-methods @shopify/shopify-api @linear/sdk \
         @notionhq/client
@@ -177,6 +178,27 @@ def ask(oracle: NodeOracle, folder: Path) -> dict[str, Any]:
     }
 
 
+def sign(secret: str, bodies: list[str], folder: Path) -> list[str]:
+    """What GitHub's library signs of some bodies."""
+    program = folder / "sign.mjs"
+    program.write_text(
+        """
+        import { readFileSync } from "node:fs";
+        import { sign } from "@octokit/webhooks-methods";
+        const [secret, bodies] = JSON.parse(readFileSync(0));
+        console.log(JSON.stringify(await Promise.all(bodies.map(each => sign(secret, each)))));
+        """
+    )
+    asked = json.dumps([secret, bodies]).encode()
+    said = subprocess.run(["node", program], input=asked, capture_output=True, check=True)
+    return json.loads(said.stdout)
+
+
 if __name__ == "__main__":
+    from tests.examples import test_webhooks
+
+    sent = [call.body.decode() for call in test_webhooks.github()]
+    seals = sign(test_webhooks.SECRET, sent, Path(sys.argv[1]))
+    test_webhooks.SIGNED.write_text(json.dumps(seals, indent=0) + "\n")
     answers = {make().name: ask(make(), Path(sys.argv[1])) for make in ORACLES}
     KEPT.write_text(json.dumps(answers, indent=1) + "\n")
