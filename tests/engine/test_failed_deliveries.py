@@ -431,3 +431,20 @@ async def test_a_provider_s_own_counters_are_no_difference(start: Start) -> None
 
         [came] = await shop.kept()
         assert (came.repeats, came.differs) == (2, False)
+
+
+async def test_an_answer_that_the_provider_takes_for_a_failure_is_ours(start: Start) -> None:
+    class Late(Shop):
+        def hook(self) -> Hook:
+            async def hook(delivery: Delivery) -> Any:
+                return 202, "later"
+
+            return hook
+
+    shop = Late(start, source=sources.paddle("a secret"), key=lambda d: d.json["id"])
+    async with shop.relevo:
+        assert await shop.send() == 200
+
+        [came] = await shop.kept()
+        assert came.state is DeliveryState.FAILED
+        assert "answered 202, which paddle takes for a failure" in came.reason

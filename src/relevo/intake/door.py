@@ -96,7 +96,7 @@ class Door:
         """What makes two deliveries the same one; NoKey if it has none."""
         try:
             given: Any = (self.route.key or self.rules.id_of)(delivery)
-        except BodyError:
+        except (BodyError, Reject):
             raise
         except Exception as error:  # a key function may raise anything
             raise NoKey(f"{self.route.path} has no key for this: {_no_key(error)}") from error

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from relevo.batch import Coalescer, Waiting
 from relevo.context import current
-from relevo.errors import BodyError, QueueClosed, StoreError, StoreUnavailable
+from relevo.errors import BodyError, DefinitionError, QueueClosed, StoreError, StoreUnavailable
 from relevo.intake.door import Door, NoKey, Reject, answer_of, delivery_of, is_ours, variant_of
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
@@ -337,6 +337,11 @@ class Receiver:
         answer = answer_from(given_back, door.answer)
         if answer.status >= 400:
             raise Reject.giving(answer)
+        if answer.status not in door.rules.success:
+            raise DefinitionError(
+                f"the webhook's function answered {answer.status}, which {door.rules.name} takes "
+                f"for a failure and sends again: answer {door.answer.status}"
+            )
         return answer
 
     async def _take_within(self, door: Door, intake: Intake) -> Taken:

@@ -27,6 +27,10 @@ _EMAIL = re.compile(
 )
 
 
+class InvalidSession(ValueError):
+    """A signed session that is not as Stripe sends them: kept as failed, for a person."""
+
+
 def source(use: Use) -> Source:
     return sources.stripe(use(SubscriptionSettings).webhook_secret)
 
@@ -70,13 +74,13 @@ def _job(event: dict[str, Any]) -> dict[str, Any] | None:
         }
         created = event["created"]
     except (LookupError, TypeError, AttributeError) as error:
-        raise Reject(422, "invalid_session", f"it is no session of Stripe's: {error}") from error
-    # What no row and no id can hold is refused here: the database's error would be repeated.
+        raise InvalidSession(f"it is no session of Stripe's: {error}") from error
+    # What no row and no id can hold is told by name here, not by the database's error.
     wrong = [name for name, fits in _FITS.items() if not fits(made[name])]
     if type(created) is not int or not 0 <= created < CREATED_MAX:
         wrong.append("created")
     if wrong:
-        raise Reject(422, "invalid_session", f"not as Stripe sends them: {', '.join(wrong)}")
+        raise InvalidSession(f"not as Stripe sends them: {', '.join(wrong)}")
     return {"id": derived_id(created * 1000, f"stripe/{event['id']}"), **made}
 
 
