@@ -640,8 +640,6 @@ class Relevo:
 
     def ended_within(self, ending: Ending) -> None:
         """That transaction has committed; for Context."""
-        if self.telemetry.narrator is not None:
-            self.telemetry.narrator.ended_within(ending.lease)
         if self._relay is not None:
             self._relay.ended_within(ending)
 
