@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -477,7 +477,11 @@ class Context:
     def _check_open(self, what: str) -> None:
         self._check_running(what)
         if self.uncommitted is not None:
-            raise MisuseError(
-                f"ctx.{what} after ctx.transaction(): its commit ends the job. "
-                "Make it the last thing the worker does, or enqueue what remains inside it."
-            )
+            self.refuse_late(f"ctx.{what}")
+
+    def refuse_late(self, what: str) -> NoReturn:
+        """MisuseError for what follows the block of `transaction()`."""
+        raise MisuseError(
+            f"{what} after ctx.transaction(): its commit ends the job. "
+            "Make it the last thing the worker does, or enqueue what remains inside it."
+        )

@@ -133,6 +133,8 @@ class Runner:
             ):
                 outcome = _final(outcome, binding, lease, meta)
                 await _commit(ctx, ending(lease, outcome), began, _limit(binding, meta))
+                if binding.is_guarded:
+                    await self._succeeded(_account(binding, lease, message), ctx)
                 return Settled(outcome)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -219,11 +221,20 @@ class Runner:
         except (CircuitOpen, TooEarly):
             raise
         except Exception as error:
+            await self._roll_back(ctx)  # first: where there is one writer, what follows would wait
             if await self._broke(name, error, binding, ctx, _backoff(binding, meta)):
                 raise CircuitOpen(name) from error  # the breaker's fault now, not the job's
             raise
-        await breakers.succeeded(name, ctx.id)
+        if ctx.uncommitted is None:
+            await breakers.succeeded(name, ctx.id)
         return value
+
+    async def _succeeded(self, name: str, ctx: Context) -> None:
+        """Tell a breaker of a call whose transaction has committed, which nothing changes now."""
+        try:
+            await self._engine.breakers.succeeded(name, ctx.id)
+        except (StoreError, OSError) as error:
+            self._engine.telemetry.trouble("cannot tell a breaker of a success", error)
 
     async def _broke(
         self, name: str, error: Exception, binding: Binding, ctx: Context, backoff: Backoff

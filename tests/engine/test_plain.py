@@ -167,7 +167,15 @@ def test_the_plain_face_has_what_the_async_one_has() -> None:
             if not name.startswith("_") and not inspect.ismemberdescriptor(found)
         }
 
-    inner = {"follow_ups", "pending", "tx", "once_by", "commit", "roll_back"}  # for the engine
+    inner = {
+        "follow_ups",
+        "pending",
+        "tx",
+        "once_by",
+        "commit",
+        "roll_back",
+        "refuse_late",
+    }  # for the engine
     own = {"run", "leave"}  # for the runner
     asynchronous = {name: each for name, each in face(Context).items() if name not in inner}
     plain = {name: each for name, each in face(PlainContext).items() if name not in own}

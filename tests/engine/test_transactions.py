@@ -15,6 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from relevo import (
     App,
+    Breaker,
     Cancelled,
     Command,
     Context,
@@ -24,6 +25,7 @@ from relevo import (
     Job,
     MisuseError,
     Poll,
+    ProviderUnavailable,
     Relevo,
     Retry,
     Snooze,
@@ -329,6 +331,32 @@ async def test_an_error_behind_it_leaves_nothing_and_is_tried_again(start: Start
     assert await enqueued(relevo, Tell) == [Tell("Ana")]
 
 
+async def test_a_breaker_is_told_when_the_transaction_is_over(start: Start) -> None:
+    """Where there is one writer, it would wait for the transaction, and that for it."""
+
+    class Guarded(
+        Command, queue="test:rows:guarded", backoff=constant("1ms"), breaker=Breaker("rows")
+    ):
+        pass
+
+    async def save(order: Guarded, ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise ProviderUnavailable("down")
+        async with ctx.transaction() as session:
+            await put(session, f"Ana {ctx.attempt}")
+        if ctx.attempt == 2:
+            raise ProviderUnavailable("down behind it")
+        return ctx.attempt
+
+    relevo = start(App("test", workers=[save]))
+    await table(relevo)
+    receipt = await relevo.enqueue(Guarded())
+    await drain(relevo, skip_waits=True, timeout="10s")
+
+    job = await only(relevo, receipt.id)
+    assert (job.state, job.result, await rows(relevo)) == (State.DONE, b"3", ["Ana 3"])
+
+
 async def test_a_result_that_cannot_be_kept_saves_nothing(start: Start) -> None:
     relevo = start(App("test", workers=[saver("inside", lambda _: b"bytes"), _tell]))
     await table(relevo)
@@ -508,12 +536,20 @@ async def test_nothing_is_ordered_after_the_transaction_that_ended_the_job(
     async def work(order: Save, ctx: Context) -> None:
         async with ctx.transaction():
             pass
-        given: dict[str, Any] = {"enqueue_many": [], "start": Flow("late")}
-        with pytest.raises(MisuseError, match=r"after ctx\.transaction") as caught:
-            await getattr(ctx, verb)(given.get(verb, order))
-        refused.append(str(caught.value))
+        given: dict[str, Any] = {
+            "enqueue_many": [order],
+            "start": _flow("late"),
+            "publish": Saved("late"),
+        }
+        for face in (ctx, relevo):
+            with pytest.raises(MisuseError, match=r"after ctx\.transaction") as caught:
+                await getattr(face, verb)(given.get(verb, order))
+            refused.append(str(caught.value))
+        with pytest.raises(MisuseError, match=r"after ctx\.transaction"):
+            async with relevo.transaction():
+                pass
 
     relevo = start(app)
     await relevo.enqueue(Save("one"))
     await drain(relevo)
-    assert len(refused) == 1
+    assert len(refused) == 2
