@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -22,7 +22,6 @@ from relevo.ids import new_id
 from relevo.job import Ending, Lease, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import Call, Once, OnceOptions, note_type
-from relevo.payload import kept_result
 from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
 from relevo.store import Effect, Tally
@@ -46,6 +45,10 @@ _NOTHING: frozenset[tuple[str, str]] = frozenset()
 _ENDED_BADLY = frozenset({State.DEAD.value, State.CANCELLED.value})
 
 
+class _RolledBack(Exception):
+    """Rolls a transaction back."""
+
+
 def _calls(ctx: Context) -> Calls:
     return ctx.pending
 
@@ -60,7 +63,6 @@ class Context:
     """One run of one job, as its worker sees it."""
 
     __slots__ = (
-        "_again",
         "_called",
         "_calling",
         "_engine",
@@ -68,11 +70,11 @@ class Context:
         "_lease",
         "_loop",
         "_origin",
-        "_result",
         "_tx",
         "calls",
         "is_over",
-        "is_settled",
+        "is_recurring",
+        "uncommitted",
     )
 
     def __init__(
@@ -90,10 +92,9 @@ class Context:
         self.calls: Calls | None = None  # see pending; most runs call nothing
         self._calling = _NOTHING  # the effects whose call is under way
         self._called = _NOTHING  # and all that this run has asked for
-        self._again: Callable[[], tuple[timedelta, bytes]] | None = None
         self._tx: AsyncSession | None = None
-        self._result: bytes | None = None
-        self.is_settled = False
+        self.uncommitted: tuple[AsyncSession, AsyncExitStack] | None = None  # its block has ended
+        self.is_recurring = False  # a poller's or schedule's turn
         self.is_over = False  # its function has ended: nothing more is started or done for it
 
     @property
@@ -311,7 +312,7 @@ class Context:
         if of is not None or self._origin is not None:
             owner = of or self.origin
             lease = msgspec.structs.replace(lease, id=owner, thread=lease.thread or lease.id)
-        if of is None and self._again is not None:
+        if of is None and self.is_recurring:
             name = f"{name}@{lease.turn}"
         once = Once(
             ledger=self._engine.ledger(lease.queue),
@@ -371,11 +372,12 @@ class Context:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncSession]:
-        """A SQLAlchemy session whose commit also settles this job as done.
+        """A SQLAlchemy session that is committed with the end of this job, when the worker returns.
 
-        Rows, events, new commands and the end of the job are one transaction: if the lease has
-        gone to someone else, none of it is saved. It is therefore the last thing a worker does; a
-        result for a flow's parent is given with `give()` before the block ends.
+        Rows, events, new commands, what the worker returns and the end of the job are one
+        transaction. If the worker raises after the block, or the lease has gone to another worker,
+        none of it is saved. The transaction stays open until then, so its block is the last thing
+        that a worker does.
         """
         self._check_open("transaction()")
         if self._tx is not None:
@@ -385,24 +387,16 @@ class Context:
                 "ctx.transaction() while ctx.once() is under way: the job would end before it is "
                 "known what came of the call. Await once() first."
             )
-        async with self._engine.transaction() as session:
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._engine.transaction())
             self._tx = session
             try:
                 yield session
             finally:
                 self._tx = None
             check_awaited(self.pending)
-            ending = self._ending()
-            if not await self._engine.settle_within(session, ending):
-                raise LeaseLost(
-                    f"job {self.id} went to another worker; nothing of this run is saved"
-                )
-        self.is_settled = True
-        self._engine.ended_within(ending)
-
-    def give(self, result: Any) -> None:
-        """Set the result of a job whose worker ends with `transaction()` and cannot return it."""
-        self._result = None if result is None else kept_result(result)
+            await session.flush()  # what the database refuses is raised here, where it was written
+            self.uncommitted = (session, stack.pop_all())
 
     async def tallies(self) -> list[Tally]:
         """How many jobs every queue has, for work that must know what others still have to do."""
@@ -448,22 +442,25 @@ class Context:
         """The open transaction, which enqueue and publish join."""
         return self._tx
 
-    def recur(self, again: Callable[[], tuple[timedelta, bytes]]) -> None:
-        """Make `transaction()` end this turn of a recurring job instead of the job."""
-        self._again = again
+    async def commit(self, ending: Ending) -> None:
+        """Commit `transaction()` together with the end of the run; LeaseLost saves nothing."""
+        assert self.uncommitted is not None  # noqa: S101 - the runner has asked
+        (session, stack), self.uncommitted = self.uncommitted, None
+        async with stack:
+            if not await self._engine.settle_within(session, ending):
+                raise LeaseLost(
+                    f"job {self.id} went to another worker; nothing of this run is saved"
+                )
+        self._engine.ended_within(ending)
 
-    def _ending(self) -> Ending:
-        if self._again is None:
-            return Ending(lease=self._lease, state=State.DONE, result=self._result)
-        delay, progress = self._again()
-        return Ending(
-            lease=self._lease,
-            state=State.SCHEDULED,
-            delay=milliseconds(delay),
-            spend=False,
-            result=progress,
-            planned=True,
-        )
+    async def roll_back(self) -> None:
+        """Save nothing of `transaction()`, since its run does not end well."""
+        if self.uncommitted is None:
+            return
+        (_, stack), self.uncommitted = self.uncommitted, None
+        with suppress(_RolledBack):
+            async with stack:
+                raise _RolledBack
 
     def _check_lease(self) -> None:
         if self._loop.time() > self._lease.expires:
@@ -479,8 +476,12 @@ class Context:
 
     def _check_open(self, what: str) -> None:
         self._check_running(what)
-        if self.is_settled:
-            raise MisuseError(
-                f"ctx.{what} after ctx.transaction(): the job ended with that transaction. "
-                "Make it the last thing the worker does, or enqueue what remains inside it."
-            )
+        if self.uncommitted is not None:
+            self.refuse_late(f"ctx.{what}")
+
+    def refuse_late(self, what: str) -> NoReturn:
+        """MisuseError for what follows the block of `transaction()`."""
+        raise MisuseError(
+            f"{what} after ctx.transaction(): its commit ends the job. "
+            "Make it the last thing the worker does, or enqueue what remains inside it."
+        )

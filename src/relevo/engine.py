@@ -93,7 +93,12 @@ def _cause() -> Context | Intake | None:
     cause = current.get()
     # A task that outlives either orders on its own: its orders would take the numbers of those
     # that a repeated run, or a repeated delivery, asks for.
-    return None if cause is None or cause.is_over else cause
+    if cause is None or cause.is_over:
+        return None
+    if isinstance(cause, Context) and cause.uncommitted is not None:
+        # Where there is one writer, it would wait for the commit, and that for it.
+        cause.refuse_late("an order or a transaction of relevo")
+    return cause
 
 
 def _calls(_: object) -> Calls | None:
@@ -628,6 +633,7 @@ class Relevo:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncSession]:
         """A SQLAlchemy session on the application's database; pass it as `tx=`."""
+        _cause()
         async with self._database.transaction() as session:
             yield session
 
@@ -640,8 +646,6 @@ class Relevo:
 
     def ended_within(self, ending: Ending) -> None:
         """That transaction has committed; for Context."""
-        if self.telemetry.narrator is not None:
-            self.telemetry.narrator.ended_within(ending.lease)
         if self._relay is not None:
             self._relay.ended_within(ending)
 

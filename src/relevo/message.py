@@ -11,10 +11,24 @@ from __future__ import annotations
 
 import re
 import string
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from relevo.backoff import Backoff, exponential
 from relevo.clock import Duration, duration, milliseconds
@@ -50,11 +64,33 @@ def key_text(value: object) -> str | None:
     return text if 0 < len(text) <= KEY_MAX else None
 
 
+def _no_key_part(annotation: Any, owner: type) -> type | None:
+    """The type among those of a field of which no key can be made; None where that is not known."""
+    if isinstance(annotation, str):
+        try:
+            annotation = eval(annotation, vars(sys.modules[owner.__module__]))  # noqa: S307 - as typing does
+        except Exception:  # noqa: BLE001 - a name known later; the message is checked when it is sent
+            return None
+    pending = [annotation]
+    while pending:
+        kind = pending.pop()
+        if get_origin(kind) in (Union, UnionType, Annotated):
+            pending += get_args(kind)[: 1 if get_origin(kind) is Annotated else None]
+            continue
+        kind: Any = get_origin(kind) or kind
+        if not isinstance(kind, type) or kind in (Any, object, NoneType):
+            continue
+        if not issubclass(kind, KeyPart) or issubclass(kind, bool):
+            return cast("type", kind)
+    return None
+
+
 class Template:
     """A text such as "book:{reservation_code}", filled in from a message's fields."""
 
     def __init__(self, text: str, owner: type) -> None:
-        names = {field.name for field in fields(owner)}
+        types = {field.name: field.type for field in fields(owner)}
+        names = types.keys()
         self.names: list[str] = []
         try:
             parts = list(string.Formatter().parse(text))
@@ -70,6 +106,12 @@ class Template:
                     f"({', '.join(sorted(names)) or 'it has none'}); write plain field names"
                 )
             if name is not None:
+                if (kind := _no_key_part(types[name], owner)) is not None:
+                    raise DefinitionError(
+                        f"{owner.__name__}: '{{{name}}}' in {text!r:.80} is a {kind.__name__}, of "
+                        f"which no key is made: it needs {KEY_PARTS}. Make the field a text, "
+                        "written the same way every time"
+                    )
                 self.names.append(name)
         self.text = text
         self._around: tuple[str, str] | None = None  # the text on both sides of its only field

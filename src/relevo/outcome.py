@@ -120,6 +120,13 @@ class Again:
     is_over: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The run ended so, and its own transaction has written it."""
+
+    outcome: Outcome
+
+
 Outcome: TypeAlias = Done | Retry | Snooze | Postponed | Dead | Cancelled | Parked | Held | Again
 
 

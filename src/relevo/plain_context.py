@@ -7,8 +7,7 @@ when that is done, while other jobs go on.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -218,11 +217,12 @@ class PlainContext:
 
     @contextmanager
     def transaction(self) -> Generator[Session]:
-        """A SQLAlchemy session whose commit also settles this job as done.
+        """A SQLAlchemy session that is committed with the end of this job, when the worker returns.
 
-        Rows, events, new commands and the end of the job are one transaction: if the lease has
-        gone to someone else, none of it is saved. It is therefore the last thing a worker does; a
-        result for a flow's parent is given with `give()` before the block ends.
+        Rows, events, new commands, what the worker returns and the end of the job are one
+        transaction. If the worker raises after the block, or the lease has gone to another worker,
+        none of it is saved. The transaction stays open until then, so its block is the last thing
+        that a worker does.
         """
         self._check("transaction")
         if _greenlets() is None:
@@ -261,10 +261,6 @@ class PlainContext:
         self._loop.call_soon_threadsafe(_close, closed)
         held.result().value()
 
-    def give(self, result: Any) -> None:
-        """Set the result of a job whose worker ends with `transaction()` and cannot return it."""
-        self._ctx.give(result)
-
     def tallies(self) -> list[Tally]:
         """How many jobs every queue has, for work that must know what others still have to do."""
         return self._do(self._ctx.tallies, "tallies")
@@ -281,14 +277,16 @@ class PlainContext:
         gate = _gate()
         return work() if gate is None else gate(work, self._statement)
 
-    def leave(self) -> None:
+    async def leave(self) -> None:
         """The run is over, whether its function has returned or not; in the event loop."""
         self._is_over = True
         for statement in self._statements:
             statement.cancel()
+        if self._statements:
+            # No connection does two things at once, and what comes next may be its rollback.
+            await asyncio.wait(self._statements)
         if self._holding is not None:
-            # After the statements: rolled back, so that no thread keeps rows locked for others.
-            self._loop.call_soon(self._holding.cancel)
+            self._holding.cancel()  # rolled back, so that no thread keeps rows locked for others
 
     # in the event loop, on behalf of the thread
 
@@ -461,6 +459,6 @@ def _gated(work: Callable[[], Any], wait: Callable[[Any], Any]) -> Any:
     return given
 
 
-def _drop(awaitable: object) -> None:
-    if inspect.iscoroutine(awaitable):
+def _drop(awaitable: Awaitable[Any]) -> None:
+    if isinstance(awaitable, Coroutine):  # also what stands for one, as in aiosqlite
         awaitable.close()

@@ -136,7 +136,7 @@ class Recurring:
                 kept = Progress(cursor=turn.cursor, last_at=now, turned_at=now, ttl=progress.ttl)
                 return turn.rest or poller.rest(), msgspec.json.encode(kept)
 
-            ctx.recur(again)
+            ctx.is_recurring = True
             limit = poller.timeout.total_seconds()
             timer = asyncio.timeout(limit)
             try:

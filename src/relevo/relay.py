@@ -245,12 +245,20 @@ class Relayed:
         over = [end.lease.id for end in letters if end.state is State.DONE]
         first = dict(zip(over, await self.ledger.close_letters(over), strict=True)) if over else {}
         settled = await self.fast.settle(endings)
-        # Not closed: a person may want a cancelled job again.
-        ours = {end.lease.id for end, is_ours in zip(endings, settled, strict=True) if is_ours}
-        called_off = [end.lease.id for end in letters if end.state is State.CANCELLED]
-        if ours.intersection(called_off):
-            await self.ledger.drop_letters(list(ours.intersection(called_off)))
-        return [first.get(end.lease.id, end.lease.id in ours) for end in endings]
+        await self._drop_cancelled(endings, settled)
+        return [
+            first.get(end.lease.id, is_ours) for end, is_ours in zip(endings, settled, strict=True)
+        ]
+
+    async def _drop_cancelled(self, endings: Sequence[Ending], settled: Sequence[bool]) -> None:
+        """Not closed: a person may want a cancelled job again."""
+        called_off = [
+            end.lease.id
+            for end, is_ours in zip(endings, settled, strict=True)
+            if is_ours and end.state is State.CANCELLED and _is_letter(end.lease)
+        ]
+        if called_off:
+            await self.ledger.drop_letters(called_off)
 
     async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
         """The first to mark a job as done wins; ended_within() is told when that has committed."""
@@ -371,7 +379,7 @@ class Relayed:
         ended, self._ended_within = self._ended_within, []
         try:
             if ended:
-                await self.fast.settle(ended)
+                await self._drop_cancelled(ended, await self.fast.settle(ended))
         except StoreError:
             self._ended_within = ended + self._ended_within  # a recurring job's turn is only here
             raise

@@ -43,6 +43,7 @@ from relevo.outcome import (
     Parked,
     Postponed,
     Retry,
+    Settled,
     Snooze,
     describe,
     judge,
@@ -54,7 +55,6 @@ from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
 from relevo.sealing import closed, is_sealed
 from relevo.store import UNDECIDED
-from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -85,8 +85,8 @@ class Runner:
         meta = None if lease.meta is None else decode_meta(lease.meta)
         return 0.0 if binding is None else _limit(binding, meta)
 
-    async def run(self, lease: Lease, began: float) -> Outcome | None:
-        """How the job ended; None when its own transaction settled it, or the lease is lost."""
+    async def run(self, lease: Lease, began: float) -> Outcome | Settled | None:
+        """How the job ended; None when the lease is lost."""
         binding = self._bindings.get((lease.queue, lease.kind))
         if binding is None:
             message = f"no worker here carries out {lease.kind} of {lease.queue}"
@@ -128,6 +128,14 @@ class Runner:
             outcome: Outcome = DONE if value is None else _outcome(value)
             if isinstance(outcome, Done) and outcome.result is not None:
                 outcome = Done(Kept(kept_result(outcome.result)))
+            if ctx.uncommitted is not None and not (
+                isinstance(outcome, Again) and not outcome.is_over
+            ):
+                outcome = _final(outcome, binding, lease, meta)
+                await _commit(ctx, ending(lease, outcome), began, _limit(binding, meta))
+                if binding.is_guarded:
+                    await self._succeeded(_account(binding, lease, message), ctx)
+                return Settled(outcome)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -140,31 +148,20 @@ class Runner:
         finally:
             current.reset(token)
             ctx.is_over = True
-        if outcome is DONE and not ctx.is_settled:
+            if ctx.uncommitted is not None:
+                await self._roll_back(ctx)
+        if outcome is DONE:
             return DONE
-        if ctx.is_settled:
-            told = {"job": lease.id, "queue": lease.queue}
-            if not isinstance(outcome, Done | Again):
-                log.warning(
-                    "worker failed after its transaction had committed; the job stays done",
-                    extra={**told, "outcome": repr(outcome)},
-                )
-            elif isinstance(outcome, Done) and outcome.result is not None:
-                log.warning(
-                    "worker returned a result after its transaction had ended the job; give it "
-                    "with ctx.give() before the transaction ends",
-                    extra=told,
-                )
-            return None
-        if isinstance(outcome, Retry):
-            if lease.attempt >= lease.attempts:
-                return Dead(outcome.reason or "no attempt is left", failure=outcome.failure)
-            if outcome.delay is None:
-                wait = _backoff(binding, meta).after(lease.attempt)
-                return Retry(outcome.reason, wait, failure=outcome.failure)
+        outcome = _final(outcome, binding, lease, meta)
         if isinstance(outcome, Parked | Postponed):
             await self._note(lease, outcome)
         return outcome
+
+    async def _roll_back(self, ctx: Context) -> None:
+        try:
+            await ctx.roll_back()
+        except (StoreError, OSError) as error:
+            self._engine.telemetry.trouble("a transaction was not rolled back in order", error)
 
     async def _note(self, lease: Lease, outcome: Parked | Postponed) -> None:
         """Tell people of a job that waits; the job waits also if that cannot be written down."""
@@ -196,7 +193,7 @@ class Runner:
         finally:
             # What still waits for a thread must not run when its job has been given up.
             has_waited = job.cancel()
-            face.leave()
+            await face.leave()
         if has_waited:
             why = f"no thread was free for {limit:g} s: others ran past their limits"
             raise TooEarly(why, timedelta(seconds=1))
@@ -224,11 +221,20 @@ class Runner:
         except (CircuitOpen, TooEarly):
             raise
         except Exception as error:
+            await self._roll_back(ctx)  # first: where there is one writer, what follows would wait
             if await self._broke(name, error, binding, ctx, _backoff(binding, meta)):
                 raise CircuitOpen(name) from error  # the breaker's fault now, not the job's
             raise
-        await breakers.succeeded(name, ctx.id)
+        if ctx.uncommitted is None:
+            await breakers.succeeded(name, ctx.id)
         return value
+
+    async def _succeeded(self, name: str, ctx: Context) -> None:
+        """Tell a breaker of a call whose transaction has committed, which nothing changes now."""
+        try:
+            await self._engine.breakers.succeeded(name, ctx.id)
+        except (StoreError, OSError) as error:
+            self._engine.telemetry.trouble("cannot tell a breaker of a success", error)
 
     async def _broke(
         self, name: str, error: Exception, binding: Binding, ctx: Context, backoff: Backoff
@@ -275,6 +281,16 @@ class Runner:
             return judge(broken, lease.attempt, lease.attempts, backoff, account)
 
 
+async def _commit(ctx: Context, ending: Ending, began: float, limit: float) -> None:
+    """Commit the run's own transaction, within the time that is left."""
+    timer = asyncio.timeout_at(began + limit)
+    try:
+        async with timer:
+            await ctx.commit(ending)
+    except TimeoutError as error:
+        raise too_long(error, timer, limit) from None
+
+
 def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> TimeoutError:
     """The same in words, and with the place where it was stuck, if it was this timer's doing."""
     if not timer.expired() or error.__cause__ is None:
@@ -314,6 +330,17 @@ def _backoff(binding: Binding, meta: Meta | None) -> Backoff:
     first, factor, cap, jitter = meta.backoff
     millisecond = timedelta(milliseconds=1)
     return Backoff(first * millisecond, factor, cap * millisecond, jitter)
+
+
+def _final(outcome: Outcome, binding: Binding, lease: Lease, meta: Meta | None) -> Outcome:
+    """The outcome with the wait that Retry leaves to the backoff; dead if no attempt is left."""
+    if isinstance(outcome, Retry):
+        if lease.attempt >= lease.attempts:
+            return Dead(outcome.reason or "no attempt is left", failure=outcome.failure)
+        if outcome.delay is None:
+            wait = _backoff(binding, meta).after(lease.attempt)
+            return Retry(outcome.reason, wait, failure=outcome.failure)
+    return outcome
 
 
 def _outcome(value: Any) -> Outcome:

@@ -16,12 +16,12 @@ import msgspec
 from relevo.clock import duration
 from relevo.errors import SettingsError
 from relevo.job import Lease, NewJob
-from relevo.outcome import Again, Done, Outcome, scrub
+from relevo.outcome import Again, Done, Outcome, Settled, scrub
 from relevo.store import Rescued
 
 log = logging.getLogger("relevo")
 
-Run: TypeAlias = Callable[[Lease, float], Awaitable[Outcome | None]]
+Run: TypeAlias = Callable[[Lease, float], Awaitable[Outcome | Settled | None]]
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FIELD_MAX = 2_000
@@ -166,9 +166,6 @@ class Narrator:
     A poller's or schedule's turn that went well is not told: there is one every few seconds.
     """
 
-    def __init__(self) -> None:
-        self._within: set[str] = set()  # the jobs whose own transaction has just ended them
-
     def delivery(self, door: str, key: str | None, jobs: int, *, is_new: bool) -> None:
         """A delivery was taken, or had been taken before."""
         if is_new:
@@ -176,32 +173,24 @@ class Narrator:
         else:
             log.info("%s", _line("repeated", door, key, "nothing new"))
 
-    def ended_within(self, lease: Lease) -> None:
-        """A job was ended by its own transaction."""
-        self._within.add(lease.id)
-
-    async def run(self, run: Run, lease: Lease, began: float) -> Outcome | None:
+    async def run(self, run: Run, lease: Lease, began: float) -> Outcome | Settled | None:
         """Run a job, and tell what came of it."""
         started = time.monotonic()
         try:
             outcome = await run(lease, began)
         except BaseException:
-            self._within.discard(lease.id)
             log.info("%s", _line("stopped", lease.queue, lease.key, lease.id))
             raise
         took = f"{(time.monotonic() - started) * 1_000:,.0f} ms"
-        match outcome:
-            case None if lease.id in self._within:
-                self._within.discard(lease.id)
-                self._tell(logging.INFO, "done", lease, took)
+        match outcome.outcome if isinstance(outcome, Settled) else outcome:
             case None:
                 self._tell(logging.WARNING, "lost", lease, "another worker has it, or a person")
             case Again():
-                self._within.discard(lease.id)
+                pass
             case Done():
                 self._tell(logging.INFO, "done", lease, took)
-            case _:
-                self._failed(outcome, lease, took)
+            case failed:
+                self._failed(failed, lease, took)
         return outcome
 
     def _failed(self, outcome: Outcome, lease: Lease, took: str) -> None:
@@ -260,7 +249,7 @@ class Tracing:
         except msgspec.DecodeError:
             return None  # the run itself says what is wrong with it
 
-    async def run(self, run: Run, lease: Lease, began: float) -> Outcome | None:
+    async def run(self, run: Run, lease: Lease, began: float) -> Outcome | Settled | None:
         """Run a job within a span; never its payload, nor the words of an error."""
         parent = None if lease.meta is None else self._parent(lease.meta)
         with self._tracer.start_as_current_span(
@@ -277,13 +266,14 @@ class Tracing:
                 "relevo.thread": lease.thread or lease.id,
             },
         ) as span:
-            outcome = await run(lease, began)
-            name = "settled" if outcome is None else type(outcome).__name__.lower()
+            ended = await run(lease, began)
+            outcome = ended.outcome if isinstance(ended, Settled) else ended
+            name = "lost" if outcome is None else type(outcome).__name__.lower()
             span.set_attribute("relevo.outcome", name)
             failure = getattr(outcome, "failure", None)
             if failure is not None:
                 span.set_status(self._trace.StatusCode.ERROR, failure.type)
-            return outcome
+            return ended
 
 
 class JsonLines(logging.Formatter):

@@ -25,7 +25,7 @@ from relevo.ids import new_id
 from relevo.job import Ending, Lease, State
 from relevo.keeper import Keeper
 from relevo.lifeline import Lifeline
-from relevo.outcome import Again, Done, Outcome, reason
+from relevo.outcome import Again, Done, Outcome, Settled, reason
 from relevo.runner import DONE, Runner, ending
 from relevo.store import BATCH
 from relevo.telemetry import log
@@ -316,8 +316,12 @@ class Worker:
             if len(local) <= self._ahead // 2:
                 self._slot_free.set()
 
-    def _finish(self, flight: Flight, outcome: Outcome | None) -> None:
-        if outcome is not None:
+    def _finish(self, flight: Flight, outcome: Outcome | Settled | None) -> None:
+        if isinstance(outcome, Settled):
+            if not isinstance(outcome.outcome, _QUIET):
+                self.telemetry.ended(flight.lease, outcome.outcome)
+            self.flights.pop(flight.lease, None)
+        elif outcome is not None:
             if not isinstance(outcome, _QUIET):
                 self.telemetry.ended(flight.lease, outcome)
             self._endings.append(ending(flight.lease, outcome))

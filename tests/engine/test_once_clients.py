@@ -6,6 +6,9 @@ Real clients against a provider on the loopback, which counts how often it was a
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ import slack_sdk
 import stripe
 import twilio.rest
 from botocore.config import Config
+from slack_sdk.web.async_client import AsyncWebClient
 from twilio.http.http_client import TwilioHttpClient
 
 from relevo import App, Command, Context, ErrorRow, Relevo, State, constant
@@ -607,6 +611,33 @@ async def test_a_look_up_may_call_as_often_as_it_likes(shop: Shop) -> None:
         ran = await shop.run(client, there.url, waits=True, find=find)
 
     assert (ran.job.state, ran.effect.state) == (State.PARKED, EffectState.UNKNOWN)
+
+
+async def test_an_sdk_that_repeats_the_calls_of_a_lower_client_proves_less(shop: Shop) -> None:
+    """AsyncWebClient raises what aiohttp raised: the first try was lost, the second refused."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    def reset_and_go() -> None:
+        there, _ = listener.accept()
+        there.recv(1)
+        listener.close()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()
+
+    async def call(url: str, key: str) -> Any:
+        return await AsyncWebClient("xoxb-1", base_url=f"{url}/api/").chat_postMessage(
+            channel="C1", text="hi"
+        )
+
+    server = threading.Thread(target=reset_and_go)
+    server.start()
+    client = Client(call, Says(), lambda r: r["ts"], "1.2")
+    ran = await shop.run(client, f"http://127.0.0.1:{port}", waits=True)
+    server.join()
+
+    assert "ClientConnectorError" in ran.effect.error
+    assert (ran.job.state, ran.effect.state) == (State.HELD, EffectState.UNKNOWN)
 
 
 # -- what the app and the call say themselves

@@ -167,7 +167,15 @@ def test_the_plain_face_has_what_the_async_one_has() -> None:
             if not name.startswith("_") and not inspect.ismemberdescriptor(found)
         }
 
-    inner = {"follow_ups", "pending", "tx", "recur", "once_by"}  # for the engine
+    inner = {
+        "follow_ups",
+        "pending",
+        "tx",
+        "once_by",
+        "commit",
+        "roll_back",
+        "refuse_late",
+    }  # for the engine
     own = {"run", "leave"}  # for the runner
     asynchronous = {name: each for name, each in face(Context).items() if name not in inner}
     plain = {name: each for name, each in face(PlainContext).items() if name not in own}
@@ -456,7 +464,7 @@ sql = pytest.mark.parametrize("store_name", SQL_STORES)
 async def test_its_transaction_ends_the_job_with_its_rows_and_orders(start: Start) -> None:
     seen: list[Any] = []
 
-    def greet(order: Greet, ctx: PlainContext) -> None:
+    def greet(order: Greet, ctx: PlainContext) -> dict[str, int]:
         with ctx.transaction() as tx:
             seen.append(isinstance(tx, Session))
             author = tx.get(Author, order.name)
@@ -467,7 +475,7 @@ async def test_its_transaction_ends_the_job_with_its_rows_and_orders(start: Star
                 tx.add(Book(title="Four", by="Ana"))
             ctx.enqueue(Tell("one"))
             ctx.publish(Told("Ana"))
-            ctx.give({"books": 4})
+        return {"books": 4}
 
     relevo = start(App("test", workers=[greet], listeners=[hear]))
     await tables(relevo)
@@ -504,6 +512,59 @@ async def test_an_error_in_it_leaves_nothing(start: Start) -> None:
     assert job.state is State.DONE
     assert await titles(relevo) == ["Draft 3", "One", "Two"]
     assert len(await enqueued(relevo, Tell)) == 1
+
+
+@sql
+async def test_its_transaction_is_open_until_it_returns(start: Start) -> None:
+    def greet(order: Greet, ctx: PlainContext) -> int:
+        with ctx.transaction() as tx:
+            tx.add(Book(title=f"Draft {ctx.attempt}", by="Ana"))
+        tx.execute(text("delete from books where title = 'One'"))
+        if ctx.attempt == 1:
+            raise ValueError("torn up")
+        return ctx.attempt
+
+    relevo = start(App("test", workers=[greet]))
+    await tables(relevo)
+    receipt = await relevo.enqueue(Greet("Ana"))
+    await drain(relevo)
+    assert await titles(relevo) == ["One", "Two"]
+
+    await drain(relevo, skip_waits=True)
+    job = await job_of(relevo, receipt.id)
+    assert (job.state, job.result) == (State.DONE, b"2")
+    assert await titles(relevo) == ["Draft 2", "Two"]
+
+
+@sql
+async def test_statements_behind_it_past_the_time_limit_lock_nothing(start: Start) -> None:
+    class Slow(Command, queue="test:people:slow", attempts=1, timeout="300ms"):
+        pass
+
+    ended, seen = threading.Event(), list[str]()
+
+    def slow(order: Slow, ctx: PlainContext) -> None:
+        with ctx.transaction() as tx:
+            tx.add(Book(title="Late", by="Ana"))
+        try:
+            while True:
+                tx.execute(text("update books set title = 'Later' where title = 'Two'"))
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+        finally:
+            ended.set()
+
+    relevo = start(App("test", workers=[slow]))
+    await tables(relevo)
+    receipt = await relevo.enqueue(Slow())
+    async with working(relevo):
+        await until(lambda: _is(relevo, receipt.id, State.DEAD))
+        assert await titles(relevo) == ["One", "Two"]
+        assert await asyncio.to_thread(ended.wait, 10)
+
+    assert await titles(relevo) == ["One", "Two"]
+    assert len(seen) == 1
 
 
 @sql

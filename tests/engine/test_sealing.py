@@ -276,10 +276,10 @@ async def _is_done(relevo: Relevo, id: str) -> bool:
 async def test_c23_what_commits_with_rows_is_sealed(
     start: Start, store: Store, clock: ManualClock
 ) -> None:
-    async def greet(order: Greet, ctx: Context) -> None:
+    async def greet(order: Greet, ctx: Context) -> dict[str, str]:
         async with ctx.transaction():
             await ctx.enqueue(Mail(order.name))
-            ctx.give({"greeted": order.name})
+        return {"greeted": order.name}
 
     relevo = start(App("test", workers=[greet]), NEW)
     async with relevo.transaction() as tx:
@@ -297,9 +297,10 @@ async def test_c23_what_commits_with_rows_is_sealed(
 async def test_c23_letters_are_sealed_on_both_sides(tmp_path: Path, clock: ManualClock) -> None:
     """The outbox in SQLite and the jobs in Redis, read with nothing but their files."""
 
-    async def greet(order: Greet, ctx: Context) -> None:
+    async def greet(order: Greet, ctx: Context) -> dict[str, str]:
         async with ctx.transaction():
-            ctx.give({"greeted": order.name})
+            pass
+        return {"greeted": order.name}
 
     with RedisServer() as server:
         url, side = server.url, f"sqlite:///{tmp_path / 'side.db'}"

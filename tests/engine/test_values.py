@@ -117,7 +117,7 @@ UNFIT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "told"), UNFIT, ids=[told for _, told in UNFIT])
 @pytest.mark.parametrize("is_plain", [False, True], ids=["async", "plain"])
-@pytest.mark.parametrize("way", ["returned", "done", "given"])
+@pytest.mark.parametrize("way", ["returned", "done"])
 async def test_a_result_that_cannot_be_kept_fails_its_job_at_once(
     start: Start, value: Any, told: str, is_plain: bool, way: str
 ) -> None:
@@ -125,8 +125,6 @@ async def test_a_result_that_cannot_be_kept_fails_its_job_at_once(
 
     def result(ctx: Any) -> Any:
         runs.append(ctx.attempt)
-        if way == "given":
-            return ctx.give(value)
         return Done(value) if way == "done" else value
 
     async def find(order: Find, ctx: Context) -> Any:

@@ -759,7 +759,6 @@ async def book(order: Book, ctx: Context) -> None:
 async def test(timer, ctx):
     async with ctx.transaction():
         timer.once("tick", print)
-        ctx.give(1)
 """,
 ]
 
@@ -901,7 +900,51 @@ async def joined(relevo):
         tx.add(Order())
         await relevo.enqueue(SendEmail(1), tx=tx)
 """,
+    """
+from sqlalchemy import select, text
+
+async def tables(relevo):
+    async with relevo.transaction() as tx:
+        await tx.execute(text("create table if not exists orders (id text primary key)"))
+        await tx.execute("pragma optimize")
+    await relevo.enqueue(SendEmail(1))
+
+async def looks(relevo):
+    async with relevo.transaction() as tx:
+        question = select(Order).limit(1)
+        found = await tx.execute(question)
+        await tx.execute(text("SELECT id FROM orders WHERE id = :id"), {"id": 1})
+    await relevo.enqueue(SendEmail(found.one()))
+""",
+    """
+from relevo import App, Context, Intake
+
+app = App("shop")
+
+@app.worker
+async def book(order: Book, ctx: Context) -> None:
+    async with relevo.transaction() as tx:
+        tx.add(order)
+    await ctx.enqueue(SendEmail(1))  # the run is repeated, and orders it then
+    await relevo.enqueue(SendEmail(2))
+
+@app.webhook("/hooks/shop")
+async def told(delivery, ctx: Intake) -> None:
+    async with relevo.transaction() as tx:
+        tx.add(delivery)
+    await ctx.enqueue(SendEmail(1))  # so is the delivery
+""",
 ]
+BAD["RV013"].append(
+    """
+from sqlalchemy import text
+
+async def writes(relevo):
+    async with relevo.transaction() as tx:
+        await tx.execute(text("with old as (select 1) insert into orders select * from old"))
+    await relevo.enqueue(SendEmail(1))  # <-
+"""
+)
 
 # RV014: rows that a second run makes again
 
@@ -1022,6 +1065,19 @@ async def paid(delivery, ctx: Intake):
 ]
 BAD["RV016"].append(
     """
+from relevo import Context
+
+@app.worker
+async def pack(order: Ship, ctx: Context) -> str:
+    receipt = ctx.enqueue(Ship(order.id))  # <-
+    other: object = ctx.publish(Packed(order.id))  # <-
+    again = ctx.enqueue(Ship(order.id))  # <-
+    first = ctx.enqueue(Ship(order.id)).id  # <-
+    return again.id
+""",
+)
+BAD["RV016"].append(
+    """
 from relevo import PlainContext, Relevo
 
 relevo = Relevo()
@@ -1043,6 +1099,18 @@ async def pack(order: Ship, ctx: Context) -> None:
     await asyncio.gather(*(ctx.enqueue(Ship(each)) for each in order.parts))
     later = ctx.enqueue(Ship("last"))
     await later
+    tasks = []
+    one = ctx.enqueue(Ship("one"))
+    tasks.append(one)
+    await asyncio.gather(*tasks)
+    receipt = (await ctx.enqueue(Ship("two"))).id
+""",
+    """
+from relevo import Context
+
+def ordered(order: Ship, ctx: Context):
+    work = ctx.enqueue(Ship(order.id))
+    return work
 """,
     """
 from relevo import Command
@@ -1545,6 +1613,71 @@ client = openai.AsyncOpenAI()  # nothing here is made once
 
 async def ask():
     return await client.responses.create(input="x")
+""",
+]
+
+
+# RV022: work after the transaction that ends the job
+
+BAD["RV022"] = [
+    """
+import httpx
+from relevo import Context
+
+@app.worker
+async def book(order: Book, ctx: Context) -> dict:
+    async with ctx.transaction() as tx:
+        tx.add(order)
+    if order.is_loud:
+        await tell(order)  # <-
+    return await summary(order)  # <-
+""",
+    """
+import requests
+from relevo import PlainContext
+
+@app.worker
+def book(order: Book, ctx: PlainContext) -> None:
+    with ctx.transaction() as tx:
+        tx.add(order)
+    requests.get("https://api.example.com")  # <-
+""",
+]
+GOOD["RV022"] = [
+    """
+import logging
+from relevo import Context, Retry
+
+@app.worker
+async def book(order: Book, ctx: Context):
+    if order.is_paid:
+        async with ctx.transaction() as tx:
+            tx.add(order)
+        return {"pages": 4}
+    await tell(order)
+    async with ctx.transaction() as tx:
+        rows = await tx.scalars(order.question)
+        await ctx.enqueue(Ship(order.id))
+        if not rows:
+            return Retry("not yet")
+    logging.info("saved %s", order.id)
+    return {"rows": len(rows)}
+
+async def elsewhere(relevo):
+    async with relevo.transaction() as tx:
+        tx.add(1)
+    await tell(tx)
+""",
+    """
+from relevo import PlainContext
+
+@app.worker
+def book(order: Book, ctx: PlainContext) -> dict:
+    with ctx.transaction() as tx:
+        tx.add(order)
+        ctx.enqueue(Ship(order.id))
+    print("saved")
+    return {"pages": 4}
 """,
 ]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable
 from datetime import date, timedelta
-from typing import Any
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Union
 from uuid import UUID
 
 import pytest
@@ -105,6 +108,42 @@ def test_a_number_and_a_uuid_in_a_key_are_text() -> None:
         with pytest.raises(PayloadError, match=rf"UUID in 'line', not {kind}") as raised:
             template.fill(Ship(1, wrong))
         assert raised.value.path == "line"
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Decimal, "Decimal"),
+        (float, "float"),
+        ("float", "float"),
+        (bool, "bool"),
+        (Decimal | None, "Decimal"),
+        (Union[int, float], "float"),  # noqa: UP007 - as older code spells it
+        (list[str], "list"),
+        (Annotated[date, "of arrival"], "date"),
+        ("date", "date"),
+    ],
+)
+def test_a_field_that_no_key_is_made_of_is_refused_at_definition(kind: Any, told: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"'{{price}}' in 'pay:{{price}}' is a {told}, of"):
+        of_type(kind, key="pay:{price}", unique="forever")
+    with pytest.raises(DefinitionError, match="Make the field a text"):
+        of_type(kind, breaker="shop:{price}")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [str, int, UUID, str | None, Literal["a", "b"], StrEnum("Size", "S M"), Any, "Unknown"],
+)
+def test_a_field_that_may_be_a_key_is_taken(kind: Any) -> None:
+    assert of_type(kind, key="pay:{price}", unique="forever") is not None
+
+
+def of_type(kind: Any, **options: Any) -> Any:
+    """A command whose only field, price, has this type."""
+    body = {"__annotations__": {"price": kind}, "__module__": __name__}
+    options["queue"] = "a:b:c"
+    return types.new_class("Pay", (Command,), options, lambda names: names.update(body))
 
 
 def make(**options: Any) -> Callable[[], object]:

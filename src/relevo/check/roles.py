@@ -89,13 +89,22 @@ class Roles:
     def handlers(self) -> dict[Function, None]:
         """Those that answer HTTP: webhooks and routes. A dict, because a set has no order."""
         found = {each: None for each in self.project.functions if self._is_handler(each)}
-        for call, scope in self.project_calls("webhooks"):
-            found |= dict.fromkeys(self._listed(call, "webhooks", scope))
+        found |= self.webhooks
         for module in self.project.modules:
             for call, scope in module.calls:
                 if (dotted(call.func) or [""])[-1] in _ADDS_ROUTE:
                     given = [*call.args[1:2], *(k.value for k in call.keywords)]
                     found |= dict.fromkeys(self._functions(given, scope))
+        return found
+
+    @cached_property
+    def webhooks(self) -> dict[Function, None]:
+        """Those of relevo's own among the handlers."""
+        found = {
+            each: None for each in self.project.functions if self._is_decorated(each, "webhook")
+        }
+        for call, scope in self.project_calls("webhooks"):
+            found |= dict.fromkeys(self._listed(call, "webhooks", scope))
         return found
 
     @cached_property

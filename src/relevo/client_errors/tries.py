@@ -66,8 +66,11 @@ def doubt(sight: Sight, name: str, found: Finding) -> str:
         said = reason(sight)
         if said:
             return said
-    client = _COUNTS.get(name.partition(".")[0])
-    return client(sight, found) if client is not None else _through_an_sdk(sight, found)
+    package = name.partition(".")[0]
+    client = _COUNTS.get(package)
+    # AsyncWebClient of slack_sdk repeats calls of aiohttp, and raises what that raised.
+    said = client(sight, found) if client is not None else ""
+    return said or _through_an_sdk(sight, found, package)
 
 
 def _unless(client: str) -> str:
@@ -296,12 +299,12 @@ def _google(sight: Sight, found: Finding) -> str:
     return ""
 
 
-def _through_an_sdk(sight: Sight, found: Finding) -> str:
+def _through_an_sdk(sight: Sight, found: Finding, own: str) -> str:
     """An error of a lower client that came up through an SDK which repeats calls."""
     for package, count in _COUNTS.items():
-        if package != "google" and sight.through(package):
+        if package not in (own, "google") and sight.through(package):
             return count(sight, found)
-    return _google(sight, found)
+    return "" if own == "google" else _google(sight, found)
 
 
 _COUNTS: dict[str, Count] = {

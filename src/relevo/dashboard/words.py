@@ -650,8 +650,8 @@ SPANISH: Final[dict[str, str]] = {
     "how do you know?": "¿cómo lo sabes?",
     "It happened": "Ocurrió",
     "It did not happen": "No ocurrió",
-    "even if earlier calls gave another shape of result": (
-        "aunque llamadas anteriores dieran un resultado de otra forma"
+    "even if the call's type or earlier results say otherwise": (
+        "aunque el tipo de la llamada o resultados anteriores digan otra cosa"
     ),
     "with another key: the provider repeats its answer to this one": (
         "con otra clave: el proveedor repite su respuesta a esta"

@@ -84,7 +84,7 @@ async def set_aside(order: SetAside, ctx: Context) -> Dead:
     return Dead(f"cannot be read: {order.why}; once it can: `relevo deliveries replay {id}`")
 
 
-async def process_message(order: ProcessMessage, ctx: Context) -> None:
+async def process_message(order: ProcessMessage, ctx: Context) -> str | None:
     """Understand, then write everything down at once: person, expense, reply, processed."""
     message = order.message
     now = ctx.use(Records).now()
@@ -93,7 +93,7 @@ async def process_message(order: ProcessMessage, ctx: Context) -> None:
     settings = ctx.use(ExpensesSettings)
     async with ctx.transaction() as tx:
         if await tx.get(records.Processed, message.id) is not None:
-            return
+            return None
         outcome, reply = await carry_out(tx, message, understood, times, settings)
         tx.add(
             records.Processed(
@@ -110,7 +110,7 @@ async def process_message(order: ProcessMessage, ctx: Context) -> None:
                 )
             )
             await ctx.enqueue(SendReply(message.id))
-        ctx.give(outcome)
+        return outcome
 
 
 # Understanding

@@ -169,6 +169,14 @@ _TABLE = [
         once.own_retries,
     ),
     Rule(
+        "RV022",
+        "work after ctx.transaction()",
+        "The transaction is committed when the worker returns. Until then its locks are held, and "
+        "on SQLite every other writer waits.",
+        "Do the work before it. What must follow the commit is a Command, enqueued inside.",
+        transactions.work_after,
+    ),
+    Rule(
         "RV023",
         "several calls in one ctx.once()",
         "Its effect is judged by the last error alone: a charge that was made, and a letter that "

@@ -20,16 +20,40 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def not_awaited(app: Application) -> Iterator[Finding]:
-    """RV016: an order that stands alone without await; a plain `def` worker's ctx needs none."""
+    """RV016: an order that nothing awaits; a plain `def` worker's ctx needs no await."""
     for function in app.project.functions:
+        is_order = _is_order if function.is_async else _is_engines
+        idle = _idle_names(function)
         for node, _ in walk(app.project, function):
-            call = node.value if isinstance(node, ast.Expr) else None
-            if not isinstance(call, ast.Call):
-                continue
-            is_order = _is_order if function.is_async else _is_engines
+            match node:
+                case ast.Expr(value=ast.Call() as call) | ast.Attribute(value=ast.Call() as call):
+                    pass
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call)
+                ) if name in idle:
+                    pass
+                case _:
+                    continue
             if is_order(app, call, function):
                 told = ".".join(dotted(call.func)[-2:])
                 yield Finding(function.module, call, f"{told}(…) is not awaited: nothing happens")
+
+
+def _idle_names(function: Function) -> set[str]:
+    """The local names that are never read, or only for an attribute: nothing awaits them."""
+    stored, read = set[str](), set[str]()
+    of_attributes: set[ast.expr] = set()
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Attribute):
+            of_attributes.add(node.value)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            read.update(node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored.add(node.id)
+        elif isinstance(node, ast.Name) and node not in of_attributes:
+            read.add(node.id)
+    return stored - read
 
 
 def _is_order(app: Application, call: ast.Call, scope: Function) -> bool:

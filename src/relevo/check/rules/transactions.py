@@ -1,4 +1,4 @@
-"""Rules for transactions: what must not happen inside one, and what must not happen outside it."""
+"""Rules for transactions: what must not happen in one, beside it, or after it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,23 @@ def call_in_transaction(app: Application) -> Iterator[Finding]:
 def enqueue_outside(app: Application) -> Iterator[Finding]:
     """RV013: a command enqueued after, or beside, the transaction that it belongs to."""
     for function in app.project.functions:
-        yield from _Story(app, function).tell()
+        calls = app.calls.of(function)
+        if any(is_enqueue(app.project, call.node, function) for call in calls):
+            yield from _Story(app, function).tell().beside
+
+
+def work_after(app: Application) -> Iterator[Finding]:
+    """RV022: work behind the block of ctx.transaction(), which is open until the worker returns."""
+    for function in app.project.functions:
+        if any(call.place.is_own for call in app.calls.of(function)) or _opens(app, function):
+            yield from _Story(app, function).tell().late
+
+
+def _opens(app: Application, function: Function) -> bool:
+    return any(
+        transaction(call.node) and is_context(app.project, call.node.func, function)
+        for call in app.calls.of(function)
+    )
 
 
 State: TypeAlias = str | None
@@ -67,13 +83,17 @@ class _Story:
     def __init__(self, app: Application, function: Function) -> None:
         self._app = app
         self._function = function
-        self._found: list[Finding] = []
+        self._own: set[str] = set()  # the texts of ctx.transaction()
+        roles = app.roles
+        repeated = {**roles.workers, **roles.listeners, **roles.pollers, **roles.webhooks}
+        self._is_repeated = function in repeated
+        self._calls = {call.node: call for call in app.calls.of(function)}
+        self.beside: list[Finding] = []
+        self.late: list[Finding] = []
 
-    def tell(self) -> list[Finding]:
-        calls = self._app.calls.of(self._function)
-        if any(is_enqueue(self._app.project, call.node, self._function) for call in calls):
-            self._block(self._function.node.body, "", "")
-        return self._found
+    def tell(self) -> _Story:
+        self._block(self._function.node.body, "", "")
+        return self
 
     def _block(self, statements: Sequence[ast.stmt], state: State, beside: str) -> State:
         for statement in statements:
@@ -137,6 +157,7 @@ class _Story:
                 names.update(dotted(item.context_expr)[-2:-1])
         if own:
             # Here enqueue joins by itself, and what was committed before is another matter.
+            self._own.add(opened)
             return None if self._block(node.body, "", "") is None else opened
         if opened and _wrote(node, names):
             return None if self._block(node.body, "", opened) is None else opened
@@ -153,14 +174,30 @@ class _Story:
                 state = ".".join(steps[-2:]) + "()"
             elif is_enqueue(self._app.project, call, self._function) and not _has_tx(call):
                 label = ".".join(steps[-2:])
+                is_repeated = self._is_repeated or is_context(
+                    self._app.project, call.func, self._function
+                )
                 if beside:
                     self._add(call, f"{label} does not join {beside}, in which it stands")
-                elif state:
+                elif state in self._own:
+                    self._add(call, f"{label} comes after {state}, whose commit ends the job")
+                elif state and not is_repeated:
+                    # A run or a delivery that breaks off there is repeated, and orders it then.
                     self._add(call, f"{label} comes after {state}; a crash in between loses it")
+            elif state in self._own and self._is_work(call):
+                told = f"{'.'.join(steps[-2:])} comes after {state}, which is open until the return"
+                self.late.append(Finding(self._function.module, call, told))
         return state
 
+    def _is_work(self, call: ast.Call) -> bool:
+        """Whether a call waits for something: it is awaited, or leaves the process."""
+        known = self._calls.get(call)
+        if known is None:
+            return False
+        return known.place.is_awaited or self._app.calls.outside.way(known) is not None
+
     def _add(self, call: ast.Call, message: str) -> None:
-        self._found.append(Finding(self._function.module, call, message))
+        self.beside.append(Finding(self._function.module, call, message))
 
 
 def _either(*states: State) -> State:
@@ -189,15 +226,40 @@ def _has_tx(call: ast.Call) -> bool:
     return False
 
 
+_NO_ROWS = re.compile(
+    r"\s*(?:select|with\s(?!.*\b(?:insert|update|delete)\b)|show|explain|pragma|set|create|alter"
+    r"|drop|analyze|vacuum|lock)\b",
+    re.I | re.S,
+)
+
+
+def _is_read(given: ast.expr, read: set[str]) -> bool:
+    """Whether a statement only reads, or makes tables: select(…), text("select …"), such a name."""
+    if isinstance(given, ast.Name):
+        return given.id in read
+    if "select" in dotted(given)[:1]:
+        return True
+    if isinstance(given, ast.Call) and dotted(given.func)[-1:] == ["text"] and given.args:
+        given = given.args[0]
+    text = given.value if isinstance(given, ast.Constant) else None
+    return isinstance(text, str) and _NO_ROWS.match(text) is not None
+
+
 def _wrote(node: ast.With | ast.AsyncWith, names: set[str]) -> bool:
     """Whether a transaction's block writes with one of its names, or hands one to who may."""
+    read = {
+        target.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Assign) and _is_read(each.value, set())
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    }
     for statement in node.body:
         for call in _calls(statement):
             steps = dotted(call.func)
-            if steps[-2:-1] and steps[-2] in names and steps[-1] in _WRITES:
-                is_select = any("select" in dotted(each)[:1] for each in call.args[:1])
-                if not is_select:
-                    return True
+            is_write = steps[-2:-1] and steps[-2] in names and steps[-1] in _WRITES
+            if is_write and not any(_is_read(each, read) for each in call.args[:1]):
+                return True
             given = [*call.args, *(each.value for each in call.keywords if each.arg != "tx")]
             is_given = any(isinstance(each, ast.Name) and each.id in names for each in given)
             if is_given and steps and not _READS.fullmatch(steps[-1]):
