@@ -156,11 +156,11 @@ async def test_a_function_that_takes_too_long_ends_its_own_call_only(
     heard = await say(port, wish("wait", seconds=30), b"")
     later = await say(port, good("e1"))
 
-    assert heard.statuses == [503]
+    assert heard.statuses == [200]  # kept as failed: the provider is not told of our mistakes
     assert later.statuses == [200]
 
 
-@pytest.mark.parametrize(("do", "status"), [("raise", 500), ("cancel", 500), ("reject", 422)])
+@pytest.mark.parametrize(("do", "status"), [("raise", 200), ("cancel", 200), ("reject", 422)])
 async def test_what_a_function_does_is_told_to_its_caller_alone(
     port: int, relevo: Relevo, do: str, status: int
 ) -> None:
@@ -595,12 +595,12 @@ async def test_a_function_that_waits_does_not_make_others_wait(
     await front.start()
     give, is_other_taken = relevo.receiver.give, asyncio.Event()
 
-    async def slow_first(door: Any, delivery: Any, waiter: Any) -> Any:
+    async def slow_first(door: Any, delivery: Any, waiter: Any, generation: int) -> Any:
         if delivery.json["id"] == "first":
             await is_other_taken.wait()
         else:
             is_other_taken.set()
-        return await give(door, delivery, waiter)
+        return await give(door, delivery, waiter, generation)
 
     monkeypatch.setattr(relevo.receiver, "give", slow_first)
     replies: list[Any] = []

@@ -40,7 +40,17 @@ _DELIVERY = "delivery_"
 
 # Told as 0 before the first of each: of a series that begins at 1 a rate does not see the 1.
 DELIVERIES: Final = (
-    *("busy", "failed", "forged", "ignored", "repeated", "set_up", "taken", "unreadable"),
+    *(
+        "busy",
+        "differs",
+        "failed",
+        "forged",
+        "ignored",
+        "repeated",
+        "set_up",
+        "taken",
+        "unreadable",
+    ),
 )
 EVENTS: Final = (
     "cancelled",

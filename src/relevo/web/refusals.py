@@ -162,8 +162,11 @@ REFUSALS: Final[dict[str, str]] = {
         "envíe otra vez"
     ),
     "or is pruned": "o está podada",
-    "no app here has the door {name}; load it with --app": (
-        "ninguna aplicación de aquí tiene la puerta {name}; cárgala con --app"
+    "no app here has the webhook {name}; load it with --app": (
+        "ninguna aplicación de aquí tiene el webhook {name}; cárgala con --app"
+    ),
+    "delivery {id} was handled by another person or job just now": (
+        "otra persona u otro trabajo acaba de atender la entrega {id}"
     ),
     "delivery {id} was let in again by someone else just now": (
         "otra persona acaba de dejar entrar otra vez la entrega {id}"
