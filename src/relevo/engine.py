@@ -59,7 +59,7 @@ from relevo.relay import Relayed
 from relevo.runner import unknown
 from relevo.sealing import Seal
 from relevo.settings import public_url_of
-from relevo.store import BATCH, Effect, Note, SqlStore, Store, Want
+from relevo.store import BATCH, Effect, Filter, Note, SqlStore, Store, Want
 from relevo.stores import open_store
 from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
@@ -453,20 +453,33 @@ class Relevo:
             [note] = await recall("flow", [name])
             if note is not None:
                 started, _, theirs = note.value.decode().partition("\n")
-                ends = await self.store.find([node_id(started, node.name) for node in flow.ends()])
-                is_live = any(end is not None and end.state in LIVE for end in ends)
-                if not is_live and None in ends:
+                is_known = True
+                if theirs == mark:
+                    asked = [node_id(started, node.name) for node in flow.ends()]
+                    ends = await self.store.find(asked)
+                    is_live = any(end is not None and end.state in LIVE for end in ends)
+                    is_whole = None not in ends
+                else:  # its nodes may have other names
+                    is_live = await self._has_nodes(started, LIVE)
+                    is_whole = is_known = is_live or await self._has_nodes(started)
+                if not is_live and not is_whole:
                     is_live = await self.store.now() - note.updated_at < FLOW_HALF_KNOWN
                 if is_live:
                     # Before anything of it is stored: a repeated run may find that it has ended,
                     # and the key with another.
                     await noted(STARTED, started)
                     if started != fresh:
-                        answer = await join(started)
+                        if theirs == mark or not is_known:
+                            return await join(started)
+                        # Nothing of it is stored: names that it does not have would be new nodes.
+                        if not isinstance(cause, Intake):
+                            await noted(JOINED, started)
+                        answer = Started(started, _node_ids(started, nodes), Verdict.IN_PROGRESS)
                         # Digests under two keys, of which the first byte tells, say nothing.
-                        if theirs[:2] != mark[:2] or theirs == mark or _is_stored(answer, cause):
+                        if theirs[:2] != mark[:2]:
                             return answer
                         self.telemetry.flow_joined(flow.name, name, started)
+                        self.joining.flow_noticed(flow.name, started)
                         return answer._replace(differs=True)
                     return await self._start(flow, nodes, fresh, origin, cause, tx)
             mine = Note(
@@ -480,6 +493,10 @@ class Relevo:
                 await noted(STARTED, fresh)
                 return await self._start(flow, nodes, fresh, origin, cause, tx)
         raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
+
+    async def _has_nodes(self, flow: str, states: frozenset[State] = frozenset()) -> bool:
+        page = await self.store.page(Filter(flow=flow, states=frozenset(states)), limit=1)
+        return bool(page.jobs)
 
     def _flow_ids(
         self, flow: Flow, nodes: Sequence[Node], key: str | None, cause: Context | Intake | None
@@ -733,11 +750,6 @@ class Relevo:
 def _give_back(cause: Context | Intake | None, ids: Iterable[str]) -> None:
     if cause is not None:
         cause.follow_ups.give_back(ids)
-
-
-def _is_stored(started: Started, cause: Context | Intake | None) -> bool:
-    """Whether a flow was stored as it was given; with a delivery that is not known yet."""
-    return started.verdict is Verdict.NEW and not isinstance(cause, Intake)
 
 
 def _told(nodes: Sequence[Node], delivered: Any) -> list[tuple[Any, ...]]:

@@ -18,6 +18,9 @@ from relevo.store import BATCH, Kept, Note, Store
 from relevo.telemetry import Telemetry
 
 KIND = "joined"
+FLOW = "flow "
+"""Before the name of a flow, where a queue's name would stand; no queue's has a blank."""
+
 KEEP = 7 * 86_400_000
 """Milliseconds after the last one for which a queue's note is kept."""
 
@@ -55,6 +58,11 @@ class Joining:
         self._count(job, receipt.id)
         self._go()
 
+    def flow_noticed(self, name: str, started: str) -> None:
+        """A start of a flow has joined the one of its key, which has other nodes or payloads."""
+        self._add(f"{FLOW}{name}", "", "unfinished", started)
+        self._go()
+
     def received(self, jobs: Sequence[NewJob], kept: Kept) -> None:
         """A delivery is stored and committed; other jobs may stand for those it asked for."""
         before = len(self._asked)
@@ -73,9 +81,12 @@ class Joining:
 
     def _count(self, job: NewJob, stands: str) -> None:
         self._telemetry.joined(job, stands)
-        seen = self._seen.get(job.queue)
+        self._add(job.queue, job.kind, job.unique, stands)
+
+    def _add(self, queue: str, kind: str, unique: Unique, stands: str) -> None:
+        seen = self._seen.get(queue)
         count = 1 if seen is None else seen.count + 1
-        self._seen[job.queue] = Joins(count=count, kind=job.kind, unique=job.unique, job=stands)
+        self._seen[queue] = Joins(count=count, kind=kind, unique=unique, job=stands)
 
     def _go(self) -> None:
         if self._task is None or self._task.done():

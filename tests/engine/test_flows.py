@@ -21,7 +21,7 @@ from relevo import (
 )
 from relevo.clock import milliseconds
 from relevo.job import NewJob, Policy, Receipt
-from relevo.testing import ManualClock, drain
+from relevo.testing import ManualClock, drain, until
 
 Start = Callable[..., Relevo]
 
@@ -329,3 +329,32 @@ async def test_a_start_hears_that_the_flow_it_joined_is_another(
     assert relevo.telemetry.counts["joined"] == 2
     assert [record.__dict__["flow"] for record in caplog.records] == [first.id]
     assert seen == ["10"]
+
+
+async def test_a_start_with_other_nodes_changes_nothing_of_the_flow_it_joined(
+    start: Start,
+) -> None:
+    """A second step of another name was added to it, and ran."""
+    seen: list[object] = []
+    relevo = start(app(seen))
+
+    def flow(name: str) -> Flow:
+        made = Flow("pay")
+        made.add(Read(name), name=name)
+        return made
+
+    first = await relevo.start(flow("one"), key="o1")
+    second = await relevo.start(flow("two"), key="o1")
+    assert (second.id, second.differs) == (first.id, True)
+    await drain(relevo)
+    assert seen == ["one"]
+
+    async def is_told() -> bool:
+        return [(each.queue, each.job) for each in await relevo.desk.joins()] == [
+            ("flow pay", first.id)
+        ]
+
+    await until(is_told)
+    third = await relevo.start(flow("two"), key="o1")  # the first one has ended
+    await drain(relevo)
+    assert (third.differs, seen) == (False, ["one", "two"])

@@ -18,6 +18,7 @@ from relevo.desk import Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
+from relevo.joining import FLOW
 from relevo.store import Finding, QueueMode
 from relevo.unrouted import Unrouted
 
@@ -160,7 +161,18 @@ async def _waits(desk: Desk) -> list[Finding]:
 
 async def _joins(desk: Desk) -> list[Finding]:
     """Commands whose payload was dropped because their key joined them to another job."""
-    return [
+    joins = await desk.joins()
+    flows = [
+        _warning(
+            each.queue,
+            f"since {at(each.since_at)}, {counted(each.count, 'start')} joined an unfinished flow "
+            "of this name by key, and their different nodes or payloads were not used; the last "
+            f"joined is `relevo flows show {each.job}`. If each should run: another key",
+        )
+        for each in joins
+        if each.queue.startswith(FLOW)
+    ]
+    return flows + [
         _warning(
             each.queue,
             f"since {at(each.since_at)}, {counted(each.count, 'command')} joined a job by "
@@ -168,7 +180,8 @@ async def _joins(desk: Desk) -> list[Finding]:
             f"{each.kind}, see `relevo jobs show {each.job}`. If the newest payload should win: "
             "unique='latest'; if each should run: another key",
         )
-        for each in await desk.joins()
+        for each in joins
+        if not each.queue.startswith(FLOW)
     ]
 
 
