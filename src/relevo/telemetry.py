@@ -148,7 +148,7 @@ class Telemetry:
         self.unrouted[endpoint, cause] += 1
         unsaid = self._throttle.admit(f"unrouted {endpoint} {cause}")
         if unsaid is not None:
-            extra = {"door": endpoint, "cause": cause, "path": path, "why": advice}
+            extra = {"endpoint": endpoint, "cause": cause, "path": path, "why": advice}
             log.warning("a call was not taken", extra=extra | {"unsaid": unsaid})
 
     def trouble(self, what: str, error: BaseException) -> None:

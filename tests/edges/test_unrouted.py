@@ -395,7 +395,10 @@ async def test_the_log_says_it_once_in_a_while(
 
     [line] = caplog.records
     assert line.message == "a call was not taken"
-    assert (line.__dict__["door"], line.__dict__["cause"]) == (ENDPOINT, "unsupported_media_type")
+    assert (line.__dict__["endpoint"], line.__dict__["cause"]) == (
+        ENDPOINT,
+        "unsupported_media_type",
+    )
     assert "the endpoint takes application/json" in line.__dict__["why"]
 
 

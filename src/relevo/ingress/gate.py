@@ -209,7 +209,7 @@ class Gate:
         except BodyError as unreadable:
             return error(400, unreadable.code)
         except Exception:  # noqa: BLE001 - a function may raise anything
-            log.exception("a challenge failed", extra={"door": door.endpoint})
+            log.exception("a challenge failed", extra={"endpoint": door.endpoint})
             return INTERNAL
 
     # one call, as our own server brings it
@@ -318,13 +318,13 @@ class Gate:
         return BUSY
 
     def _internal(self, flight: Flight) -> Reply:
-        log.exception("a webhook failed", extra={"door": flight.door.endpoint})
+        log.exception("a webhook failed", extra={"endpoint": flight.door.endpoint})
         return INTERNAL
 
     def _too_late(self, flight: Flight) -> Reply:
         if not flight.is_read:
             return LATE
-        log.error("a webhook took too long", extra={"door": flight.door.endpoint})
+        log.error("a webhook took too long", extra={"endpoint": flight.door.endpoint})
         return AWAY_REPLY
 
     def _break_off(self, flight: Flight) -> None:

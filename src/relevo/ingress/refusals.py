@@ -109,7 +109,7 @@ class Refusals:
     def _log(self, door: Door, delivery: Delivery, why: str) -> None:
         log.warning(
             "delivery refused",
-            extra={"door": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]},
+            extra={"endpoint": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]},
         )
 
     def _keep_some(

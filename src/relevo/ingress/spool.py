@@ -159,7 +159,7 @@ class Spool:
                 log.error(
                     "a webhook's function failed on a delivery of the spool",
                     exc_info=mistake,
-                    extra={"door": kept.endpoint, "delivery": kept.id},
+                    extra={"endpoint": kept.endpoint, "delivery": kept.id},
                 )
                 return False
             return True

@@ -34,7 +34,7 @@ def _calls(intake: Intake) -> Calls:
 
 
 class Intake:
-    """One delivery, as the function behind its door sees it. What it orders is kept with it."""
+    """One delivery, as the function of its webhook sees it. What it orders is kept with it."""
 
     __slots__ = (
         "_engine",

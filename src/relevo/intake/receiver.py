@@ -410,7 +410,7 @@ class Receiver:
         log.warning(
             "secrets in a delivery were masked before its jobs were stored: with "
             "RELEVO_SEAL_KEYS they are sealed instead, and allow= lets a field pass",
-            extra={"door": door.endpoint, "delivery": intake.id, "fields": ", ".join(fields)},
+            extra={"endpoint": door.endpoint, "delivery": intake.id, "fields": ", ".join(fields)},
         )
         store = self._engine.store
         with contextlib.suppress(StoreError):
