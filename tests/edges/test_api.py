@@ -77,8 +77,10 @@ class Things(NamedTuple):
                 return {"job": self.held, "name": "book", "result": {"code": "X"}, **note}
             case "effects", _:
                 return {"job": self.held, "name": "book", **note}
-            case "deliveries", "list_deliveries" | "list_unrouted":
+            case "deliveries", "list_deliveries" | "list_unrouted" | "group_deliveries":
                 return {}
+            case "deliveries", "replay_deliveries":
+                return {"state": "failed", **note}
             case "deliveries", _:
                 return {"id": self.delivery, **note}
             case "jobs", "find_jobs" | "count_jobs":
