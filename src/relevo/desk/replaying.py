@@ -206,8 +206,7 @@ class Replaying(Deliveries):
                 tell(done)
                 await asyncio.sleep(0)
         finally:
-            if chosen:  # also where a person stops it
-                await self._decided(query, done, by, note)
+            await self._decided(query, done, by, note)  # also where a person stops it
         return done
 
     async def _one(
