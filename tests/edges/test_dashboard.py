@@ -152,7 +152,7 @@ async def test_every_page_teaches_when_there_is_nothing(admin: Visitor) -> None:
     for path in LOOK:
         if "{" not in path and not path.startswith("/live") and not path.endswith("/one"):
             page = await admin.see(path)
-            assert "<code>" in page or path in ("/usage", "/jobs/bulk"), path
+            assert "<code>" in page or path in ("/usage", "/jobs/bulk", "/deliveries/bulk"), path
 
 
 def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:

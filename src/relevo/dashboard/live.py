@@ -23,7 +23,7 @@ from relevo.desk import Desk
 from relevo.engine import Relevo
 from relevo.errors import RelevoError
 from relevo.job import ENDED, LIVE, State
-from relevo.store import Tally, WorkerInfo
+from relevo.store import DeliveryState, Letterbox, Tally, WorkerInfo
 
 EVERY = 3.0
 EVERY_BILLED = 15.0
@@ -38,6 +38,8 @@ LONGEST = 900.0
 """Seconds after which a watcher has to ask again, and so to show again who it is."""
 RARELY = 10
 """Pollers and schedules are read by walking jobs: once in so many looks."""
+RECENT = 86_400_000
+"""For so many milliseconds a body that differs is told of; failed deliveries always are."""
 MANY = 50_000
 """From so many ended jobs on, a store may count them only now and then."""
 
@@ -110,12 +112,16 @@ class Live:
         now = await desk.store.now()
         tallies, workers = await desk.queues(), await desk.workers()
         breakers = await desk.breakers()
+        failed = await desk.delivery_groups()
+        differs = await desk.delivery_groups((DeliveryState.DIFFERS,), since=now - RECENT)
         if self._looks % RARELY == 0:
             recurring = [*await desk.recurring("poller"), *await desk.recurring("schedule")]
             waiting = await desk.waiting()
             self._recurring = troubles(recurring=recurring, waiting=waiting, now=now)
         self._looks += 1
-        found = [*troubles(tallies, workers, breakers, now=now), *self._recurring]
+        groups = [*failed.groups, *differs.groups]
+        found = troubles(tallies, workers, breakers, deliveries=groups, now=now)
+        found += self._recurring
         return Look(now, tallies, workers, sorted(found, key=lambda trouble: not trouble.is_bad))
 
     # for watchers
@@ -164,7 +170,26 @@ class Live:
                 self._note(look)
             self._turned.set()
             self._turned = asyncio.Event()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for the next look; a delivery that fails meanwhile is looked at within a second."""
+        until = time.monotonic() + self._every
+        if self._desk.store.name in BILLED:
             await asyncio.sleep(self._every)
+            return
+        newest: str | None = None
+        is_first = True
+        while time.monotonic() < until:
+            with suppress(RelevoError):
+                where = Letterbox(state=DeliveryState.FAILED)
+                found, _ = await self._desk.store.deliveries(where, limit=1)
+                now = found[0].id if found else None
+                if not is_first and now is not None and now != newest:
+                    self.forget()
+                    return
+                newest, is_first = now, False
+            await asyncio.sleep(min(1.0, max(0.0, until - time.monotonic())))
 
     def _is_forgotten(self) -> bool:
         return time.monotonic() - self._asked_at > LINGER

@@ -12,6 +12,7 @@ from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.people import ACTIONS, Person, Role
 from relevo.desk.replaying import (
     COUNTED,
+    DeliveryCount,
     DeliveryGroup,
     DeliveryGroups,
     DeliveryQuery,
@@ -36,6 +37,7 @@ __all__ = [
     "COUNT_MAX",
     "EDITABLE",
     "BreakerView",
+    "DeliveryCount",
     "DeliveryGroup",
     "DeliveryGroups",
     "DeliveryJob",

@@ -23,7 +23,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.outcome import fingerprint
-from relevo.store import Audit, DeliveryState, Kept, Letterbox
+from relevo.store import UNSIGNED, Audit, DeliveryState, Kept, Letterbox
 
 if TYPE_CHECKING:
     from relevo.intake import Handling
@@ -95,6 +95,13 @@ class DeliveryGroups(msgspec.Struct, frozen=True, kw_only=True):
         return sum(group.count for group in self.groups)
 
 
+class DeliveryCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries of one state there are."""
+
+    count: int
+    is_cut: bool  # there are more
+
+
 class ReplayError(msgspec.Struct, frozen=True, kw_only=True):
     """Why some of many deliveries were not handled."""
 
@@ -143,8 +150,12 @@ class Replaying(Deliveries):
         *,
         since: int | None = None,
         limit: int = GROUPS,
+        signed: bool = False,
     ) -> DeliveryGroups:
-        """Deliveries by endpoint and reason, most first; the newest COUNTED of each state."""
+        """Deliveries by endpoint and reason, most first; the newest COUNTED of each state.
+
+        Only those that are `signed` well, if so asked.
+        """
         found: dict[str, DeliveryGroup] = {}
         is_cut = False
         for state in states:
@@ -156,20 +167,18 @@ class Replaying(Deliveries):
                     is_cut = True
                     break
                 seen += 1
-                _add(found, kept)
+                if not signed or kept.status != UNSIGNED:
+                    _add(found, kept)
         groups = sorted(found.values(), key=lambda group: (-group.count, group.fingerprint))
         return DeliveryGroups(groups=groups[:limit], is_cut=is_cut or len(groups) > limit)
 
-    async def delivery_counts(self, *, most: int = PAGE_MAX) -> dict[DeliveryState, int]:
-        """How many deliveries there are in each state; counting stops after `most`."""
-        counts: dict[DeliveryState, int] = {}
+    async def delivery_counts(self) -> dict[DeliveryState, DeliveryCount]:
+        """How many deliveries there are in each state, as far as one page of it tells."""
+        counts: dict[DeliveryState, DeliveryCount] = {}
         for state in DeliveryState:
-            count = 0
-            async for _ in self._walk(DeliveryQuery(state=state)):
-                count += 1
-                if count > most:
-                    break
-            counts[state] = count
+            page, more = await self.store.deliveries(Letterbox(state=state), limit=PAGE_MAX)
+            count = sum(self.sees(kept.endpoint) for kept in page)
+            counts[state] = DeliveryCount(count=count, is_cut=more is not None)
         return counts
 
     async def replay_where(
@@ -190,7 +199,8 @@ class Replaying(Deliveries):
         accepted ones, replays are left out: what they repeat is handled. With `limit` at most so
         many, and the cursor of the answer goes on behind them.
         """
-        by.acts("replay", note)
+        if not dry_run:
+            by.acts("replay", note)
         for name in ("endpoint", "error", "group"):
             if (text := getattr(query, name)) is not None and not 0 < len(text) <= 500:
                 raise DefinitionError(f"{name} has 1 to 500 characters, not {len(text)}")
