@@ -251,3 +251,46 @@ async def test_the_function_s_own_misuse_is_a_failure_and_no_skip(start: Start) 
         done = await relevo.desk.replay_where(FAILED, ANN, relevo.handling)
         assert (done.failed, done.skipped) == (1, 0)
         assert done.errors[0].error == "MisuseError: it calls what it must not"
+
+
+async def test_a_trace_finds_what_failed_was_refused_or_differs_by_the_provider_s_id(
+    start: Start,
+) -> None:
+    shop = Shop(start)
+    async with shop.relevo as relevo:
+        shop.is_broken, shop.key_is_broken = False, True
+        await shop.send("order-1")
+        shop.key_is_broken = False
+        assert (await deliver(relevo, HOOK, body=b"[1", id="order-2")).status == 400
+        for status in ("queued", "sent", "delivered"):
+            await shop.send("order-3", status=status)
+
+        async def states(text: str) -> list[DeliveryState]:
+            return [one.state for one in (await relevo.desk.trace(text)).deliveries]
+
+        assert await states("order-1") == [DeliveryState.FAILED]
+        assert await states("order-2") == [DeliveryState.REFUSED]
+        differ = [DeliveryState.ACCEPTED, DeliveryState.DIFFERS, DeliveryState.DIFFERS]
+        assert await states("order-3") == differ
+        [_, sent, _] = await shop.kept(key="order-3")
+        assert await states(sent.id) == differ
+
+
+async def test_deliveries_are_counted_by_endpoint_and_state(start: Start) -> None:
+    shop = Shop(start)
+    async with shop.relevo as relevo:
+        for _ in range(2):
+            await shop.send("e1")
+        shop.is_broken = False
+        await shop.send("e2")
+        await shop.send("e2", status="sent")
+        await deliver(relevo, HOOK, body=b"[1")
+        counts = relevo.telemetry.deliveries
+        assert counts == {
+            (ENDPOINT, DeliveryState.FAILED): 1,
+            (ENDPOINT, DeliveryState.ACCEPTED): 1,
+            (ENDPOINT, DeliveryState.DIFFERS): 1,
+            (ENDPOINT, DeliveryState.REFUSED): 1,
+        }
+        await drain(relevo, skip_waits=True)
+        assert counts[ENDPOINT, DeliveryState.ACCEPTED] == 2

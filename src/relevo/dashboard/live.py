@@ -81,6 +81,7 @@ class Live:
         self._looked_at = -1e9
         self._lock = asyncio.Lock()
         self._looks = 0
+        self._failed: str | None = None  # the newest failed delivery, as of that look
         self._recurring: list[Trouble] = []
         self._turned = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -112,6 +113,7 @@ class Live:
         now = await desk.store.now()
         tallies, workers = await desk.queues(), await desk.workers()
         breakers = await desk.breakers()
+        self._failed = await self._newest_failed()
         failed = await desk.delivery_groups()
         differs = await desk.delivery_groups((DeliveryState.DIFFERS,), since=now - RECENT)
         if self._looks % RARELY == 0:
@@ -178,18 +180,17 @@ class Live:
         if self._desk.store.name in BILLED:
             await asyncio.sleep(self._every)
             return
-        newest: str | None = None
-        is_first = True
-        while time.monotonic() < until:
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(1.0, left))
             with suppress(RelevoError):
-                where = Letterbox(state=DeliveryState.FAILED)
-                found, _ = await self._desk.store.deliveries(where, limit=1)
-                now = found[0].id if found else None
-                if not is_first and now is not None and now != newest:
+                if await self._newest_failed() not in (None, self._failed):
                     self.forget()
                     return
-                newest, is_first = now, False
-            await asyncio.sleep(min(1.0, max(0.0, until - time.monotonic())))
+
+    async def _newest_failed(self) -> str | None:
+        where = Letterbox(state=DeliveryState.FAILED)
+        found, _ = await self._desk.store.deliveries(where, limit=1)
+        return found[0].id if found else None
 
     def _is_forgotten(self) -> bool:
         return time.monotonic() - self._asked_at > LINGER

@@ -65,8 +65,8 @@ RETOLD: Final = (
 """What the desk and the stores say in words of their own, which reach a page filled in."""
 
 ALONE: Final = (
-    *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "replay many", "forget"),
-    *("conclude", "run", "breaker open", "breaker close", "breaker probe"),
+    *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "forget"),
+    *("replay many", "conclude", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "add token", "remove token"),
     *("ok", "warning", "error"),
     *("durability", "file modes", "disk space", "write-ahead log", "file system", "clock"),

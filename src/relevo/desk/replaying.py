@@ -23,7 +23,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.outcome import fingerprint
-from relevo.store import UNSIGNED, Audit, DeliveryState, Kept, Letterbox
+from relevo.store import FAILED_OF, UNSIGNED, Audit, DeliveryState, Kept, Letterbox
 
 if TYPE_CHECKING:
     from relevo.intake import Handling
@@ -38,8 +38,6 @@ SAMPLE = 20
 GROUPS = 50
 MARGIN = 60_000
 """Milliseconds by which the clocks that give ids and those that give moments may differ."""
-
-FAILED_OF = "its function failed: "
 
 
 class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
