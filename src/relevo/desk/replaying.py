@@ -214,7 +214,8 @@ class Replaying(Deliveries):
                 tell(done)
                 await asyncio.sleep(0)
         finally:
-            await self._decided(query, done, by, note)  # also where a person stops it
+            if chosen:  # also where a person stops it
+                await self._decided(query, done, by, note)
         return done
 
     async def _one(
