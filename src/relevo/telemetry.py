@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from relevo.clock import duration
 from relevo.errors import SettingsError
 from relevo.job import Lease, NewJob
 from relevo.outcome import Again, Done, Outcome, Settled, scrub
-from relevo.store import Rescued
+from relevo.store import FAILED_OF, DeliveryState, Kept, Rescued
 
 log = logging.getLogger("relevo")
 
@@ -54,6 +55,7 @@ class Telemetry:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.unrouted: Counter[tuple[str, str]] = Counter()  # calls by endpoint and cause
+        self.deliveries: Counter[tuple[str, DeliveryState]] = Counter()  # by endpoint and state
         self.tracing: Tracing | None = None  # off: one look at this is all it costs
         self.narrator: Narrator | None = None  # the same
         self._throttle = Throttle()
@@ -166,12 +168,18 @@ class Narrator:
     A poller's or schedule's turn that went well is not told: there is one every few seconds.
     """
 
-    def delivery(self, door: str, key: str | None, jobs: int, *, is_new: bool) -> None:
+    def delivery(self, kept: Kept, *, is_new: bool) -> None:
         """A delivery was taken, or had been taken before."""
-        if is_new:
-            log.info("%s", _line("accepted", door, key, f"{jobs} job{'' if jobs == 1 else 's'}"))
+        where, key, jobs = kept.endpoint, kept.key, len(kept.jobs)
+        if not is_new:
+            log.info("%s", _line("repeated", where, key, "nothing new"))
+        elif kept.state is DeliveryState.FAILED:
+            told = f"{kept.reason.removeprefix(FAILED_OF)}; kept; it is run again"
+            log.error("%s", _line("failed", where, key, told))
+        elif kept.state is DeliveryState.IGNORED:
+            log.info("%s", _line("ignored", where, key, kept.reason))
         else:
-            log.info("%s", _line("repeated", door, key, "nothing new"))
+            log.info("%s", _line("accepted", where, key, f"{jobs} job{'' if jobs == 1 else 's'}"))
 
     async def run(self, run: Run, lease: Lease, began: float) -> Outcome | Settled | None:
         """Run a job, and tell what came of it."""
@@ -293,9 +301,18 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """The same for a person."""
+    """The same for a person; errors are red on a terminal."""
+
+    def __init__(self, *, has_colours: bool = False) -> None:
+        super().__init__()
+        self._has_colours = has_colours
 
     def format(self, record: logging.LogRecord) -> str:
+        line = self._line(record)
+        is_red = self._has_colours and record.levelno >= logging.ERROR
+        return f"\x1b[31m{line}\x1b[0m" if is_red else line
+
+    def _line(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         known = _fields(record)
         known.pop("text", None)  # several lines, below
@@ -325,7 +342,8 @@ def start_logging(level: str = "info", form: str = "auto") -> bool:
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
-    handler.setFormatter(TextLines() if is_text else JsonLines())
+    has_colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(TextLines(has_colours=has_colours) if is_text else JsonLines())
     log.handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False

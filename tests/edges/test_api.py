@@ -77,8 +77,10 @@ class Things(NamedTuple):
                 return {"job": self.held, "name": "book", "result": {"code": "X"}, **note}
             case "effects", _:
                 return {"job": self.held, "name": "book", **note}
-            case "deliveries", "list_deliveries" | "list_unrouted":
+            case "deliveries", "list_deliveries" | "list_unrouted" | "group_deliveries":
                 return {}
+            case "deliveries", "replay_deliveries":
+                return {"state": "accepted", "limit": 1, **note}
             case "deliveries", _:
                 return {"id": self.delivery, **note}
             case "jobs", "find_jobs" | "count_jobs":
@@ -128,7 +130,7 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
         path="/hooks/cars",
         query=f"code=RES-9&email={quote(MAIL)}",
         headers=b'[["content-type","application/json"]]',
-        body=b'{"id":"evt_1","code":"RES-9","email":"ana.perez@example.com"}',
+        body=b'{"id":"evt_%b","code":"RES-9","email":"ana.perez@example.com"}' % queue.encode(),
         answer=msgspec.msgpack.encode(Answer.json({"ok": True, "to": MAIL})),
         thread=new_id(),
     )
@@ -242,6 +244,7 @@ async def test_an_action_is_written_down_once(web: Site, things: Things) -> None
 
 
 ROWS = {
+    "replay_deliveries": 2,
     "retry_flow": 2,
     "cancel_flow": 2,
     "confirm_effect": 2,  # the effect, and its job that goes on

@@ -210,3 +210,60 @@ def test_what_waits_in_the_spool_is_said(door: Box, tmp_path: Path) -> None:
 
     assert door("deliveries", "ls", "--json").json["spooled"] == 1
     assert "1 deliveries wait in the spool" in re.sub(r"\s+", " ", door("doctor").out)
+
+
+def test_deliveries_that_failed_are_grouped_and_handled_after_the_fix(door: Box) -> None:
+    """By endpoint and error; asked for, gone on after those that fail again, and written down."""
+    source = door.folder / "door.py"
+    head = "async def hook(delivery: Delivery, ctx: Intake) -> None:\n"
+    source.write_text(source.read_text().replace(head, BROKEN))
+    process = door.start("up")
+    try:
+        until(lambda: _answers(door), process)
+        for number in range(4):
+            file = body(door, f'{{"id":"evt_{number}"}}')
+            sent = door("deliveries", "send", "/hooks/shop", "--body", file, "--json")
+            assert sent.json["status"] == 200
+    finally:
+        process.kill()
+        process.communicate()
+    [group] = door("deliveries", "failed", "--json").json["groups"]
+    assert (group["count"], group["endpoint"]) == (4, "shop:/hooks/shop")
+    assert group["error"] == "RuntimeError: no stock of evt_3"
+    told = door("deliveries", "ls", "--by-error", "--since", "1h").out
+    assert "RuntimeError: no stock" in told
+    listed = door("deliveries", "ls", "--state", "failed", "--since", "1h", "--json").json
+    assert len(listed["deliveries"]) == 4
+    assert not door("deliveries", "ls", "--since", "2030-01-01", "--json").json["deliveries"]
+    shown = door("deliveries", "show", group["sample"]).out
+    assert "run again by" in shown
+    assert "scheduled, attempt 0 of 100, next in" in shown
+
+    (door.folder / "fixed").touch()
+    many = ("deliveries", "replay", "--state", "failed", "--endpoint", "shop:/hooks/shop")
+    assert door(*many, "--since", "nonsense", "--yes").code == 2
+    assert door("deliveries", "replay").code == 2
+    assert door("deliveries", "replay", group["sample"], "--since", "1h", "--yes").code == 2
+    dry = door(*many, "--since", "2h", "--dry-run", "--json").json
+    assert [one["key"] for one in dry["deliveries"]] == [f"evt_{number}" for number in range(4)]
+    assert door(*many, "--error", "no such words", "--yes").code == 1
+    assert door(*many, "--since", "2h").code == 2  # nobody to ask
+    first = door(*many, "--error", "no stock", "--limit", "2", "--yes", "--json")
+    assert (first.code, first.json["handled"], first.json["failed"]) == (0, 2, 0)
+    rest = door(*many, "--since", "2h", "--until", "0s", "--yes", "--note", "mended")
+    assert rest.code == 1  # one stays broken
+    assert "1 of 2 handled, 1 failed again, 0 skipped" in rest.out
+    assert "RuntimeError: no stock of evt_3" in rest.out
+    audits = door("audit", "ls", "--json").json["audits"]
+    assert [row["verb"] for row in audits[:2]] == ["replay many", "replay"]
+    assert audits[0]["note"].startswith("mended; state failed, endpoint shop:/hooks/shop, since")
+    assert door("jobs", "ls", "--queue", "shop:events:save", "--json").json["jobs"]
+
+
+BROKEN = """async def hook(delivery: Delivery, ctx: Intake) -> None:
+    from pathlib import Path
+
+    id = delivery.json["id"]
+    if id == "evt_3" or not (Path(__file__).parent / "fixed").exists():
+        raise RuntimeError(f"no stock of {id}")
+"""

@@ -23,6 +23,7 @@ import relevo
 from relevo import sources
 from relevo.dashboard import ACT, LOOK, MENU, sentences, words
 from relevo.dashboard.board import HERE, room
+from relevo.dashboard.live import Live
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
@@ -36,7 +37,8 @@ from relevo.web.words import SPANISH as SHARED
 from relevo.webhook import Delivery
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
 from tests.conformance.steps import BOOM, add, end, look, make, state, take
-from tests.edges.site import ACCEPT, EVIL, PASSWORD, Site, apps
+from tests.edges import site as site_module
+from tests.edges.site import ACCEPT, EVIL, HOOK, PASSWORD, Site, apps
 
 
 class Kit(NamedTuple):
@@ -152,7 +154,7 @@ async def test_every_page_teaches_when_there_is_nothing(admin: Visitor) -> None:
     for path in LOOK:
         if "{" not in path and not path.startswith("/live") and not path.endswith("/one"):
             page = await admin.see(path)
-            assert "<code>" in page or path in ("/usage", "/jobs/bulk"), path
+            assert "<code>" in page or path in ("/usage", "/jobs/bulk", "/deliveries/bulk"), path
 
 
 def test_what_is_put_together_elsewhere_has_its_spanish_too() -> None:
@@ -882,3 +884,90 @@ async def test_nothing_of_the_pages_goes_on_when_the_engine_has_closed(
 
     names = {task.get_name() for task in asyncio.all_tasks()}
     assert not [name for name in names if name.startswith(("relevo-dashboard", "relevo-sweep"))]
+
+
+# failed deliveries
+
+
+def _broken(*_: object) -> object:
+    raise RuntimeError("no such car")
+
+
+async def _fail(web: Site, many: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site_module, "Book", _broken)
+        async with web.browser() as provider:
+            for number in range(many):
+                sent = {"id": f"evt_{number}", "code": f"RES-{number}"}
+                answer = await provider.post("/hooks/cars", json=sent, headers={"x-secret": HOOK})
+                assert answer.status_code == 200
+
+
+async def _over(admin: Visitor, begun: httpx2.Response) -> str:
+    """The page of a change of many, once that is over."""
+    pages: list[str] = []
+
+    async def is_over() -> bool:
+        pages.append(await admin.see(begun.headers["location"]))
+        return ">over<" in pages[-1]
+
+    await until(is_over)
+    return pages[-1]
+
+
+async def test_failed_deliveries_are_seen_at_once_and_handled_after_the_fix(
+    web: Site, admin: Visitor, viewer: Visitor
+) -> None:
+    await _fail(web, 30)
+
+    overview = await admin.see("/")
+    assert "All is well" not in overview
+    assert "30 failed deliveries of /hooks/cars: RuntimeError: no such car" in overview
+    spanish = await admin.see("/", **{"accept-language": "es"})
+    assert "30 entregas fallidas de /hooks/cars: RuntimeError: no such car" in spanish
+    page = await admin.see("/deliveries?state=failed")
+    assert re.search(r"failed <strong>30</strong>", page)
+    link = re.search(r'href="(/deliveries/bulk[^"]+)">Retry all after the fix…', page)
+    assert link
+    assert "Retry all after the fix…" not in await viewer.see("/deliveries?state=failed")
+    [sample] = set(re.findall(r'href="/deliveries/(\w{32})">Sample', page))
+    assert "A job runs its function:" in await admin.see(f"/deliveries/{sample}")
+
+    asked = await admin.see(link[1])
+    assert "Handle 30 deliveries" in asked
+    names = "state|endpoint|group|until"
+    fields = dict(re.findall(rf'type="hidden" name="({names})" value="([^"]*)"', asked))
+    assert sorted(fields) == ["endpoint", "group", "state", "until"]
+    token = await viewer.token()
+    refused = await viewer.client.post("/deliveries/bulk", data={"csrf": token, **fields})
+    assert refused.status_code == 403
+    begun = await admin.do("/deliveries/bulk", note="mended", **fields)
+    page = await _over(admin, begun)
+    assert re.search(r"30 <span>of 30 deliveries", page)
+    rows, _ = await web.relevo.store.audits(limit=200)
+    assert len([row for row in rows if row.verb == "replay many"]) == 1
+    assert "failed deliveries" not in await admin.see("/")
+
+
+async def test_what_fails_again_is_told_and_stops_nothing(web: Site, admin: Visitor) -> None:
+    await _fail(web, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site_module, "Book", _broken)
+        begun = await admin.do("/deliveries/bulk", state="failed")
+        page = await _over(admin, begun)
+    assert "3 failed again" in page
+    assert "RuntimeError: no such car" in page
+
+
+async def test_a_failed_delivery_is_looked_at_before_the_next_look_is_due(web: Site) -> None:
+    live = Live(web.relevo.desk, web.relevo)
+    live._every = 3_600  # pyright: ignore[reportPrivateUsage] - no look but the one it brings
+    with live.seat("ann"):
+        assert not (await live.look(fresh=3_600)).troubles
+        await _fail(web, 1)
+
+        async def is_seen() -> bool:
+            return bool((await live.look(fresh=3_600)).troubles)
+
+        await until(is_seen)
+    await live.close()

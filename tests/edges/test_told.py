@@ -35,6 +35,8 @@ class Save(Command, queue="shop:parcels:save", attempts=1):
     key=lambda delivery: delivery.json["id"],
 )
 async def paid(delivery: Delivery, ctx: Intake) -> None:
+    if delivery.json["order"] == "lost":
+        raise RuntimeError("no such order")
     await ctx.enqueue(Ship(delivery.json["order"]))
 
 @app.worker
@@ -195,3 +197,20 @@ def test_a_level_above_info_leaves_out_what_went_well(program: Any) -> None:
     deliver(url, "evt_2", "broken")
     up.until(r"no such street")
     assert "accepted" not in up.stop()
+
+
+def test_a_delivery_that_fails_is_one_red_line_on_a_terminal(program: Any) -> None:
+    """Its traceback comes with the job that runs the function again."""
+    up = program(*UP, is_terminal=True)
+    url = up.until(r"shop at (http://[\d.:]+)")[1]
+    deliver(url, "evt_1", "lost")
+    up.until(r"it is run again")
+    deliver(url, "evt_1", "lost")
+    up.until(r"repeated")
+    seen = up.stop()
+    assert re.search(
+        r"(?m)^\x1b\[31m[\d:]{8} error +failed +shop:/hooks/shop +evt_1 +RuntimeError: no such "
+        r"order; kept; it is run again\x1b\[0m$",
+        seen,
+    ), seen
+    assert "Traceback" not in seen.partition("repeated")[0]

@@ -442,6 +442,9 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
         answer = await scraper.get("/metrics")
         for outcome in ("taken", "repeated", "forged"):
             assert f'relevo_deliveries_total{{outcome="{outcome}"}} 1.0' in answer.text
+        for state, count in (("accepted", 1), ("refused", 1), ("failed", 0)):
+            labels = f'endpoint="cars:/hooks/cars",state="{state}"'
+            assert f"relevo_endpoint_deliveries_total{{{labels}}} {count}.0" in answer.text
         assert answer.headers["content-type"].startswith("text/plain")
         assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 2.0' in answer.text
         for name in (
@@ -451,6 +454,8 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
             "relevo_outbox_lag_seconds",
             "relevo_jobs_settled_total",
             "relevo_deliveries_total",
+            "relevo_endpoint_deliveries_total",
+            "relevo_deliveries_unhandled",
             "relevo_info",
         ):
             assert f"# TYPE {name}" in answer.text

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from relevo.engine import Relevo
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Kept)
 
 Limit = Annotated[int, Meta(ge=1, le=200, description="How many at most.")]
 Note = Annotated[str, Meta(max_length=1_000, description="Why; it is written down with the act.")]
@@ -72,7 +73,7 @@ class Caller(NamedTuple):
     def effect(self, effect: Effect) -> Effect:
         return effect if self.person.may("reveal") else self.desk.masked_effect(effect)
 
-    def delivery(self, kept: Kept) -> Kept:
+    def delivery(self, kept: K) -> K:
         return kept if self.person.may("reveal") else self.desk.masked_delivery(kept)
 
     def recurring(self, seen: RecurringView) -> RecurringView:

@@ -70,6 +70,13 @@ SPANISH: Final = {
     "Run today's code on a delivery's raw bytes, as the next generation of its key.": (
         "Ejecuta el código de hoy sobre los bytes de una entrega, como otra generación de su clave."
     ),
+    "Deliveries that failed, or of other states, by endpoint and error; most first.": (
+        "Entregas fallidas, o de otros estados, por endpoint y error; primero las más numerosas."
+    ),
+    "Handle many deliveries by today's code, oldest first; the cursor goes on where this ended.": (
+        "Procesa muchas entregas con el código de hoy, primero las más antiguas; el cursor sigue "
+        "donde acabó esta llamada."
+    ),
     "Letters that wait for a store which lives elsewhere; none where the store is a database.": (
         "Cartas que esperan a un almacén que vive aparte; ninguna si este es una base de datos."
     ),
@@ -140,6 +147,19 @@ SPANISH: Final = {
     "One door only, as app:/path.": "Una sola puerta, como app:/ruta.",
     "The provider's own id.": "El id del propio proveedor.",
     "Found literally in key, body or reason.": "Tal cual en clave, cuerpo o motivo.",
+    "One webhook only, as app:/path.": "Un solo webhook, como app:/ruta.",
+    "Received then or later.": "Recibidas desde entonces.",
+    "Received before.": "Recibidas antes.",
+    "failed unless told.": "failed si no se dice otra cosa.",
+    "failed, differs, refused or accepted.": "failed, differs, refused o accepted.",
+    "Found literally in the reason.": "Tal cual en el motivo.",
+    "A group's fingerprint.": "La huella de un grupo.",
+    "How many in this call.": "Cuántas en esta llamada.",
+    "Where the call before this one ended; ask the same of it.": (
+        "Donde acabó la llamada anterior; repite la misma pregunta."
+    ),
+    "Only tell which would be handled.": "Solo decir cuáles se procesarían.",
+    "Make effects that are confirmed once more, too.": ("Repetir también los efectos confirmados."),
     "The key of a delivery or job.": "La clave de una entrega o de un trabajo.",
     "A thread, or the id of something in it.": "Un hilo, o el id de algo que esté en él.",
     "Found literally in what came or was ordered.": "Tal cual en lo que llegó o se ordenó.",

@@ -7,14 +7,14 @@ import http.client
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from relevo.cli.tables import at, cell, data, fields, short, table
+from relevo.cli.tables import ago, at, cell, counted, data, fields, short, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -29,11 +29,21 @@ from relevo.cli.terminal import (
     Yes,
     read_stdin,
 )
-from relevo.clock import SystemClock
-from relevo.desk import Replay, view
+from relevo.clock import SystemClock, is_duration, milliseconds, stamp
+from relevo.desk import (
+    COUNTED,
+    DeliveryJob,
+    DeliveryQuery,
+    DeliveryView,
+    Desk,
+    Replay,
+    Replays,
+    view,
+)
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError, SettingsError, StoreUnavailable
 from relevo.intake import Door, answer_of
+from relevo.job import State, Verdict
 from relevo.pairs import Headers
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
@@ -42,8 +52,9 @@ from relevo.unrouted import Unrouted
 from relevo.webhook import Delivery
 
 SECONDS = 30.0
+GROUPED = (DeliveryState.FAILED, DeliveryState.DIFFERS, DeliveryState.REFUSED)
 
-group = Verbs("Deliveries: list, show, replay, verify, send.", name="deliveries")
+group = Verbs("Deliveries: list, failed, show, replay, verify, send.", name="deliveries")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A delivery's id.")]
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The webhook's path.")]
@@ -56,16 +67,21 @@ HeaderOption = Annotated[
 QueryOption = Annotated[str, typer.Option("--query", help="Without the question mark.")]
 MethodOption = Annotated[str, typer.Option("--method", help="POST unless told otherwise.")]
 
+EndpointOption = Annotated[
+    str | None, typer.Option("--endpoint", metavar="APP:/PATH", help="One webhook only.")
+]
+StateOption = Annotated[DeliveryState | None, typer.Option("--state", help="What became of it.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="2h", help="Received so long ago at most, or an ISO moment."),
+]
+
 
 @group.verb("ls")
 async def ls(
     terminal: Terminal,
-    endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="APP:/PATH", help="One webhook only.")
-    ] = None,
-    state: Annotated[
-        DeliveryState | None, typer.Option("--state", help="How it was taken.")
-    ] = None,
+    endpoint: EndpointOption = None,
+    state: StateOption = None,
     key: Annotated[str | None, typer.Option("--key", help="The provider's own id.")] = None,
     text: Annotated[
         str | None, typer.Option("--text", help="Found in key, body or reason.")
@@ -74,10 +90,20 @@ async def ls(
         bool,
         typer.Option("--unrouted", help="Calls of the last week that no endpoint took, and why."),
     ] = False,
+    since: SinceOption = None,
+    by_error: Annotated[
+        bool, typer.Option("--by-error", help="Grouped by endpoint and error, as `failed` does.")
+    ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
     """List what was delivered, newest first."""
+    if by_error:
+        if key is not None or text is not None or cursor is not None:
+            raise DefinitionError("--by-error takes --state, --endpoint, --since and --limit only")
+        states = tuple(GROUPED) if state is None else (state,)
+        await _groups(terminal, states, endpoint, since, limit)
+        return
     where = Letterbox(endpoint=endpoint, state=state, key=key, text=text)
     if unrouted:
         if where != Letterbox(endpoint=endpoint) or cursor is not None:
@@ -85,7 +111,8 @@ async def ls(
         await _unrouted(terminal, endpoint, limit)
         return
     async with terminal.desk() as desk:
-        found, more = await desk.deliveries(where, cursor, limit)
+        start = await _moment(desk, since, "--since")
+        found, more = await desk.deliveries(where, cursor, limit, since=start)
     waiting = await spooled(terminal)
     columns = ("at", "id", "endpoint", "state", "status", "key", "jobs", "repeats", "reason")
     terminal.show(
@@ -129,6 +156,62 @@ def _stray(seen: Unrouted) -> tuple[Any, ...]:
     )
 
 
+@group.verb("failed")
+async def failed(
+    terminal: Terminal,
+    endpoint: EndpointOption = None,
+    since: SinceOption = None,
+    limit: Limit = 50,
+) -> None:
+    """List failed deliveries by endpoint and error, most first."""
+    await _groups(terminal, (DeliveryState.FAILED,), endpoint, since, limit)
+
+
+async def _groups(
+    terminal: Terminal,
+    states: tuple[DeliveryState, ...],
+    endpoint: str | None,
+    since: str | None,
+    limit: int,
+) -> None:
+    async with terminal.desk() as desk:
+        start = await _moment(desk, since, "--since")
+        found = await desk.delivery_groups(states, endpoint, since=start, limit=limit)
+    columns = ("group", "endpoint", "state", "count", "last", "first", "sample", "error")
+    rows = [
+        (
+            each.fingerprint,
+            each.endpoint,
+            each.state,
+            each.count,
+            ago(each.last_at),
+            ago(each.first_at),
+            each.sample,
+            short(each.error, 80),
+        )
+        for each in found.groups
+    ]
+    terminal.show(found, lambda: table(columns, rows))
+    if found.is_cut and not terminal.json:
+        terminal.warn(f"of each state only the newest {COUNTED:,} are counted")
+
+
+async def _moment(desk: Desk, text: str | None, name: str) -> int | None:
+    """The store's moment that was meant: so long ago, or written in full."""
+    if text is None:
+        return None
+    if is_duration(text):
+        return await desk.store.now() - milliseconds(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise DefinitionError(
+            f"{name} is how long ago, such as 2h, or a moment such as 2027-01-31T09:00+01:00, "
+            f"not {text!r:.40}"
+        ) from error
+    return stamp(at if at.tzinfo else at.astimezone())
+
+
 def _line(kept: Kept) -> tuple[Any, ...]:
     return (
         at(kept.received_at),
@@ -165,12 +248,12 @@ async def spooled(terminal: Terminal) -> int:
 async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
     """Show one delivery: what came, what was answered, and the jobs that came of it."""
     async with terminal.desk() as desk:
-        kept = await desk.delivery(id)
+        kept = await desk.delivery_view(id)
         kept = kept if reveal else desk.masked_delivery(kept)
     terminal.show(kept, lambda: fields(_told(kept)))
 
 
-def _told(kept: Kept) -> list[tuple[str, Any]]:
+def _told(kept: DeliveryView) -> list[tuple[str, Any]]:
     shown = view(kept)
     answer = shown["answer"]
     return [
@@ -190,20 +273,61 @@ def _told(kept: Kept) -> list[tuple[str, Any]]:
         ("came again", kept.repeats or None),
         ("last", at(kept.repeated_at)),
         ("differs", "it came again with another body" if kept.differs else None),
-        ("jobs", "\n".join(map(partial(_job, kept), kept.jobs))),
+        ("first", f"delivery {kept.first} came before with this key" if kept.first else None),
+        ("other bodies", "\n".join(map(_other, kept.others))),
+        ("run again by", None if kept.handler is None else _handler(kept.handler)),
+        ("jobs", "\n".join(_job(each) for each in kept.orders if each is not kept.handler)),
     ]
 
 
-def _job(kept: Kept, id: str) -> str:
-    return f"joined job {id}; its payload was not used" if id in kept.joined else id
+def _other(kept: Kept) -> str:
+    return f"{kept.id} {kept.state} {at(kept.received_at)}"
+
+
+def _handler(job: DeliveryJob) -> str:
+    """The job that runs the function of a delivery."""
+    told = f"job {job.id} {job.state}, attempt {job.attempt} of {job.attempts}"
+    is_due = job.state in (State.READY, State.SCHEDULED)
+    return f"{told}, next {ago(job.run_at)}" if is_due and job.run_at else told
+
+
+def _job(job: DeliveryJob) -> str:
+    """A job of a delivery, as it was when the delivery was stored, and as it is now."""
+    match job.verdict:
+        case None:
+            return f"{job.id} is gone"
+        case Verdict.NEW:
+            return f"{job.id} new, {job.state} now"
+        case verdict:
+            had = "had ended" if verdict is Verdict.DONE else "was in progress"
+            told = f"joined job {job.id}, which {had}"
+            return told if job.is_used else f"{told}; its payload was not used"
 
 
 @group.verb("replay")
 async def replay(
     terminal: Terminal,
-    id: Id,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A delivery's id.")] = None,
+    state: Annotated[
+        DeliveryState | None,
+        typer.Option("--state", help="All of this state: failed, differs, refused, accepted."),
+    ] = None,
+    endpoint: EndpointOption = None,
+    since: SinceOption = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="10m", help="Received before, as --since.")
+    ] = None,
+    error: Annotated[
+        str | None, typer.Option("--error", metavar="TEXT", help="Found in the reason.")
+    ] = None,
+    fingerprint: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="As `deliveries failed` says.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="So many at most, the oldest first.")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be enqueued.")
+        bool, typer.Option("--dry-run", help="Only tell what would be enqueued, or handled.")
     ] = False,
     repeat_effects: Annotated[
         bool,
@@ -213,18 +337,35 @@ async def replay(
     note: NoteOption = "",
     yes: Yes = False,
     reveal: Reveal = False,
-) -> None:
-    """Run today's code on a delivery's raw bytes, as the next generation of its key.
+) -> int:
+    """Run today's code on the raw bytes of one delivery, or of all that failed.
 
-    All of its jobs run again. Effects that are confirmed are not made again.
+    A failed one, or one that differs, is handled itself; any other becomes the next generation of
+    its key, whose jobs all run again. Effects that are confirmed are not made again.
     """
+    filters = (endpoint, since, until, error, fingerprint, limit)
+    if (id is None) == (state is None) or (id is not None and filters != (None,) * len(filters)):
+        raise DefinitionError("name one delivery, or --state with --endpoint, --since, --error …")
     async with _engine(terminal, app) as engine:
-        person, handling = terminal.person, engine.handling
+        person, handling, desk = terminal.person, engine.handling, engine.desk
+        if state is not None:
+            if repeat_effects:
+                raise DefinitionError("--repeat-effects is for one delivery")
+            query = DeliveryQuery(
+                state=state,
+                endpoint=endpoint,
+                since=await _moment(desk, since, "--since"),
+                until=await _moment(desk, until, "--until"),
+                error=error,
+                group=fingerprint,
+            )
+            return await _replay_many(terminal, engine, query, limit, note, dry_run, yes)
+        assert id is not None  # noqa: S101 - asked above
         if not dry_run:
-            kept = await engine.desk.delivery(id)
+            kept = await desk.delivery(id)
             again = ", and make its effects once more" if repeat_effects else ""
             terminal.ask(f"Let {kept.endpoint} {kept.key or ''} in again{again}?", yes)
-        done = await engine.desk.replay(
+        done = await desk.replay(
             id, person, handling, note, dry_run=dry_run, repeat_effects=repeat_effects
         )
     shown = view(done)
@@ -232,6 +373,47 @@ async def replay(
     for order, payload in zip(shown["orders"], payloads, strict=True):
         order["payload"] = view(payload)
     terminal.show(shown, lambda: _replayed(done, payloads))
+    return OK
+
+
+async def _replay_many(
+    terminal: Terminal,
+    engine: Relevo,
+    query: DeliveryQuery,
+    limit: int | None,
+    note: str,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    desk, person, handling = engine.desk, terminal.person, engine.handling
+    would = await desk.replay_where(query, person, handling, note, limit=limit, dry_run=True)
+    if dry_run or not would.matched:
+        columns = ("at", "id", "endpoint", "key", "reason")
+        rows = [
+            (at(k.received_at), k.id, k.endpoint, short(k.key, 40), short(k.reason, 60))
+            for k in would.deliveries
+        ]
+        terminal.show(would, lambda: table(columns, rows) if rows else "nothing matched")
+        return OK if would.matched else PROBLEM
+    terminal.ask(f"Handle {counted(would.matched, 'delivery', 'deliveries')} again?", yes)
+    with terminal.progress("replaying", would.matched) as progress:
+        done = await desk.replay_where(
+            query, person, handling, note, limit=limit, progress=progress
+        )
+    terminal.show(done, lambda: _replayed_many(done))
+    return PROBLEM if done.failed else OK
+
+
+def _replayed_many(done: Replays) -> Any:
+    from rich.console import Group
+
+    rows = [
+        (what, each.count, each.sample, short(each.error, 120))
+        for what, some in (("failed again", done.errors), ("skipped", done.skips))
+        for each in some
+    ]
+    told = cell(str(done))
+    return Group(told, table(("what", "count", "sample", "why"), rows)) if rows else Group(told)
 
 
 def _replayed(done: Replay, payloads: list[bytes]) -> Any:

@@ -14,12 +14,12 @@ from relevo.cli.loading import queues_of, recurring
 from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.client_errors import OWN_RETRIES
-from relevo.desk import Desk
+from relevo.desk import COUNTED, Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.joining import FLOW
-from relevo.store import Finding, QueueMode
+from relevo.store import DeliveryState, Finding, QueueMode
 from relevo.unrouted import Unrouted
 
 if TYPE_CHECKING:
@@ -139,7 +139,36 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                 )
             )
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
-    return [*findings, *await _waits(desk), *joins, *await _unrouted(desk)]
+    told = [*await _deliveries(desk), *await _waits(desk), *joins, *await _unrouted(desk)]
+    return [*findings, *told]
+
+
+async def _deliveries(desk: Desk) -> list[Finding]:
+    """Deliveries of providers of which nothing has come, by endpoint and error."""
+    now = await desk.store.now()
+    found: list[Finding] = []
+    for state in (DeliveryState.FAILED, DeliveryState.DIFFERS, DeliveryState.REFUSED):
+        seen = await desk.delivery_groups((state,), signed=True)
+        for each in seen.groups:
+            many = counted(each.count, "delivery", "deliveries")
+            ages = f"the oldest {span((now - each.first_at) / 1000)} ago"
+            ages += f", the newest {span((now - each.last_at) / 1000)} ago"
+            found.append(_warning(each.endpoint, f"{many} {_ADVICE[state].format(each, ages)}"))
+        if seen.is_cut:
+            told = f"more deliveries are {state}: only the newest {COUNTED:,} are counted"
+            found.append(_warning("deliveries", told))
+    return found or [_ok("deliveries", "none has failed, differs or was refused though signed")]
+
+
+_ADVICE = {
+    DeliveryState.FAILED: "failed, {1}: {0.error}. Mend the function and a job handles them by "
+    "itself, or `relevo deliveries replay --state failed --group {0.fingerprint}` does at once",
+    DeliveryState.DIFFERS: "came under a known key with another body, {1}; nothing came of them. "
+    "Choose a key that tells them apart, or on_differing='handle'; to handle those that are kept: "
+    "`relevo deliveries replay --state differs --endpoint {0.endpoint}`",
+    DeliveryState.REFUSED: "signed well and refused, {1}: {0.error}. See `relevo deliveries ls "
+    "--state refused --endpoint {0.endpoint}`",
+}
 
 
 async def _waits(desk: Desk) -> list[Finding]:

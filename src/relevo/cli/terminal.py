@@ -32,7 +32,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from relevo.desk import Desk, Person, Role, Sweep, view
+from relevo.desk import Desk, Person, Replays, Role, Sweep, view
 from relevo.errors import DefinitionError, SettingsError
 from relevo.outcome import scrub
 from relevo.relay import Relayed
@@ -244,7 +244,7 @@ class Terminal:
         typer.confirm(clean(question), abort=True, err=True)
 
     @contextmanager
-    def progress(self, what: str, total: int) -> Generator[Callable[[Sweep], None]]:
+    def progress(self, what: str, total: int) -> Generator[Callable[[Sweep | Replays], None]]:
         """A bar on a terminal's standard error; nothing elsewhere."""
         if self.json or not sys.stderr.isatty():
             yield lambda sweep: None

@@ -26,6 +26,7 @@ LOOK: dict[str, Page] = {
     "/search": threads.search,
     "/threads/{thread:path}": threads.thread,
     "/deliveries": deliveries.deliveries,
+    "/deliveries/bulk": deliveries.bulk,
     "/deliveries/{id}": deliveries.delivery,
     "/queues": pages.queues,
     "/queues/{queue}": pages.queue,
@@ -49,6 +50,7 @@ LOOK: dict[str, Page] = {
 """What is read, by GET."""
 
 ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
+    "/deliveries/bulk": (deliveries.handle_many, ()),
     "/deliveries/{id}/rehearse": (deliveries.rehearse, ()),
     "/deliveries/{id}/replay": (deliveries.replay, ()),
     "/threads/forget": (actions.forget_thread, ()),

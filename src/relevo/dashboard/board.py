@@ -122,7 +122,7 @@ def number(params: QueryParams | Form, name: str) -> int | None:
     text = one(params, name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise DefinitionError(f"{name} is a whole number")
     return int(text)
 

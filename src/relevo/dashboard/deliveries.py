@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.dashboard.board import LIMIT, Board, limit_of, more_of, one
+from relevo.dashboard.board import LIMIT, Board, ask, limit_of, more_of, number, one
 from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
-from relevo.desk import Replay, is_replayable
+from relevo.dashboard.sweeps import Note
+from relevo.desk import DeliveryGroup, DeliveryQuery, DeliveryView, Replay, Replays, is_replayable
 from relevo.errors import DefinitionError
-from relevo.store import DeliveryState, Kept, Letterbox
+from relevo.job import Verdict
+from relevo.store import UNHANDLED, DeliveryState, Kept, Letterbox
 from relevo.unrouted import CAUSES
-from relevo.web import form, go
+from relevo.web import Form, form, go
 from relevo.web.room import pretty
 from relevo.webhook import read_answer, read_headers
 
@@ -20,14 +24,9 @@ from relevo.webhook import read_answer, read_headers
 async def deliveries(board: Board, request: Request) -> Response:
     desk = board.desk(request)
     params = request.query_params
-    state = one(params, "state")
-    if state is not None and state not in set(DeliveryState):
-        raise DefinitionError(
-            f"a delivery is accepted, ignored, failed, differs or refused, not {state!r:.40}"
-        )
     where = Letterbox(
         endpoint=one(params, "endpoint"),
-        state=None if state is None else DeliveryState(state),
+        state=_state(one(params, "state")),
         key=one(params, "key"),
         text=one(params, "text"),
     )
@@ -46,9 +45,70 @@ async def deliveries(board: Board, request: Request) -> Response:
         causes=CAUSES,
         endpoints=sorted(known | ({where.endpoint} if where.endpoint else set())),
         states=list(DeliveryState),
+        counts=await desk.delivery_counts(),
+        groups=await _groups(board, request, where),
         more=more_of(request, cursor),
         is_later=one(params, "cursor") is not None,
     )
+
+
+def _state(text: str | None) -> DeliveryState | None:
+    if text is not None and text not in set(DeliveryState):
+        raise DefinitionError(
+            f"a delivery is accepted, ignored, failed, differs or refused, not {text!r:.40}"
+        )
+    return None if text is None else DeliveryState(text)
+
+
+async def _groups(board: Board, request: Request, where: Letterbox) -> list[DeliveryGroup]:
+    """What failed or differs, by error, where a page of it was asked for, and at first."""
+    is_plain = where.key is None and where.text is None
+    if not is_plain or where.state not in {None, *UNHANDLED}:
+        return []
+    states = (DeliveryState.FAILED,) if where.state is None else (where.state,)
+    return (await board.desk(request).delivery_groups(states, where.endpoint)).groups
+
+
+def _query(params: QueryParams | Form) -> DeliveryQuery:
+    return DeliveryQuery(
+        state=_state(one(params, "state")) or DeliveryState.FAILED,
+        endpoint=one(params, "endpoint"),
+        group=one(params, "group"),
+        until=number(params, "until"),
+    )
+
+
+async def bulk(board: Board, request: Request) -> Response:
+    """The preview of handling many: how many, and the oldest of them."""
+    desk, by = board.desk(request), board.person(request)
+    query = _query(request.query_params)
+    if query.until is None:
+        query = replace(query, until=await desk.store.now() + 1)
+    meant = await desk.replay_where(query, by, board.relevo.handling, dry_run=True)
+    return board.page(
+        request, "handle", query=query, count=meant.matched, sample=meant.deliveries[:5]
+    )
+
+
+async def handle_many(board: Board, request: Request) -> Response:
+    """Begin to handle all that a query means; the page shows how far it has come."""
+    desk, by = board.desk(request), board.person(request)
+    filled = await form(request)
+    note = one(filled, "note") or ""
+    by.acts("replay", note)
+    query = _query(filled)
+
+    async def act(progress: Note) -> Replays:
+        try:
+            return await desk.replay_where(
+                query, by, board.relevo.handling, note, progress=progress
+            )
+        finally:
+            board.changed()
+
+    back = "/deliveries?" + ask({"state": str(query.state)})
+    sweep = board.sweeps.begin(act, verb="replay", who=by.name, apps=desk.apps, back=back)
+    return go(request, f"/sweeps/{sweep.id}")
 
 
 async def delivery(board: Board, request: Request) -> Response:
@@ -84,11 +144,12 @@ async def replay(board: Board, request: Request) -> Response:
 
 async def _page(board: Board, request: Request, rehearsal: Replay | None = None) -> Response:
     desk = board.desk(request)
-    kept = await desk.delivery(request.path_params["id"])
+    kept: DeliveryView = await desk.delivery_view(request.path_params["id"])
     if not board.person(request).may("reveal"):
         kept = desk.masked_delivery(kept)
     found = await desk.store.find(list(kept.jobs[:200]))
     jobs = [job for job in found if job is not None and desk.sees(job.queue)]
+    joined = [order for order in kept.orders if order.verdict not in (None, Verdict.NEW)]
     answer = read_answer(kept.answer)
     return board.page(
         request,
@@ -99,6 +160,7 @@ async def _page(board: Board, request: Request, rehearsal: Replay | None = None)
         answer=None if answer is None else _text(answer.body),
         is_damaged=answer is None and bool(kept.answer),
         jobs=[board.shown(request, job) for job in jobs],
+        joined=joined,
         can_replay=_can_replay(board, kept),
         rehearsal=rehearsal,
     )

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from relevo.desk import BreakerView, RecurringView, WaitView
+from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView
 from relevo.job import LIVE, State
-from relevo.store import QueueMode, Tally, WorkerInfo
+from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
 from relevo.web.room import span
 
 LATE = 60_000
@@ -39,11 +39,13 @@ def troubles(
     breakers: Sequence[BreakerView] = (),
     recurring: Sequence[RecurringView] = (),
     waiting: Sequence[WaitView] = (),
+    deliveries: Sequence[DeliveryGroup] = (),
     *,
     now: int,
 ) -> list[Trouble]:
     """Everything a person should know, the worst first."""
     found = [
+        *_deliveries(deliveries),
         *_totals(tallies),
         *_breakers(breakers),
         *_waiting(waiting, now),
@@ -67,6 +69,25 @@ def _totals(tallies: Sequence[Tally]) -> list[Trouble]:
             text = "One dead letter waits until its cause is mended"
         found.append(_bad(text, "/dead", n=dead))
     return found
+
+
+def _deliveries(groups: Sequence[DeliveryGroup]) -> list[Trouble]:
+    found: list[Trouble] = []
+    for each in groups:
+        pairs = {"state": str(each.state), "endpoint": each.endpoint}
+        href = "/deliveries?" + urlencode(pairs, errors="replace")
+        path = each.endpoint.partition(":")[2]
+        if each.state is DeliveryState.FAILED:
+            text = "{n:,} failed deliveries of {path}: {error}"
+            if each.count == 1:
+                text = "One failed delivery of {path}: {error}"
+            found.append(_bad(text, href, n=each.count, path=path, error=each.error[:200]))
+        else:
+            text = "{n:,} deliveries of {path} came under a known key with another body"
+            if each.count == 1:
+                text = "One delivery of {path} came under a known key with another body"
+            found.append(_warn(text, href, n=each.count, path=path))
+    return found[:MOST]
 
 
 def _breakers(breakers: Sequence[BreakerView]) -> list[Trouble]:

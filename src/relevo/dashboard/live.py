@@ -23,7 +23,7 @@ from relevo.desk import Desk
 from relevo.engine import Relevo
 from relevo.errors import RelevoError
 from relevo.job import ENDED, LIVE, State
-from relevo.store import Tally, WorkerInfo
+from relevo.store import DeliveryState, Letterbox, Tally, WorkerInfo
 
 EVERY = 3.0
 EVERY_BILLED = 15.0
@@ -38,6 +38,8 @@ LONGEST = 900.0
 """Seconds after which a watcher has to ask again, and so to show again who it is."""
 RARELY = 10
 """Pollers and schedules are read by walking jobs: once in so many looks."""
+RECENT = 86_400_000
+"""For so many milliseconds a body that differs is told of; failed deliveries always are."""
 MANY = 50_000
 """From so many ended jobs on, a store may count them only now and then."""
 
@@ -79,6 +81,7 @@ class Live:
         self._looked_at = -1e9
         self._lock = asyncio.Lock()
         self._looks = 0
+        self._failed: str | None = None  # the newest failed delivery, as of that look
         self._recurring: list[Trouble] = []
         self._turned = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -110,12 +113,17 @@ class Live:
         now = await desk.store.now()
         tallies, workers = await desk.queues(), await desk.workers()
         breakers = await desk.breakers()
+        self._failed = await self._newest_failed()
+        failed = await desk.delivery_groups()
+        differs = await desk.delivery_groups((DeliveryState.DIFFERS,), since=now - RECENT)
         if self._looks % RARELY == 0:
             recurring = [*await desk.recurring("poller"), *await desk.recurring("schedule")]
             waiting = await desk.waiting()
             self._recurring = troubles(recurring=recurring, waiting=waiting, now=now)
         self._looks += 1
-        found = [*troubles(tallies, workers, breakers, now=now), *self._recurring]
+        groups = [*failed.groups, *differs.groups]
+        found = troubles(tallies, workers, breakers, deliveries=groups, now=now)
+        found += self._recurring
         return Look(now, tallies, workers, sorted(found, key=lambda trouble: not trouble.is_bad))
 
     # for watchers
@@ -164,7 +172,25 @@ class Live:
                 self._note(look)
             self._turned.set()
             self._turned = asyncio.Event()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for the next look; a delivery that fails meanwhile is looked at within a second."""
+        until = time.monotonic() + self._every
+        if self._desk.store.name in BILLED:
             await asyncio.sleep(self._every)
+            return
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(1.0, left))
+            with suppress(RelevoError):
+                if await self._newest_failed() not in (None, self._failed):
+                    self.forget()
+                    return
+
+    async def _newest_failed(self) -> str | None:
+        where = Letterbox(state=DeliveryState.FAILED)
+        found, _ = await self._desk.store.deliveries(where, limit=1)
+        return found[0].id if found else None
 
     def _is_forgotten(self) -> bool:
         return time.monotonic() - self._asked_at > LINGER

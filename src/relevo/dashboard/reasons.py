@@ -163,6 +163,13 @@ REASONS: Final[dict[str, str]] = {
     ),
     "the body is no JSON array of objects": "el cuerpo no es una lista JSON de objetos",
     # deliveries that cannot be read
+    "its key came before with another body, in delivery {id}": (
+        "su clave llegó antes con otro cuerpo, en la entrega {id}"
+    ),
+    "the same as delivery {id}": "la misma que la entrega {id}",
+    "{kind} is not in types=": "{kind} no está en types=",
+    "refused by its function: {why}": "rechazada por su función: {why}",
+    "{path} has no key for this: {error}": "{path} no tiene clave para esto: {error}",
     "its function failed: {error}": "su función falló: {error}",
     "refused after it was answered from the spool: {why}": (
         "rechazada después de responderse desde el depósito: {why}"

@@ -1,4 +1,4 @@
-"""Changes of many jobs, which go on while the person watches or leaves."""
+"""Changes of many jobs or deliveries, which go on while the person watches or leaves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from relevo.desk import Progress, Sweep
+from relevo.desk import Replays, Sweep
 from relevo.errors import MisuseError, NotFoundError, RelevoError
 from relevo.ids import new_id
 from relevo.telemetry import log
@@ -14,7 +14,8 @@ from relevo.telemetry import log
 RUNNING = 8
 KEPT = 100
 
-Act = Callable[[Progress], Awaitable[Sweep]]
+Note = Callable[[Sweep | Replays], None]
+Act = Callable[[Note], Awaitable[Sweep | Replays]]
 
 
 class Sweeping:
@@ -26,7 +27,7 @@ class Sweeping:
         self.who = who
         self.apps = apps  # of whoever began it; None: all
         self.back = back
-        self.sweep = Sweep(total=0)
+        self.sweep: Sweep | Replays = Replays() if verb == "replay" else Sweep(total=0)
         self.error = ""
         self.task: asyncio.Task[None] | None = None
 
@@ -47,7 +48,7 @@ class Sweeping:
             self.error = type(error).__name__
             log.exception("a sweep failed", extra={"sweep": self.id, "verb": self.verb})
 
-    def _note(self, sweep: Sweep) -> None:
+    def _note(self, sweep: Sweep | Replays) -> None:
         self.sweep = sweep
 
 

@@ -293,6 +293,38 @@ SPANISH: Final[dict[str, str]] = {
     "with another body": "con otro cuerpo",
     "Jobs, each below its cause": "Trabajos, cada uno bajo su causa",
     # deliveries
+    "ignored": "ignorada",
+    "differs": "difiere",
+    "Failed, the same mistakes together": "Fallidas, agrupadas por error",
+    "Another body under a known key": "Otro cuerpo con una clave conocida",
+    "Retry all after the fix…": "Reintentar todas tras corregirlo…",
+    "Handle all of them…": "Procesarlas todas…",
+    "Handle many deliveries": "Procesar muchas entregas",
+    "Handling deliveries": "Procesando entregas",
+    "Handle {deliveries}": "Procesar {deliveries}",
+    "would be handled by today's code": "se procesarían con el código de hoy",
+    "The oldest goes first. What fails again stays as it is, and stops none of the others.": (
+        "Primero la más antigua. La que vuelva a fallar se queda como está y no detiene a las "
+        "demás."
+    ),
+    "The oldest of them": "Las más antiguas",
+    "They were handled since.": "Ya se procesaron.",
+    "{n:,} failed again": "{n:,} volvieron a fallar",
+    "{n:,} were skipped": "{n:,} se omitieron",
+    "A job runs its function:": "Un trabajo ejecuta su función:",
+    "attempt {n} of {all}": "intento {n} de {all}",
+    "Its key came before with another body:": "Su clave ya llegó antes con otro cuerpo:",
+    "It joined a job that had ended already:": "Se unió a un trabajo que ya había terminado:",
+    "It joined a job that was in progress:": "Se unió a un trabajo que estaba en curso:",
+    "Other bodies of its key": "Otros cuerpos con su clave",
+    "{n:,} failed deliveries of {path}: {error}": "{n:,} entregas fallidas de {path}: {error}",
+    "One failed delivery of {path}: {error}": "Una entrega fallida de {path}: {error}",
+    "{n:,} deliveries of {path} came under a known key with another body": (
+        "{n:,} entregas de {path} llegaron con una clave conocida y otro cuerpo"
+    ),
+    "One delivery of {path} came under a known key with another body": (
+        "Una entrega de {path} llegó con una clave conocida y otro cuerpo"
+    ),
     "Text in key, body or reason": "Texto en clave, cuerpo o motivo",
     "replay {n}": "repetición {n}",
     "No delivery is like that": "Ninguna entrega es así",
@@ -715,6 +747,7 @@ SPANISH: Final[dict[str, str]] = {
     "resume": "reanudación",
     "drain": "vaciado",
     "replay": "repetición",
+    "replay many": "repetición de muchas",
     "forget": "olvido",
     "conclude": "decisión",
     "run": "turno",

@@ -5,11 +5,21 @@ by the store in the same step. DefinitionError: the question is written wrongly.
 there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
 """
 
-from relevo.desk.deliveries import Order, Replay, is_replayable
+from relevo.desk.deliveries import DeliveryJob, DeliveryView, Order, Replay, is_replayable
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.people import ACTIONS, Person, Role
+from relevo.desk.replaying import (
+    COUNTED,
+    DeliveryCount,
+    DeliveryGroup,
+    DeliveryGroups,
+    DeliveryQuery,
+    ReplayError,
+    Replays,
+    error_of,
+)
 from relevo.desk.standing import (
     BreakerView,
     JoinsView,
@@ -23,9 +33,16 @@ from relevo.desk.views import Progress, Story, Sweep, view
 
 __all__ = [
     "ACTIONS",
+    "COUNTED",
     "COUNT_MAX",
     "EDITABLE",
     "BreakerView",
+    "DeliveryCount",
+    "DeliveryGroup",
+    "DeliveryGroups",
+    "DeliveryJob",
+    "DeliveryQuery",
+    "DeliveryView",
     "Desk",
     "FlowRow",
     "FlowView",
@@ -39,12 +56,15 @@ __all__ = [
     "Reason",
     "RecurringView",
     "Replay",
+    "ReplayError",
+    "Replays",
     "Role",
     "Story",
     "Sweep",
     "UniqueView",
     "WaitView",
     "What",
+    "error_of",
     "is_replayable",
     "name_of",
     "view",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote_plus
 
 import msgspec
@@ -12,9 +12,17 @@ from relevo import sensitive
 from relevo.clock import moment
 from relevo.desk.looking import PAGE_MAX, Looking, opened, plain_id, sealed
 from relevo.desk.people import Person
-from relevo.errors import DefinitionError, MisuseError, NotFoundError, RelevoError
+from relevo.errors import (
+    DefinitionError,
+    MisuseError,
+    NotFoundError,
+    QueueClosed,
+    SealError,
+    SettingsError,
+    StoreError,
+)
 from relevo.ids import first_moment_of, moment_of, new_id, replay_id
-from relevo.job import State
+from relevo.job import Job, State, Verdict
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.sealing import unsealed
@@ -26,7 +34,15 @@ from relevo.webhook import Answer, read_answer
 if TYPE_CHECKING:
     from relevo.intake import Handling, Taken
 
+K = TypeVar("K", bound=Kept)
+
 TEXT_MAX = 500
+HANDLER = "webhook:handle"
+"""The kind of the jobs that run a webhook's function for a delivery that is stored."""
+
+
+OURS = (StoreError, QueueClosed, SettingsError, SealError)
+"""What is told of a replay as it is; anything else is a mistake of the webhook's function."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +68,50 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     is_dry: bool = False  # nothing was kept
 
 
+class HandlingFailed(MisuseError):
+    """The function of a delivery that a person lets in fails on it; nothing was kept."""
+
+    def __init__(self, kept: Kept, mistake: Exception) -> None:
+        failure = describe(mistake)
+        self.error = f"{failure.type}: {failure.message}"
+        super().__init__(
+            f"its function fails on delivery {kept.id}, and nothing was kept: {self.error}"
+        )
+
+
+class DeliveryJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that stands for a delivery, and what it was when the delivery was stored."""
+
+    id: str
+    verdict: Verdict | None  # NEW, IN_PROGRESS or DONE: it joined such a job; None: it is gone
+    is_used: bool = True  # False: it joined a job of another payload, and its own is not used
+    queue: str | None = None
+    kind: str | None = None
+    state: State | None = None
+    run_at: int = 0  # when it runs next, while it waits
+    attempt: int = 0
+    attempts: int = 0
+
+
+class DeliveryView(Kept, frozen=True, kw_only=True):
+    """A delivery in full, with what stands around it."""
+
+    orders: list[DeliveryJob] = msgspec.field(default_factory=list[DeliveryJob])
+    handler: DeliveryJob | None = None  # the job that runs its function (again)
+    others: list[Kept] = msgspec.field(default_factory=list[Kept])  # other bodies of its key
+    first: str | None = None  # the delivery whose key it has with another body
+
+
 class Deliveries(Looking):
     """The doors of one store, seen by a person."""
 
     async def deliveries(
-        self, where: Letterbox, cursor: str | None = None, limit: int = 50
+        self,
+        where: Letterbox,
+        cursor: str | None = None,
+        limit: int = 50,
+        *,
+        since: int | None = None,
     ) -> tuple[list[Kept], str | None]:
         """What was delivered, newest first, without bodies; 1 to 200 at once."""
         for name in ("endpoint", "key", "thread", "text"):
@@ -68,6 +123,9 @@ class Deliveries(Looking):
         found: list[Kept] = []
         for _ in range(20):  # a page may come back short, but never endlessly late
             some, place = await self.store.deliveries(where, cursor=place, limit=limit - len(found))
+            if since is not None and some:
+                place = None if some[-1].received_at < since else place
+                some = [kept for kept in some if kept.received_at >= since]
             seen = [kept for kept in some if self.sees(kept.endpoint)]
             found += await self.readable(where, seen)
             is_whole = self.apps is None and (self.reveals or where.text is None)
@@ -101,7 +159,27 @@ class Deliveries(Looking):
         ]
         return sorted(mine, key=lambda each: (-each.last_at, each.endpoint, each.cause))
 
-    def masked_delivery(self, kept: Kept) -> Kept:
+    async def delivery_view(self, id: str) -> DeliveryView:
+        """One delivery in full, with the verdicts of its jobs and the other bodies of its key."""
+        kept = await self.delivery(id)
+        stands = await self._stands(kept.jobs[:PAGE_MAX])
+        orders = [_order(kept, id, stands.get(id)) for id in kept.jobs[:PAGE_MAX]]
+        orders = [each for each in orders if each.queue is None or self.sees(each.queue)]
+        handler = next((each for each in orders if each.kind == HANDLER), None)
+        alike: list[Kept] = []
+        if kept.key is not None and (kept.differs or kept.generation < 0):
+            where = Letterbox(endpoint=kept.endpoint, key=kept.key)
+            alike, _ = await self.store.deliveries(where, limit=PAGE_MAX)
+        first = next((each.id for each in alike if each.generation == 0), None)
+        return DeliveryView(
+            **{name: getattr(kept, name) for name in Kept.__struct_fields__},
+            orders=orders,
+            handler=handler,
+            others=[each for each in alike if each.generation < 0 and each.id != kept.id],
+            first=first if kept.generation < 0 else None,
+        )
+
+    def masked_delivery(self, kept: K) -> K:
         """The delivery as a viewer sees it: what looks personal or secret is masked."""
         return replace(
             kept,
@@ -161,10 +239,10 @@ class Deliveries(Looking):
             taken = await receiver.replay(
                 door, again, generation, reason, repeats_effects=repeat_effects
             )
-        except RelevoError:
+        except OURS:
             raise
         except Exception as mistake:
-            raise _fails(kept, mistake) from mistake
+            raise HandlingFailed(kept, mistake) from mistake
         if not taken.is_new:
             raise MisuseError(f"delivery {kept.id} was let in again by someone else just now")
         done = Audit(
@@ -178,10 +256,10 @@ class Deliveries(Looking):
         job = kept.jobs[0] if kept.jobs else ""
         try:
             taken = await handling.resolve(kept, job)
-        except RelevoError:
+        except OURS:
             raise
         except Exception as mistake:
-            raise _fails(kept, mistake) from mistake
+            raise HandlingFailed(kept, mistake) from mistake
         if taken is None:
             raise MisuseError(f"delivery {kept.id} was handled by another person or job just now")
         await self._end_handler(job, by)
@@ -201,11 +279,24 @@ class Deliveries(Looking):
                 pass
 
 
-def _fails(kept: Kept, mistake: Exception) -> MisuseError:
-    failure = describe(mistake)
-    return MisuseError(
-        f"its function fails on delivery {kept.id}, and nothing was kept: "
-        f"{failure.type}: {failure.message}"
+def _order(kept: Kept, id: str, job: Job | None) -> DeliveryJob:
+    """What a job is to a delivery: of its own thread it is new, of another it was joined."""
+    if job is None:
+        return DeliveryJob(id=id, verdict=None)
+    verdict = Verdict.NEW
+    if job.thread not in ("", kept.id, kept.thread):
+        has_ended = job.ended_at is not None and job.ended_at <= kept.received_at
+        verdict = Verdict.DONE if has_ended else Verdict.IN_PROGRESS
+    return DeliveryJob(
+        id=job.id,
+        verdict=verdict,
+        is_used=id not in kept.joined,
+        queue=job.queue,
+        kind=job.kind,
+        state=job.state,
+        run_at=job.run_at,
+        attempt=job.attempt,
+        attempts=job.attempts,
     )
 
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from relevo.breaker import KIND as BREAKER
 from relevo.clock import Duration, duration, stamp
-from relevo.desk.deliveries import Deliveries
 from relevo.desk.forgetting import Forgetting
 from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
+from relevo.desk.replaying import Replaying
 from relevo.desk.standing import Standing
 from relevo.desk.told import misfit, unlike
 from relevo.desk.views import Progress, Sweep, payload_of
@@ -40,7 +40,7 @@ _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Forgetting, Standing, Deliveries):
+class Desk(Forgetting, Standing, Replaying):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

@@ -18,6 +18,7 @@ from relevo.job_meta import origin_of
 from relevo.payload import mask
 from relevo.relay import STANDS
 from relevo.store import (
+    BY_ID,
     Audit,
     Effect,
     EffectState,
@@ -321,7 +322,8 @@ class Looking:
                 return await self._story({kept.thread or kept.id: None}, ["delivery id"])
         threads: dict[str, None] = {}
         found: list[str] = []
-        for box in (Letterbox(key=text), Letterbox(text=text)):
+        # Where a key function found none, the provider's id stands for it.
+        for box in (Letterbox(key=text), Letterbox(key=f"{BY_ID}{text}"), Letterbox(text=text)):
             came, _ = await self.store.deliveries(box, limit=THREADS_MAX)
             mine = await self.readable(box, [kept for kept in came if self.sees(kept.endpoint)])
             threads |= {kept.thread or kept.id: None for kept in mine}
@@ -360,6 +362,8 @@ class Looking:
                     break
             is_cut = is_cut or cursor is not None
         begun = [kept for kept in await self.store.delivery(chosen) if kept is not None]
+        if begun:
+            begun += await self._others(begun)
         begun = sorted(
             (kept for kept in begun if self.sees(kept.endpoint)), key=lambda kept: kept.received_at
         )
@@ -383,6 +387,17 @@ class Looking:
             effects=effects,
             is_cut=is_cut,
         )
+
+    async def _others(self, begun: Sequence[Kept]) -> list[Kept]:
+        """The deliveries that came under the key of one of these with another body."""
+        known = {kept.id for kept in begun}
+        found: dict[str, Kept] = {}
+        for kept in begun:
+            if kept.differs and kept.key is not None:
+                where = Letterbox(endpoint=kept.endpoint, key=kept.key)
+                alike, _ = await self.store.deliveries(where, limit=PAGE_MAX)
+                found |= {one.id: one for one in alike if one.generation < 0}
+        return [kept for id, kept in found.items() if id not in known]
 
 
 _ASKING = frozenset({State.HELD, State.RUNNING})

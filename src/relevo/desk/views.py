@@ -62,7 +62,7 @@ def view(thing: Any) -> Any:
     """Anything the desk shows as plain JSON: moments as ISO text, payloads as what they hold."""
     match thing:
         case Kept():
-            shown: dict[str, Any] = {name: getattr(thing, name) for name in Kept.__struct_fields__}
+            shown: dict[str, Any] = {name: getattr(thing, name) for name in thing.__struct_fields__}
             shown["answer"] = read_answer(thing.answer) if thing.answer else None
             shown["headers"] = read_headers(thing.headers)
             # A row that was changed by hand, or by another program, hides no other row of a list.

@@ -426,7 +426,7 @@ class Gate:
     def _told(self, door: Door, answer: Answer, kept: Kept, *, is_new: bool) -> Reply:
         self._away_until = 0.0
         if (narrator := self._engine.telemetry.narrator) is not None:
-            narrator.delivery(door.endpoint, kept.key, len(kept.jobs), is_new=is_new)
+            narrator.delivery(kept, is_new=is_new)
         name = "delivery_taken" if is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
         if answer is door.answer:

@@ -72,16 +72,21 @@ class Refusals:
         client: tuple[str, int] | None,
     ) -> Reply:
         """401; 429 to an address that goes on and on. One that signs well is never slowed."""
-        self._engine.telemetry.counts["delivery_forged"] += 1
+        self._count("delivery_forged", door)
         if not self._forgers.take(client[0] if client else ""):
             return error(429, "too_many_requests", retry_after="60")
         return self._closed(door, delivery, failure.why, is_forged=True)
 
     def spent(self, door: Door, delivery: Delivery) -> Reply:
         """401: what may be seen once was seen before, on a delivery that is not kept."""
-        self._engine.telemetry.counts["delivery_forged"] += 1
+        self._count("delivery_forged", door)
         why = "the signature is right, but it came before with a delivery that was not taken"
         return self._closed(door, delivery, why, is_forged=False)
+
+    def _count(self, name: str, door: Door) -> None:
+        telemetry = self._engine.telemetry
+        telemetry.counts[name] += 1
+        telemetry.deliveries[door.endpoint, DeliveryState.REFUSED] += 1
 
     def _closed(self, door: Door, delivery: Delivery, why: str, *, is_forged: bool) -> Reply:
         answer = Answer.json({"ok": False, "error": door.scheme.code}, door.rules.refused)
@@ -90,7 +95,7 @@ class Refusals:
 
     async def rejected(self, door: Door, delivery: Delivery, rejected: Reject) -> Reply:
         """The refusal of a delivery that is signed well; each is kept, whatever their number."""
-        self._engine.telemetry.counts["delivery_unreadable"] += 1
+        self._count("delivery_unreadable", door)
         why, answer = str(rejected), rejected.answer
         if self._keep.take(door.endpoint):
             self._log(door, delivery, why)

@@ -153,6 +153,7 @@ class Spool:
                     kept, state=DeliveryState.REFUSED, reason=reason, status=400
                 )
                 await receiver.keep_refused([bad])
+                self._engine.telemetry.deliveries[bad.endpoint, bad.state] += 1
             except QueueClosed:
                 return False
             except Exception as mistake:  # noqa: BLE001 - it stays, and the next one has its turn

@@ -192,6 +192,8 @@ class Handling:
     def _taken(self, reception: Reception, arrival: Arrival, answer: Answer) -> Taken | None:
         match reception.verdict:
             case Verdict.NEW:
+                kept = reception.kept
+                self._engine.telemetry.deliveries[kept.endpoint, kept.state] += 1
                 self._engine.joining.received(arrival.jobs, reception.kept)
                 return Taken(answer, reception.kept, arrival.jobs, is_new=True)
             case Verdict.CLOSED:

@@ -23,6 +23,7 @@ from relevo.scrubbing import scrub
 from relevo.sensitive import looks_clean
 from relevo.store import (
     DELIVERY_KEEP,
+    FAILED_OF,
     Arrival,
     DeliveryState,
     Kept,
@@ -134,6 +135,9 @@ class Receiver:
         if isinstance(made, _Made):
             [reception] = await self._arrivals.add([made.arrival])
             made = taken_of(reception, made.answer, made.arrival.jobs)
+        narrator = self._engine.telemetry.narrator
+        if narrator is not None and made.is_new and made.kept.state is DeliveryState.FAILED:
+            narrator.delivery(made.kept, is_new=True)
         if self.is_variant(door, generation, differs=made.differs):
             generation = door.variant(delivery)
             return await self.take(door, delivery, received_at=received_at, generation=generation)
@@ -224,11 +228,12 @@ class Receiver:
     ) -> _Made:
         """A delivery whose function failed, with the job that runs it again."""
         self._engine.telemetry.counts["delivery_failed"] += 1
-        log.error(
-            "a webhook's function failed; a job will run it again",
-            exc_info=mistake,
-            extra={"endpoint": door.endpoint, "delivery": delivery.id},
-        )
+        if self._engine.telemetry.narrator is None:  # it tells so once the delivery is stored
+            log.error(
+                "a webhook's function failed; a job will run it again",
+                exc_info=mistake,
+                extra={"endpoint": door.endpoint, "delivery": delivery.id},
+            )
         answer = FAILED if door.answers_content(delivery) else door.answer
         job = self._engine.handling.job(door.app, delivery.id)
         kept = door.keep(
@@ -360,6 +365,7 @@ class Receiver:
             if (unavailable := _unavailable(error)) is not None:
                 raise unavailable from error
             raise
+        self._engine.telemetry.deliveries[door.endpoint, reception.kept.state] += 1
         self._engine.joining.received(intake.jobs, reception.kept)
         await self._tell_masked(door, intake)
         return taken_of(reception, answer, intake.jobs)
@@ -367,8 +373,10 @@ class Receiver:
     async def _receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
         receptions = await self._engine.store.receive(arrivals)
         for arrival, reception in zip(arrivals, receptions, strict=True):
-            if reception.kept.jobs != arrival.kept.jobs and reception.verdict is Verdict.NEW:
-                self._engine.joining.received(arrival.jobs, reception.kept)
+            if reception.verdict is Verdict.NEW:
+                self._engine.telemetry.deliveries[arrival.kept.endpoint, arrival.kept.state] += 1
+                if reception.kept.jobs != arrival.kept.jobs:
+                    self._engine.joining.received(arrival.jobs, reception.kept)
             if reception.differs:
                 await self._keep_variant(arrival, reception.kept)
         return receptions
@@ -399,7 +407,9 @@ class Receiver:
             jobs=(),
             thread=first.thread or first.id,
         )
-        await store.receive([Arrival(variant, (), arrival.body)])
+        [reception] = await store.receive([Arrival(variant, (), arrival.body)])
+        if reception.verdict is Verdict.NEW:
+            self._engine.telemetry.deliveries[variant.endpoint, variant.state] += 1
 
     async def _tell_masked(self, door: Door, intake: Intake) -> None:
         """Say once for each endpoint that secrets are masked in the jobs of its deliveries."""
@@ -453,7 +463,7 @@ def why_failed(mistake: BaseException) -> str:
     if isinstance(mistake, NoKey):
         return scrub(str(mistake))[:REASON_MAX]
     failure = describe(mistake)
-    return f"its function failed: {failure.type}: {failure.message}"[:REASON_MAX]
+    return f"{FAILED_OF}{failure.type}: {failure.message}"[:REASON_MAX]
 
 
 def _masked(kept: Kept, in_jobs: Sequence[Found], *, is_form: bool) -> Kept:

@@ -17,10 +17,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from relevo.desk import COUNTED
 from relevo.errors import StoreUnavailable
 from relevo.job import State
 from relevo.relay import Relayed
-from relevo.store import QueueMode
+from relevo.store import DeliveryState, QueueMode
 from relevo.unrouted import CAUSES
 from relevo.web.auth import is_local
 from relevo.web.doors import site, visit_of
@@ -160,7 +161,36 @@ class Metrics:
         now = await desk.store.now()
         for wait in (await desk.waiting())[:BREAKERS_MAX]:
             waits.add_metric([wait.name], (now - wait.since) / 1000)
-        return [jobs, oldest, modes, states, running, slots, circuits, parked, waits]
+        told = [jobs, oldest, modes, states, running, slots, circuits, parked, waits]
+        return [*told, *await self._unhandled(now)]
+
+    async def _unhandled(self, now: int) -> list[Metric]:
+        """The deliveries that failed or differ, and wait for their function to work."""
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        states = (DeliveryState.FAILED, DeliveryState.DIFFERS)
+        places = {(place, state): (0, now) for place in self._endpoints() for state in states}
+        found = await self._relevo.desk.delivery_groups(states, limit=COUNTED)
+        for each in found.groups:
+            count, first = places.get((each.endpoint, each.state), (0, now))
+            places[each.endpoint, each.state] = count + each.count, min(first, each.first_at)
+        waiting = Gauge(
+            "relevo_deliveries_unhandled",
+            f"Deliveries that failed or differ; counting stops at {COUNTED} of a state.",
+            labels=["endpoint", "state"],
+        )
+        ages = Gauge(
+            "relevo_deliveries_unhandled_oldest_seconds",
+            "How long ago the oldest of them was received.",
+            labels=["endpoint", "state"],
+        )
+        for (place, state), (count, first) in sorted(places.items()):
+            waiting.add_metric([place, str(state)], count)
+            ages.add_metric([place, str(state)], (now - first) / 1000)
+        return [waiting, ages]
+
+    def _endpoints(self) -> list[str]:
+        return [f"{app.name}:{hook.path}" for app in self._relevo.apps for hook in app.webhooks]
 
     async def _outbox(self) -> list[Metric]:
         from prometheus_client.core import GaugeMetricFamily as Gauge
@@ -195,6 +225,16 @@ class Metrics:
         yield happened
         yield delivered
         yield self._unrouted()
+        states = Counter(
+            "relevo_endpoint_deliveries",
+            "Deliveries here by endpoint and state; one that failed counts again once handled.",
+            labels=["endpoint", "state"],
+        )
+        every = dict.fromkeys(((p, state) for p in self._endpoints() for state in DeliveryState), 0)
+        every |= self._relevo.telemetry.deliveries
+        for (place, state), count in sorted(every.items()):
+            states.add_metric([place, str(state)], count)
+        yield states
         commands = getattr(self._relevo.store, "commands", None)
         if isinstance(commands, int):
             yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
@@ -205,7 +245,7 @@ class Metrics:
     def _unrouted(self) -> Metric:
         from prometheus_client.core import CounterMetricFamily as Counter
 
-        places = [f"{app.name}:{hook.path}" for app in self._relevo.apps for hook in app.webhooks]
+        places = self._endpoints()
         counts = dict.fromkeys([(place, cause) for place in places for cause in CAUSES], 0)
         counts |= self._relevo.telemetry.unrouted
         unrouted = Counter(

@@ -165,11 +165,15 @@ REFUSALS: Final[dict[str, str]] = {
     "no app here has the webhook {name}; load it with --app": (
         "ninguna aplicación de aquí tiene el webhook {name}; cárgala con --app"
     ),
-    "delivery {id} was handled by another person or job just now": (
-        "otra persona u otro trabajo acaba de atender la entrega {id}"
-    ),
     "delivery {id} was let in again by someone else just now": (
         "otra persona acaba de dejar entrar otra vez la entrega {id}"
+    ),
+    "delivery {id} was handled by another person or job just now": (
+        "otra persona u otro trabajo acaba de procesar la entrega {id}"
+    ),
+    "its key was accepted since": "su clave se aceptó después",
+    "more than {n} deliveries match: name an endpoint, or since and until": (
+        "coinciden más de {n} entregas: indica un endpoint, o desde y hasta cuándo"
     ),
     "its function fails on delivery {id}, and nothing was kept: {error}": (
         "su función falla con la entrega {id}, y no se guardó nada: {error}"

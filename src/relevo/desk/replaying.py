@@ -1,0 +1,345 @@
+"""Replaying many: deliveries that failed or differ, by their error, and handling them again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from relevo.clock import moment
+from relevo.desk.deliveries import Deliveries, HandlingFailed, is_replayable
+from relevo.desk.looking import PAGE_MAX, opened, sealed
+from relevo.desk.people import Person
+from relevo.errors import (
+    DefinitionError,
+    MisuseError,
+    NotFoundError,
+    RelevoError,
+    StoreError,
+    StoreUnavailable,
+)
+from relevo.outcome import fingerprint
+from relevo.store import FAILED_OF, UNSIGNED, Audit, DeliveryState, Kept, Letterbox
+
+if TYPE_CHECKING:
+    from relevo.intake import Handling
+
+COUNTED = 1_000
+"""Deliveries of one state that are counted and grouped, the newest ones."""
+
+MATCHED = 100_000
+"""Deliveries that one replay of many may mean."""
+
+SAMPLE = 20
+GROUPS = 50
+MARGIN = 60_000
+"""Milliseconds by which the clocks that give ids and those that give moments may differ."""
+
+
+class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deliveries a person wants to have handled."""
+
+    state: DeliveryState = DeliveryState.FAILED
+    endpoint: str | None = None
+    since: int | None = None  # received then or later
+    until: int | None = None  # received before
+    error: str | None = None  # found literally in the reason
+    group: str | None = None  # a fingerprint, as delivery_groups() gives it
+
+    def means(self, kept: Kept) -> bool:
+        """Whether a delivery of its state and endpoint is one of them."""
+        return (
+            (self.since is None or kept.received_at >= self.since)
+            and (self.until is None or kept.received_at < self.until)
+            and (self.error is None or self.error in kept.reason)
+            and (self.group is None or self.group == group_of(kept))
+        )
+
+    def __str__(self) -> str:
+        said = [f"state {self.state}"]
+        for name in ("endpoint", "since", "until", "error", "group"):
+            if (value := getattr(self, name)) is not None:
+                if isinstance(value, int):
+                    value = moment(value).isoformat(timespec="seconds")
+                said.append(f"{name} {value}")
+        return ", ".join(said)
+
+
+class DeliveryGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries of one endpoint, of one state, for the same reason."""
+
+    fingerprint: str
+    endpoint: str
+    state: DeliveryState
+    error: str  # of the newest
+    count: int
+    first_at: int
+    last_at: int
+    sample: str  # the newest one's id
+
+
+class DeliveryGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups, largest first."""
+
+    groups: list[DeliveryGroup]
+    is_cut: bool = False  # there are more: of each state only the newest are counted
+
+    @property
+    def count(self) -> int:
+        return sum(group.count for group in self.groups)
+
+
+class DeliveryCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries of one state there are."""
+
+    count: int
+    is_cut: bool  # there are more
+
+
+class ReplayError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why some of many deliveries were not handled."""
+
+    error: str
+    count: int
+    sample: str  # a delivery's id
+
+
+class Replays(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of handling many deliveries, or would; oldest first."""
+
+    matched: int = 0
+    handled: int = 0
+    failed: int = 0  # their function failed again, or could not run
+    skipped: int = 0  # signed by nobody, handled meanwhile, or gone
+    errors: list[ReplayError] = msgspec.field(default_factory=list[ReplayError])
+    skips: list[ReplayError] = msgspec.field(default_factory=list[ReplayError])
+    deliveries: list[Kept] = msgspec.field(default_factory=list[Kept])  # of a dry run, those meant
+    is_dry: bool = False
+    cursor: str | None = None  # where the next call goes on
+
+    @property
+    def total(self) -> int:
+        return self.matched
+
+    @property
+    def changed(self) -> int:
+        return self.handled
+
+    @property
+    def refused(self) -> int:
+        return self.failed + self.skipped
+
+    def __str__(self) -> str:
+        said = f"{self.handled:,} of {self.matched:,} handled"
+        return f"{said}, {self.failed:,} failed again, {self.skipped:,} skipped"
+
+
+class Replaying(Deliveries):
+    """Many deliveries at once."""
+
+    async def delivery_groups(
+        self,
+        states: tuple[DeliveryState, ...] = (DeliveryState.FAILED,),
+        endpoint: str | None = None,
+        *,
+        since: int | None = None,
+        limit: int = GROUPS,
+        signed: bool = False,
+    ) -> DeliveryGroups:
+        """Deliveries by endpoint and reason, most first; the newest COUNTED of each state.
+
+        Only those that are `signed` well, if so asked.
+        """
+        found: dict[str, DeliveryGroup] = {}
+        is_cut = False
+        for state in states:
+            seen = 0
+            async for kept in self._walk(
+                DeliveryQuery(state=state, endpoint=endpoint, since=since)
+            ):
+                if seen == COUNTED:
+                    is_cut = True
+                    break
+                seen += 1
+                if not signed or kept.status != UNSIGNED:
+                    _add(found, kept)
+        groups = sorted(found.values(), key=lambda group: (-group.count, group.fingerprint))
+        return DeliveryGroups(groups=groups[:limit], is_cut=is_cut or len(groups) > limit)
+
+    async def delivery_counts(self) -> dict[DeliveryState, DeliveryCount]:
+        """How many deliveries there are in each state, as far as one page of it tells."""
+        counts: dict[DeliveryState, DeliveryCount] = {}
+        for state in DeliveryState:
+            page, more = await self.store.deliveries(Letterbox(state=state), limit=PAGE_MAX)
+            count = sum(self.sees(kept.endpoint) for kept in page)
+            counts[state] = DeliveryCount(count=count, is_cut=more is not None)
+        return counts
+
+    async def replay_where(
+        self,
+        query: DeliveryQuery,
+        by: Person,
+        handling: Handling,
+        note: str = "",
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Replays], None] | None = None,
+    ) -> Replays:
+        """Handle all that a query means by today's code, oldest first.
+
+        A delivery whose function fails again stops nothing; each is handled as by replay(). Of
+        accepted ones, replays are left out: what they repeat is handled. With `limit` at most so
+        many, and the cursor of the answer goes on behind them.
+        """
+        if not dry_run:
+            by.acts("replay", note)
+        for name in ("endpoint", "error", "group"):
+            if (text := getattr(query, name)) is not None and not 0 < len(text) <= 500:
+                raise DefinitionError(f"{name} has 1 to 500 characters, not {len(text)}")
+        chosen, rest = await self._chosen(query, cursor, limit)
+        done = Replays(matched=len(chosen), is_dry=dry_run, cursor=rest)
+        if dry_run:
+            return replace(done, deliveries=chosen)
+        tell: Callable[[Replays], None] = progress or (lambda _: None)
+        tell(done)
+        try:
+            for kept in chosen:
+                done = await self._one(done, kept, by, handling, note)
+                tell(done)
+                await asyncio.sleep(0)
+        finally:
+            if chosen:  # also where a person stops it
+                await self._decided(query, done, by, note)
+        return done
+
+    async def _one(
+        self, done: Replays, kept: Kept, by: Person, handling: Handling, note: str
+    ) -> Replays:
+        try:
+            await self._still_wanted(kept)
+            await self.replay(kept.id, by, handling, note)
+        except StoreUnavailable:
+            raise
+        except HandlingFailed as mistake:
+            errors = _counted(done.errors, mistake.error, kept)
+            return replace(done, failed=done.failed + 1, errors=errors)
+        except (MisuseError, NotFoundError) as why:
+            skips = _counted(done.skips, str(why).replace(kept.id, "…"), kept)
+            return replace(done, skipped=done.skipped + 1, skips=skips)
+        except RelevoError as trouble:
+            errors = _counted(done.errors, f"{type(trouble).__name__}: {trouble}", kept)
+            return replace(done, failed=done.failed + 1, errors=errors)
+        return replace(done, handled=done.handled + 1)
+
+    async def _still_wanted(self, kept: Kept) -> None:
+        """MisuseError for a refused delivery whose key came later, by itself or as its replay."""
+        if kept.state is not DeliveryState.REFUSED or kept.key is None or not is_replayable(kept):
+            return
+        [newest] = await self.store.delivered(kept.endpoint, [kept.key])
+        if newest is not None and newest.received_at >= kept.received_at:
+            raise MisuseError("its key was accepted since")
+
+    async def _decided(self, query: DeliveryQuery, done: Replays, by: Person, note: str) -> None:
+        signed = by.acts("replay", note)
+        row = Audit(
+            who=signed.who,
+            verb="replay many",
+            target=query.endpoint or "deliveries",
+            note="; ".join(filter(None, (signed.note, str(query), str(done))))[:1_000],
+        )
+        with contextlib.suppress(StoreError):
+            await self.store.audit([row])
+
+    async def _chosen(
+        self, query: DeliveryQuery, cursor: str | None, limit: int | None
+    ) -> tuple[list[Kept], str | None]:
+        """The deliveries to handle, oldest first, and where the next call goes on."""
+        asked, after = query, ""
+        if (place := opened(cursor, asked)) is not None:
+            until, came, after = place.split(" ")
+            query = replace(query, until=int(until), since=int(came))
+        elif query.until is None:  # what is replayed meanwhile is no part of it
+            query = replace(query, until=await self.store.now() + 1)
+        found: list[Kept] = []
+        async for kept in self._walk(query):
+            is_replay = kept.generation > 0
+            is_before = after and (kept.received_at, kept.id) <= (query.since, after)
+            if not is_replay and not is_before:
+                found.append(kept)
+            if len(found) > MATCHED:
+                raise DefinitionError(
+                    f"more than {MATCHED:,} deliveries match: name an endpoint, or since and until"
+                )
+        found.sort(key=lambda kept: (kept.received_at, kept.id))
+        chosen = found if limit is None else found[:limit]
+        if len(chosen) == len(found):
+            return chosen, None
+        last = chosen[-1]
+        return chosen, sealed(f"{query.until} {last.received_at} {last.id}", asked)
+
+    async def _walk(self, query: DeliveryQuery) -> AsyncIterator[Kept]:
+        """The deliveries that a query means, about newest first."""
+        where = Letterbox(state=query.state, endpoint=query.endpoint)
+        floor = None if query.since is None else query.since - MARGIN
+        cursor = None
+        while True:
+            page, cursor = await self.store.deliveries(where, cursor=cursor, limit=PAGE_MAX)
+            for kept in page:
+                if floor is not None and kept.received_at < floor:
+                    return
+                if self.sees(kept.endpoint) and query.means(kept):
+                    yield kept
+            if cursor is None:
+                return
+
+
+def group_of(kept: Kept) -> str:
+    """Equal for deliveries of one endpoint that failed of the same mistake."""
+    return fingerprint(kept.endpoint, str(kept.state), kept.reason)
+
+
+def error_of(kept: Kept) -> str:
+    """What went wrong with a delivery, without the words before it."""
+    return kept.reason.removeprefix(FAILED_OF)
+
+
+def _add(found: dict[str, DeliveryGroup], kept: Kept) -> None:
+    print = group_of(kept)
+    known = found.get(print)
+    if known is None:
+        known = DeliveryGroup(
+            fingerprint=print,
+            endpoint=kept.endpoint,
+            state=kept.state,
+            error=error_of(kept),
+            count=0,
+            first_at=kept.received_at,
+            last_at=kept.received_at,
+            sample=kept.id,
+        )
+    found[print] = replace(
+        known,
+        count=known.count + 1,
+        first_at=min(known.first_at, kept.received_at),
+        last_at=max(known.last_at, kept.received_at),
+    )
+
+
+def _counted(errors: list[ReplayError], said: str, kept: Kept) -> list[ReplayError]:
+    """The errors with one more; the same mistake is counted once for each delivery."""
+    said = said[:500]
+    print = fingerprint("", "", said)
+    for place, each in enumerate(errors):
+        if fingerprint("", "", each.error) == print:
+            one = replace(each, count=each.count + 1)
+            return [*errors[:place], one, *errors[place + 1 :]]
+    if len(errors) == SAMPLE:
+        last = errors[-1]
+        return [*errors[:-1], replace(last, error="other errors", count=last.count + 1)]
+    return [*errors, ReplayError(error=said, count=1, sample=kept.id)]
