@@ -160,15 +160,16 @@ def of_delivery(
     remember: int,
     *,
     repeats_effects: bool = False,
+    first: int = 0,
 ) -> FollowUps:
     """What comes of a delivery; of a replay the effects too, if it `repeats_effects`.
 
-    `moments` are those of its ids, and of the ids of generation 0.
+    `moments` are those of its ids, and of the ids of the generation that it replays: `first`.
     """
     same = f"{endpoint}\n{key if key.isascii() else ascii(key)}"
     text = f"{same}\n{generation}"
     is_own = repeats_effects or generation < 0  # another body under the key is no replay
-    origin = (moments[0], text) if is_own else (moments[1], f"{same}\n0")
+    origin = (moments[0], text) if is_own else (moments[1], f"{same}\n{first}")
     by = None if seal is None else seal.oldest()
     return FollowUps(Asker(moments[0], text, origin), seal, by, remember)
 

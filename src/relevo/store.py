@@ -294,9 +294,6 @@ class Kept(Struct, frozen=True, kw_only=True, gc=False):
     differs: bool = False  # it came again with another body
 
 
-BY_ID = "id:"
-"""How the key of a delivery begins that has its provider's id until its own is found."""
-
 FAILED_OF = "its function failed: "
 """How the reason of a delivery begins whose function raised an error."""
 

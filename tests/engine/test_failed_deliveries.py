@@ -7,19 +7,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
+import relevo.ingress.gate as gate_module
+import relevo.intake.handling as handling_module
 from relevo import (
     App,
     Command,
+    Context,
     Delivery,
     Intake,
+    Key,
     MisuseError,
+    PayloadError,
     Reject,
     SettingsError,
     sources,
 )
 from relevo.desk import Person, Role
+from relevo.ids import new_id
 from relevo.job import State
 from relevo.route import Use
 from relevo.store import By, DeliveryState, Edit, Filter, Kept, Letterbox, QueueMode
@@ -37,6 +44,10 @@ class Save(Command, queue="test:orders:save"):
 
 
 async def save(order: Save) -> None: ...
+
+
+class Pay(Command, queue="test:orders:pay"):
+    order: str
 
 
 Hook = Callable[..., Awaitable[Any]]
@@ -146,6 +157,46 @@ async def test_a_function_that_stays_broken_ends_among_the_dead_letters(start: S
         await shop.relevo.store.retry([came.jobs[0]], By("ann"))
         await drain(shop.relevo)
         assert len(await shop.saved()) == 1
+
+
+async def test_no_mistake_ends_the_retry_at_once(start: Start) -> None:
+    """A worker that raises a PayloadError has a dead job, and no mended code could help it."""
+
+    class Strict(Shop):
+        async def run(self, delivery: Delivery, ctx: Intake) -> None:
+            if self.is_broken:
+                self.runs.append("broken")
+                raise PayloadError("Save.order: is too big", path="order")
+            await super().run(delivery, ctx)
+
+    shop = Strict(start)
+    async with shop.relevo:
+        await shop.send()
+        await drain(shop.relevo, skip_waits=True, until=lambda: len(shop.runs) > 2)
+        shop.is_broken = False
+        await drain(shop.relevo, skip_waits=True)
+
+        assert len(await shop.saved()) == 1
+
+
+async def test_two_deliveries_that_only_the_key_tells_apart_are_both_handled(
+    start: Start,
+) -> None:
+    """The provider's id is the same for both, and nobody knows their keys when they come."""
+    shop = Shop(start)
+    shop.is_broken, shop.key_is_broken = False, True
+    async with shop.relevo as relevo:
+        for id in ("e1", "e2", "e2"):
+            assert (await deliver(relevo, HOOK, json={"id": id}, id="a guid")).status == 200
+        assert [one.repeats for one in await shop.kept()] == [0, 1]
+
+        shop.key_is_broken = False
+        await drain(relevo, skip_waits=True)
+        for id in ("e1", "e2"):
+            await deliver(relevo, HOOK, json={"id": id}, id="a guid")
+
+        assert len(await shop.saved()) == 2
+        assert [one.key for one in await shop.kept()] == ["e1", "e2"]
 
 
 async def test_where_the_answer_is_acted_on_a_failure_is_told_as_one(start: Start) -> None:
@@ -333,6 +384,27 @@ async def test_a_retry_waits_where_the_secret_is_missing(start: Start, clock: Ma
         assert len(await shop.saved()) == 1
 
 
+async def test_a_job_waits_for_a_delivery_that_is_stored_behind_it(start: Start) -> None:
+    """A store without transactions has the job first; one whose delivery is gone does no harm."""
+    shop = Shop(start)
+    async with shop.relevo as relevo:
+        job = relevo.handling.job("test", new_id(), is_later=True)
+        await relevo.store.insert([replace(job, queue=RETRY)])
+
+        async def waits() -> bool:
+            [found] = await relevo.store.find([job.id])
+            return found is not None and found.state is State.SCHEDULED
+
+        await drain(relevo, until=waits)
+        await drain(relevo, skip_waits=True)
+
+        [found] = await relevo.store.find([job.id])
+        assert found is not None
+        assert found.state is State.CANCELLED
+        assert found.failure is not None
+        assert "it was pruned or erased" in found.failure.message
+
+
 # later
 
 
@@ -361,6 +433,43 @@ async def test_a_function_may_run_after_the_answer(start: Start) -> None:
         [came] = await shop.kept()
         assert (came.state, came.reason, came.repeats) == (DeliveryState.ACCEPTED, "", 1)
         assert len(await shop.saved()) == 1
+
+
+@pytest.mark.parametrize("how", ["it is slow", "it cancels itself"])
+async def test_a_later_function_that_is_broken_off_has_failed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    class Slow(Shop):
+        async def run(self, delivery: Delivery, ctx: Intake) -> None:
+            if how == "it is slow":
+                await asyncio.sleep(60)
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(handling_module, "HANDLE_SECONDS", 0.02)
+    shop = Slow(start, later=True)
+    async with shop.relevo as relevo:
+        await shop.send()
+        [came] = await shop.kept()
+        await relevo.store.edit([Edit(id=came.jobs[0], attempts=1)], By("ann"))
+        await drain(relevo, skip_waits=True)
+
+        [came] = await shop.kept()
+        assert came.state is DeliveryState.FAILED
+        assert "Error" in came.reason
+        assert await relevo.store.count(Filter(states=frozenset({State.DEAD}))) == 1
+
+
+async def test_a_failure_does_not_hide_that_a_body_is_masked(start: Start) -> None:
+    shop = Shop(start, later=True)
+    async with shop.relevo as relevo:
+        await shop.send(note="sk_live_4eC39HqLyjWDarjtT1zdp7dc")
+        await drain(relevo, skip_waits=True, until=lambda: len(shop.runs) > 1)
+
+        [came] = await shop.kept()
+        assert came.reason == (
+            "its function failed: RuntimeError: a mistake in the function; "
+            "masked in its body: note (a provider's key); a replay gets it masked"
+        )
 
 
 # another body under a known key
@@ -420,6 +529,110 @@ async def test_another_body_may_be_a_delivery_of_its_own(start: Start) -> None:
         came = await shop.kept(key="e1")
         assert {one.state for one in came} == {DeliveryState.ACCEPTED}
         assert sorted(one.repeats for one in came) == [0, 1, 4]
+
+
+class Transactional(Shop):
+    """A webhook whose rows and whose delivery are one commit."""
+
+    def hook(self) -> Hook:
+        async def hook(delivery: Delivery, ctx: Intake, tx: Any) -> None:
+            await self.run(delivery, ctx)
+
+        return hook
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_another_body_that_comes_at_the_same_moment_is_kept_too(start: Start) -> None:
+    shop = Transactional(start)
+    shop.is_broken = False
+    async with shop.relevo:
+        bodies = [shop.send(status=status) for status in ("queued", "sent", "queued")]
+        assert await asyncio.gather(*bodies) == [200, 200, 200]
+
+        came = await shop.kept(key="e1")
+        assert sorted(one.state for one in came) == ["accepted", "differs"]
+        assert max(one.repeats for one in came) == 2
+        assert len(await shop.saved()) == 1
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_repetitions_of_another_body_are_counted(start: Start) -> None:
+    shop = Transactional(start, on_differing="handle")
+    shop.is_broken = False
+    async with shop.relevo:
+        for status in ("queued", "sent", "sent", "delivered", "queued"):
+            assert await shop.send(status=status) == 200
+
+        assert len(await shop.saved()) == 3
+        assert sorted(one.repeats for one in await shop.kept(key="e1")) == [0, 1, 4]
+
+
+async def test_another_body_whose_function_takes_too_long_is_kept_as_failed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Shop):
+        async def run(self, delivery: Delivery, ctx: Intake) -> None:
+            self.runs.append(delivery.json["status"])
+            await ctx.enqueue(Save(order=delivery.json["status"]))
+            if self.runs.count("sent") == 2:  # for the body that differs
+                await asyncio.sleep(60)
+
+    monkeypatch.setattr(gate_module, "FUNCTION_SECONDS", 0.2)
+    monkeypatch.setattr(gate_module, "LOOK_SECONDS", 0.02)
+    shop = Slow(start, on_differing="handle")
+    async with shop.relevo:
+        assert await shop.send(status="queued") == 200
+        assert await shop.send(status="sent") == 200
+
+        [failed] = await shop.kept(state=DeliveryState.FAILED)
+        assert failed.generation < 0
+        await drain(shop.relevo, skip_waits=True)
+        assert len(await shop.saved()) == 2
+
+
+async def test_another_body_is_handled_whatever_its_key_looks_like(start: Start) -> None:
+    shop = Shop(start, on_differing="handle", key=lambda d: f"id:{d.json['id']}")
+    async with shop.relevo:
+        for status in ("queued", "sent"):
+            assert await shop.send(status=status) == 200
+        shop.is_broken = False
+        await drain(shop.relevo, skip_waits=True)
+
+        assert len(await shop.saved()) == 2
+        assert {one.state for one in await shop.kept()} == {DeliveryState.ACCEPTED}
+
+
+async def test_a_replay_of_another_body_makes_no_effect_again(start: Start) -> None:
+    """Nor does a replay of that replay."""
+    made: list[str] = []
+
+    async def pay(order: Pay, ctx: Context) -> None:
+        async def call(key: Key) -> None:
+            made.append(order.order)
+
+        await ctx.once("pay", call)
+
+    class Paying(Shop):
+        async def run(self, delivery: Delivery, ctx: Intake) -> None:
+            await ctx.enqueue(Pay(order=delivery.json["status"]))
+
+    def with_pay(*apps: App) -> Any:
+        apps[0].worker(pay)
+        return start(*apps)
+
+    shop = Paying(with_pay, on_differing="handle")
+    async with shop.relevo as relevo:
+        for status in ("queued", "sent"):
+            await shop.send(status=status)
+        await drain(relevo, skip_waits=True)
+        first, other = [one.id for one in await shop.kept(key="e1")]
+
+        for id in (first, other):
+            again = await relevo.desk.replay(id, ANN, relevo.handling)
+            await relevo.desk.replay(again.id, ANN, relevo.handling)
+        await drain(relevo, skip_waits=True)
+
+        assert sorted(made) == ["queued", "sent"]
 
 
 async def test_a_provider_s_own_counters_are_no_difference(start: Start) -> None:

@@ -228,16 +228,18 @@ class Deliveries(Looking):
             [newest] = await self.store.delivered(kept.endpoint, [key])
             last = newest or (None if kept.state is DeliveryState.REFUSED else kept)
             generation = 0 if last is None else last.generation + 1
+            first = await self._first(kept)
             if kept.state in UNHANDLED:
                 generation = kept.generation
             else:
-                id = new_id() if last is None else replay_id(_first_moment(last))
+                came = kept if first else last
+                id = new_id() if came is None else replay_id(_first_moment(came))
                 again = replace(again, id=id)
             if dry_run:
                 taken = await receiver.rehearse(door, again, generation, reason)
                 return _replay(kept, taken, generation, is_dry=True)
             taken = await receiver.replay(
-                door, again, generation, reason, repeats_effects=repeat_effects
+                door, again, generation, reason, repeats_effects=repeat_effects, first=first
             )
         except OURS:
             raise
@@ -250,6 +252,22 @@ class Deliveries(Looking):
         )
         await self.store.audit([done])
         return _replay(kept, taken, generation)
+
+    async def _first(self, kept: Kept) -> int:
+        """The generation that a delivery is, or that it replays: 0, or another body's."""
+        if kept.generation <= 0:
+            return kept.generation
+        box, cursor = Letterbox(endpoint=kept.endpoint, key=kept.key), None
+        while True:
+            some, cursor = await self.store.deliveries(box, cursor=cursor, limit=PAGE_MAX)
+            at = first_moment_of(kept.id)
+            ids = [one.id for one in some if one.generation < 0 and moment_of(one.id) == at]
+            for other in await self.store.delivery(ids):
+                # Two bodies may have come in the same millisecond.
+                if other is not None and other.body == kept.body:
+                    return other.generation
+            if cursor is None:
+                return 0
 
     async def _handle(self, kept: Kept, handling: Handling, by: By) -> Replay:
         """Run the function of a delivery that nothing came of yet, in place of its own job."""
@@ -301,8 +319,8 @@ def _order(kept: Kept, id: str, job: Job | None) -> DeliveryJob:
 
 
 def _first_moment(kept: Kept) -> int:
-    """The moment of the id that generation 0 of a delivery has."""
-    return first_moment_of(kept.id) if kept.generation else moment_of(kept.id)
+    """The moment of the id of what a delivery is, or replays."""
+    return first_moment_of(kept.id) if kept.generation > 0 else moment_of(kept.id)
 
 
 def is_replayable(kept: Kept) -> bool:

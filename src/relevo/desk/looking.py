@@ -18,7 +18,6 @@ from relevo.job_meta import origin_of
 from relevo.payload import mask
 from relevo.relay import STANDS
 from relevo.store import (
-    BY_ID,
     Audit,
     Effect,
     EffectState,
@@ -322,8 +321,8 @@ class Looking:
                 return await self._story({kept.thread or kept.id: None}, ["delivery id"])
         threads: dict[str, None] = {}
         found: list[str] = []
-        # Where a key function found none, the provider's id stands for it.
-        for box in (Letterbox(key=text), Letterbox(key=f"{BY_ID}{text}"), Letterbox(text=text)):
+        # Where a key function found none, the key that stands for it has the provider's id in it.
+        for box in (Letterbox(key=text), Letterbox(text=text)):
             came, _ = await self.store.deliveries(box, limit=THREADS_MAX)
             mine = await self.readable(box, [kept for kept in came if self.sees(kept.endpoint)])
             threads |= {kept.thread or kept.id: None for kept in mine}

@@ -66,6 +66,10 @@ class Flight(Struct, eq=False):
         """Whether its function has run, and the store is waited for."""
         return cast("Answer | None", self.answer) is not None
 
+    def unhandle(self) -> None:
+        """Its function is to run once more."""
+        self.answer = cast("Answer", None)
+
     # as whoever waits for a batch
 
     def done(self) -> bool:

@@ -334,7 +334,7 @@ class Gate:
             return
         flight.is_late, flight.deadline = False, time.monotonic() + FUNCTION_SECONDS
         mistake = TimeoutError(f"it ran longer than {FUNCTION_SECONDS:g} s")
-        self._receiver.fail(flight.door, flight.delivery, mistake, flight)
+        self._receiver.fail(flight.door, flight.delivery, mistake, flight, flight.generation)
 
     async def _serve(self, flight: Flight) -> None:
         """Run its function; it has its reply now, or when the store has what was ordered."""
@@ -353,7 +353,8 @@ class Gate:
         except asyncio.CancelledError as error:
             if flight.task is not None and flight.task.cancelling():
                 raise
-            self._receiver.fail(door, delivery, error, flight)  # the function's own doing
+            # The function's own doing.
+            self._receiver.fail(door, delivery, error, flight, flight.generation)
             reply = None
         except Exception:  # noqa: BLE001 - a mistake of relevo's own: nothing is promised
             reply = self._internal(flight)
@@ -404,6 +405,7 @@ class Gate:
         door = flight.door
         if self._receiver.is_variant(door, flight.generation, differs=reception.differs):
             flight.generation = door.variant(flight.delivery)
+            flight.unhandle()
             self._let_run(flight)
             return
         try:

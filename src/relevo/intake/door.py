@@ -16,13 +16,15 @@ from relevo.sealing import is_sealed
 from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.sources import Source
-from relevo.store import BY_ID, DeliveryState, Kept
+from relevo.store import DeliveryState, Kept
 from relevo.webhook import FORM, Answer, Delivery, read_answer, read_headers
 
 _OTHER_JSON = frozenset({"not_an_object", "not_an_array"})
 _BAD_FORM = frozenset({"too_many_fields", "duplicate_field", "invalid_text"})
 
-_BY_BODY = "body:"
+_BY_ID, _BY_BODY = "id:", "body:"
+_PRINT = 16
+_ID_MAX = KEY_MAX - len(_BY_ID) - 1 - _PRINT
 
 
 class Reject(RelevoError):
@@ -116,9 +118,12 @@ class Door:
 
     def provisional_key(self, delivery: Delivery) -> str:
         """A key for a delivery whose own is not known yet: see is_provisional()."""
-        if (id := self.found_id(delivery)) is not None and len(id) <= KEY_MAX - len(BY_ID):
-            return BY_ID + id
-        said = b"%b\n%b" % (delivery.query.encode("utf-8", "surrogatepass"), delivery.body)
+        # With the body's hash also beside an id: two deliveries that only the key tells apart must
+        # both be handled once it is found.
+        compared = self.rules.compared(delivery)
+        if (id := self.found_id(delivery)) is not None and len(id) <= _ID_MAX:
+            return f"{_BY_ID}{id}:{hashlib.sha256(compared).hexdigest()[:_PRINT]}"
+        said = b"%b\n%b" % (delivery.query.encode("utf-8", "surrogatepass"), compared)
         return _BY_BODY + hashlib.sha256(said).hexdigest()
 
     def found_id(self, delivery: Delivery) -> str | None:
@@ -192,7 +197,7 @@ def is_ours(error: BodyError, delivery: Delivery) -> bool:
 
 def is_provisional(key: str) -> bool:
     """Whether a key was made in place of one that the endpoint's function did not find."""
-    return key.startswith((BY_ID, _BY_BODY))
+    return key.startswith((_BY_ID, _BY_BODY))
 
 
 def variant_of(compared: bytes) -> int:

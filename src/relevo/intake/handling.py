@@ -6,6 +6,7 @@ works: mended code needs nobody's help. A webhook with `later=True` has one for 
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,16 +15,16 @@ from msgspec.structs import replace
 
 from relevo.app import Binding
 from relevo.backoff import exponential
-from relevo.clock import moment
+from relevo.clock import moment, stamp
 from relevo.context import Context
 from relevo.errors import MisuseError, QueueClosed, SealError, SettingsError, StoreError
-from relevo.ids import new_id
+from relevo.ids import moment_of, new_id
 from relevo.intake.door import Door, Reject, delivery_of, is_provisional
 from relevo.intake.intake import Intake
 from relevo.intake.receiver import MASKED_IN, REASON_MAX, Taken, why_failed
 from relevo.job import NewJob, Verdict
 from relevo.message import Command, Spec, codec
-from relevo.outcome import Outcome, Parked, Snooze, describe
+from relevo.outcome import Cancelled, Outcome, Parked, Retry, Snooze, describe
 from relevo.scrubbing import scrub
 from relevo.sealing import unsealed
 from relevo.store import Arrival, DeliveryState, Kept, Reception
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 100  # two days of them
 RETRY_AFTER = 5_000  # milliseconds: what the function has just failed of may need a moment
+HANDLE_SECONDS = 300.0
+ARRIVES_WITHIN = 60_000
+"""Milliseconds within which a store without transactions has the delivery behind its job."""
 
 
 class NoEndpoint(SettingsError):
@@ -50,7 +54,7 @@ class HandleDelivery(
     name="webhook:handle",
     attempts=ATTEMPTS,
     backoff=exponential("5s", cap="30m"),
-    timeout="5m",
+    timeout="6m",  # beyond HANDLE_SECONDS, so that a delivery that takes too long is told as failed
     keep="1d",
 ):
     """Run the function of a delivery's webhook; each app has queues of its own for it."""
@@ -119,21 +123,34 @@ class Handling:
     async def handle(self, order: HandleDelivery, ctx: Context) -> Outcome | None:
         """Run the function of a delivery that is still to be handled."""
         [kept] = await self._engine.store.delivery([order.delivery])
-        if kept is None or ctx.id not in kept.jobs:
+        if kept is None:
+            return self._without(order, ctx)
+        if ctx.id not in kept.jobs:
             return None  # a person has handled it, or an earlier run has
         try:
-            await self.resolve(kept, ctx.id)
+            async with asyncio.timeout(HANDLE_SECONDS):
+                await self.resolve(kept, ctx.id)
         except (NoEndpoint, SealError) as error:
             return Parked(_missing(kept.endpoint), describe(error))
         except QueueClosed as error:
             return Snooze("30s", str(error))
         except StoreError:
             raise
-        except Exception as mistake:
+        except (Exception, asyncio.CancelledError) as mistake:  # a function may raise anything
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the worker's own doing
             if kept.state is not DeliveryState.FAILED:
                 await self._fails(kept, ctx.id, mistake)
-            raise
+            # Whatever was raised, the job is not dead at once: the code may be mended meanwhile.
+            failure = describe(mistake)
+            return Retry(failure.message, failure=failure)
         return None
+
+    def _without(self, order: HandleDelivery, ctx: Context) -> Outcome:
+        """What becomes of a job whose delivery the store does not have."""
+        if stamp(self._engine.clock.now()) - moment_of(ctx.id) < ARRIVES_WITHIN:
+            return Snooze("5s", f"delivery {order.delivery} is not stored yet")
+        return Cancelled(f"delivery {order.delivery} is not stored: it was pruned or erased")
 
     async def resolve(self, kept: Kept, job: str) -> Taken | None:
         """Run a delivery's function in place of `job`, and store what it orders.
@@ -143,10 +160,12 @@ class Handling:
         engine = self._engine
         door = self.door(kept.endpoint)
         unsealed(kept.body)
-        key = None if kept.key is None or is_provisional(kept.key) else kept.key
+        # Another body came under a key that was found, so that such a key is none in its place.
+        is_found = kept.key is not None and (kept.generation != 0 or not is_provisional(kept.key))
+        key = kept.key if is_found else None
         delivery = delivery_of(kept, moment(kept.received_at), door)
         intake = Intake(engine, door, delivery, kept.generation, kept.received_at, key=key)
-        intake.reason = "".join(kept.reason.partition(MASKED_IN)[1:])
+        intake.reason = _missing_in(kept)
         if key is None:
             [known] = await engine.store.delivered(door.endpoint, [intake.key])
             if known is not None and known.id != kept.id:
@@ -178,7 +197,7 @@ class Handling:
 
     async def _ignore(self, door: Door, kept: Kept, job: str, why: str) -> Taken | None:
         """Write down that nothing comes of a delivery."""
-        why = scrub(why)[:REASON_MAX]
+        why = _with_missing(scrub(why)[:REASON_MAX], kept)
         arrival = Arrival(replace(kept, state=DeliveryState.IGNORED, reason=why, jobs=()))
         reception = await self._engine.store.resolve(job, arrival)
         return self._taken(reception, arrival, door.answer)
@@ -186,7 +205,8 @@ class Handling:
     async def _fails(self, kept: Kept, job: str, mistake: BaseException) -> None:
         """Write down that the function of a delivery that was accepted to be handled has failed."""
         self._engine.telemetry.counts["delivery_failed"] += 1
-        failed = replace(kept, state=DeliveryState.FAILED, reason=why_failed(mistake), jobs=(job,))
+        why = _with_missing(why_failed(mistake), kept)
+        failed = replace(kept, state=DeliveryState.FAILED, reason=why, jobs=(job,))
         await self._engine.store.resolve(job, Arrival(failed))
 
     def _taken(self, reception: Reception, arrival: Arrival, answer: Answer) -> Taken | None:
@@ -200,6 +220,15 @@ class Handling:
                 raise QueueClosed("a queue that the delivery orders from is draining")
             case _:
                 return None
+
+
+def _missing_in(kept: Kept) -> str:
+    """The part of a delivery's line that says what its body is kept without."""
+    return "".join(kept.reason.partition(MASKED_IN)[1:])
+
+
+def _with_missing(why: str, kept: Kept) -> str:
+    return "; ".join([said for said in (why, _missing_in(kept)) if said])
 
 
 @lru_cache(maxsize=256)

@@ -63,6 +63,7 @@ class Intake:
         *,
         key: str | None = None,
         repeats_effects: bool = False,
+        first: int = 0,
     ) -> None:
         key = door.key(delivery) if key is None else key
         self._engine = engine
@@ -88,6 +89,7 @@ class Intake:
             engine.seal,
             0 if engine.is_atomic else milliseconds(engine.keep_dead),
             repeats_effects=repeats_effects,
+            first=first,
         )
 
     @property

@@ -154,9 +154,16 @@ class Receiver:
         self._arrivals.put([made.arrival], waiter)
         return None
 
-    def fail(self, door: Door, delivery: Delivery, mistake: BaseException, waiter: Waiter) -> None:
+    def fail(
+        self,
+        door: Door,
+        delivery: Delivery,
+        mistake: BaseException,
+        waiter: Waiter,
+        generation: int = 0,
+    ) -> None:
         """Keep a delivery whose function was broken off; the waiter hears of its reception."""
-        made = self._failed(door, delivery, mistake)
+        made = self._failed(door, delivery, mistake, generation)
         waiter.answer = made.answer
         self._arrivals.put([made.arrival], waiter)
 
@@ -168,12 +175,21 @@ class Receiver:
         reason: str = "",
         *,
         repeats_effects: bool = False,
+        first: int = 0,
     ) -> Taken:
         """Run the function on a delivery for a person, as another generation of its key.
 
-        Whatever the function raises is raised, and nothing is kept.
+        `first` is the generation that came in. Whatever the function raises is raised, and nothing
+        is kept.
         """
-        intake = Intake(self._engine, door, delivery, generation, repeats_effects=repeats_effects)
+        intake = Intake(
+            self._engine,
+            door,
+            delivery,
+            generation,
+            repeats_effects=repeats_effects,
+            first=first,
+        )
         intake.reason = reason
         made = await self._handled(door, intake)
         if isinstance(made, Taken):
@@ -360,7 +376,9 @@ class Receiver:
                 if reception.verdict is not Verdict.NEW:
                     raise _Known(reception)
         except _Known as known:
-            return taken_of(known.reception, door.answer, ())
+            if known.reception.verdict is not Verdict.DONE or intake.generation > 0:
+                return taken_of(known.reception, door.answer)
+            return await self._repeated(door, intake)  # what counted it is rolled back
         except Exception as error:
             if (unavailable := _unavailable(error)) is not None:
                 raise unavailable from error
@@ -451,11 +469,13 @@ class Receiver:
         if intake.generation:
             return None
         [kept] = await self._engine.store.delivered(door.endpoint, [intake.key])
-        if kept is None:
-            return None
-        bare = door.keep(intake.delivery, intake.key)
+        return None if kept is None else await self._repeated(door, intake)
+
+    async def _repeated(self, door: Door, intake: Intake) -> Taken:
+        """Count the repetition of a delivery that the store has; another body is kept beside it."""
+        bare = door.keep(intake.delivery, intake.key, generation=intake.generation)
         [reception] = await self._arrivals.add([self._arrival(door, intake.delivery, bare)])
-        return taken_of(reception, door.answer, ())
+        return taken_of(reception, door.answer)
 
 
 def why_failed(mistake: BaseException) -> str:
