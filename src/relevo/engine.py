@@ -533,7 +533,7 @@ class Relevo:
             for node in nodes
         ]
         receipts = await self._insert(jobs, tx)
-        is_new = any(receipt.is_new for receipt in receipts)
+        is_new = any(each.is_new or each.verdict is Verdict.ORDERED for each in receipts)
         return Started(id, ids, Verdict.NEW if is_new else Verdict.IN_PROGRESS)
 
     def _node(self, command: Command, id: str, cause: Context | Intake | None) -> NewJob:
@@ -565,7 +565,7 @@ class Relevo:
         if tx is None and cause is not None:
             if isinstance(cause, Intake):
                 cause.take(jobs)
-                return [Receipt(job.id, Verdict.NEW) for job in jobs]
+                return [Receipt(job.id, Verdict.ORDERED) for job in jobs]
             tx = cause.tx
         ids = [job.id if job.flow is None else job.flow for job in jobs]
         give_back = partial(_give_back, cause, ids)

@@ -69,6 +69,7 @@ class Verdict(StrEnum):
     DONE = "done"  # unique forever, and done once already; or the id was asked for and has ended
     REOPENED = "reopened"  # unique forever, was dead or cancelled, is ready again
     CLOSED = "closed"  # the queue is draining; nothing was stored
+    ORDERED = "ordered"  # of a webhook's function: what becomes of it, its delivery's commit tells
 
 
 Unique: TypeAlias = Literal["unfinished", "forever", "latest"]

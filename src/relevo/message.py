@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import string
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -28,6 +27,7 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 from relevo.backoff import Backoff, exponential
@@ -67,8 +67,9 @@ def key_text(value: object) -> str | None:
 def _no_key_part(annotation: Any, owner: type) -> type | None:
     """The type among those of a field of which no key can be made; None where that is not known."""
     if isinstance(annotation, str):
+        written = {"__annotations__": {"field": annotation}, "__module__": owner.__module__}
         try:
-            annotation = eval(annotation, vars(sys.modules[owner.__module__]))  # noqa: S307 - as typing does
+            annotation = get_type_hints(type("Written", (), written), include_extras=True)["field"]
         except Exception:  # noqa: BLE001 - a name known later; the message is checked when it is sent
             return None
     pending = [annotation]

@@ -86,15 +86,17 @@ def test_the_command_line_tells_what_was_not_used(box: Box) -> None:
             return await happen(relevo)
 
     seen = asyncio.run(work())
-    joined = f"joined job {seen.job}; its payload was not used"
+    joined = f"joined job {seen.job}"
+    unused = "; its payload was not used"
 
     job = box("jobs", "show", seen.job).out
     assert "sub:s1 (unfinished)" in job
     assert "2 newer ones joined; their payloads were not used" in job
     assert seen.second in job
-    assert joined in box("deliveries", "show", seen.second).out
+    shown = box("deliveries", "show", seen.second).out
+    assert f"{joined}, which was in progress{unused}" in shown
     assert joined not in box("deliveries", "show", seen.first).out
-    assert joined in box("trace", "evt_2").out
+    assert joined + unused in box("trace", "evt_2").out
     assert "2 newer ones joined" in box("trace", "evt_1").out
     assert box("deliveries", "show", seen.second, "--json").json["joined"] == [seen.job]
     [found] = [

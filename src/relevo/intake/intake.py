@@ -11,7 +11,7 @@ from relevo.flow import Flow
 from relevo.follow_ups import of_delivery
 from relevo.ids import first_moment_of, moment_of, parse_id
 from relevo.intake.door import Door, Reject
-from relevo.job import NewJob, Unique
+from relevo.job import NewJob, Receipt, Unique, Verdict
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.payload import Delivered
 from relevo.pending import Calls, check_awaited, noted
@@ -110,25 +110,29 @@ class Intake:
         key: KeyPart | None = None,
         unique: Unique | None = None,
         priority: Priority | None = None,
-    ) -> str:
-        """Order something; it is stored with the delivery, or not at all. Gives the job's id."""
+    ) -> Receipt:
+        """Order something; it is stored with the delivery, or not at all.
+
+        Whether the job is new or joined another one is known when the delivery is stored:
+        `relevo deliveries show` and the trace tell. Until then the verdict is `ordered`.
+        """
         job = self._engine.order(
             command, delay=delay, key=key, unique=unique, priority=priority, cause=self
         )
         self.take([job])
-        return job.id
+        return Receipt(job.id, Verdict.ORDERED)
 
     @noted("intake", _calls)
-    async def enqueue_many(self, commands: Iterable[Command]) -> list[str]:
+    async def enqueue_many(self, commands: Iterable[Command]) -> list[Receipt]:
         """Order many things, as with enqueue()."""
         jobs = [self._engine.order(command, cause=self) for command in commands]
         self.take(jobs)
-        return [job.id for job in jobs]
+        return [Receipt(job.id, Verdict.ORDERED) for job in jobs]
 
     @noted("intake", _calls)
-    async def publish(self, event: Event) -> list[str]:
+    async def publish(self, event: Event) -> list[Receipt]:
         """Tell a fact to its listeners; their jobs are stored with the delivery."""
-        return [receipt.id for receipt in await self._engine.publish(event)]
+        return await self._engine.publish(event)
 
     @noted("intake", _calls)
     async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
