@@ -8,11 +8,13 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import relevo.ingress.spool as spool_module
 from relevo import App, Relevo, StoreUnavailable, sources, webhook
-from relevo.store import DeliveryState, Letterbox
+from relevo.ids import new_id
+from relevo.store import DeliveryState, Kept, Letterbox
 from relevo.testing import ManualClock, deliver, drain, until
 from tests.edges import doors
 from tests.edges.doors import ODD, SECRET, SIGNED, STRIPE, TX, jobs, kept
@@ -189,7 +191,12 @@ async def test_a_spool_that_fails_while_it_is_emptied_is_emptied_later(
 ) -> None:
     """Of what was answered nothing waits for the next start: not for a lock, not for a bad row."""
     spool = relevo.asgi().gate.spool
-    await spool._do(lambda db: db.execute("insert into spool (data) values (x'c1')"))
+    endpoint = relevo.receiver.doors[SIGNED].endpoint
+    damaged = msgspec.msgpack.encode(Kept(id=new_id(), endpoint=endpoint, key="e0", headers=b"?"))
+    for row in (b"\xc1", damaged):
+        await spool._do(
+            lambda db, row=row: db.execute("insert into spool (data) values (?)", (row,))
+        )
     real, locked = spool._read, [StoreUnavailable("locked")] * 3
 
     async def read(after: int) -> Any:
@@ -204,7 +211,7 @@ async def test_a_spool_that_fails_while_it_is_emptied_is_emptied_later(
 
     await until(lambda: _is_taken(relevo, "e1"))
     assert locked == []
-    await until(lambda: _waits(relevo, 1))  # what cannot be read stays for people
+    await until(lambda: _waits(relevo, 2))  # what cannot be read stays for people
 
 
 async def test_one_that_comes_at_the_very_end_of_a_pass_is_not_left_behind(

@@ -28,9 +28,10 @@ from relevo import (
 from relevo.desk import Person, Role
 from relevo.ids import new_id
 from relevo.job import State
+from relevo.pairs import Headers
 from relevo.route import Use
 from relevo.store import By, DeliveryState, Edit, Filter, Kept, Letterbox, QueueMode
-from relevo.testing import ManualClock, deliver, drain
+from relevo.testing import ManualClock, call, deliver, drain
 from tests.conformance.fresh import SQL_STORES
 from tests.engine.conftest import Start
 
@@ -166,13 +167,16 @@ async def test_no_mistake_ends_the_retry_at_once(start: Start) -> None:
         async def run(self, delivery: Delivery, ctx: Intake) -> None:
             if self.is_broken:
                 self.runs.append("broken")
-                raise PayloadError("Save.order: is too big", path="order")
+                raise PayloadError("5m")  # a text that no wait must be made of
             await super().run(delivery, ctx)
 
     shop = Strict(start)
     async with shop.relevo:
         await shop.send()
         await drain(shop.relevo, skip_waits=True, until=lambda: len(shop.runs) > 2)
+        [job] = (await shop.relevo.store.page(Filter(queue=RETRY))).jobs
+        assert job.failure is not None
+        assert job.failure.type == "PayloadError"
         shop.is_broken = False
         await drain(shop.relevo, skip_waits=True)
 
@@ -600,6 +604,25 @@ async def test_another_body_is_handled_whatever_its_key_looks_like(start: Start)
 
         assert len(await shop.saved()) == 2
         assert {one.state for one in await shop.kept()} == {DeliveryState.ACCEPTED}
+
+
+async def test_another_body_with_a_spent_token_is_refused(start: Start) -> None:
+    """Mailgun's signature covers a token and not the event, which anyone could change."""
+    shop = Shop(start, source=sources.mailgun("a key"), on_differing="handle")
+    shop.is_broken = False
+    async with shop.relevo as relevo:
+        door = relevo.receiver.doors[HOOK]
+        pairs = Headers([("content-type", "application/json")])
+        now = relevo.clock.now()
+        bare = Delivery(path=HOOK, headers=pairs, body=b'{"id":"e1"}', received_at=now)
+        signed = door.scheme.sign(bare, now)
+        forged = replace(signed, id=new_id(), body=signed.body.replace(b"{", b'{"paid":true,', 1))
+
+        answers = [(await call(relevo.asgi(), each)).status for each in (signed, forged, signed)]
+
+        assert answers == [200, door.rules.refused, 200]
+        assert len(await shop.saved()) == 1
+        assert await shop.kept(state=DeliveryState.DIFFERS) == []
 
 
 async def test_a_replay_of_another_body_makes_no_effect_again(start: Start) -> None:

@@ -449,8 +449,10 @@ class Gate:
             return True
         # The provider sends again what was not taken the first time, with the signature of then.
         [note] = await store.recall("nonce", [name])
-        if note is not None and note.value == value:
-            return True
+        if note is not None:
+            # Another body with it may be forged, where the signature does not cover the body: it
+            # must not be kept for a person to replay, nor be handled.
+            return note.value == value
         [kept] = await store.delivered(door.endpoint, [door.any_key(delivery)])
         return kept is not None
 

@@ -19,7 +19,7 @@ import msgspec
 
 from relevo.batch import Coalescer
 from relevo.clock import moment
-from relevo.errors import QueueClosed, SealError, StoreError, StoreUnavailable
+from relevo.errors import QueueClosed, SealError, StoreDamaged, StoreError, StoreUnavailable
 from relevo.intake import Reject, delivery_of
 from relevo.sealing import opened, sealed_text, unsealed
 from relevo.store import DeliveryState, Kept
@@ -129,13 +129,13 @@ class Spool:
         receiver = self._engine.receiver
         try:
             kept = msgspec.msgpack.decode(self._opened(data), type=Kept)
-        except (msgspec.DecodeError, SealError) as damage:
+            door = receiver.door(kept.endpoint)
+            if door is None:
+                return False
+            delivery = delivery_of(kept, moment(kept.received_at), door)
+        except (msgspec.DecodeError, SealError, StoreDamaged) as damage:
             log.error("a delivery in the spool cannot be read: %s", damage)
-            return False
-        door = receiver.door(kept.endpoint)
-        if door is None:
-            return False
-        delivery = delivery_of(kept, moment(kept.received_at), door)
+            return False  # the others shall not wait for it
         while True:
             try:
                 await receiver.take(door, delivery, received_at=kept.received_at)

@@ -142,8 +142,7 @@ class Handling:
             if kept.state is not DeliveryState.FAILED:
                 await self._fails(kept, ctx.id, mistake)
             # Whatever was raised, the job is not dead at once: the code may be mended meanwhile.
-            failure = describe(mistake)
-            return Retry(failure.message, failure=failure)
+            return Retry(why_failed(mistake), failure=describe(mistake))
         return None
 
     def _without(self, order: HandleDelivery, ctx: Context) -> Outcome:
