@@ -203,6 +203,28 @@ async def test_two_deliveries_that_only_the_key_tells_apart_are_both_handled(
         assert [one.key for one in await shop.kept()] == ["e1", "e2"]
 
 
+async def test_a_key_that_is_masked_is_none(start: Start) -> None:
+    """Else all deliveries whose key was not found in time would be the same one."""
+    field = ["nowhere"]
+    shop = Shop(start, key=lambda d: d.json[field[0]])
+    shop.is_broken = False
+    async with shop.relevo as relevo:
+        for id in ("e1", "e2"):
+            await shop.send(id, token=f"sk_live_4eC39HqLyjWDarjtT1zdp7{id}")
+        field[0] = "token"
+
+        async def tried() -> bool:
+            jobs = (await relevo.store.page(Filter(queue=RETRY))).jobs
+            return all(job.attempt > 1 or job.state is State.DONE for job in jobs)
+
+        await drain(relevo, skip_waits=True, until=tried)
+
+        assert [one.state for one in await shop.kept()] == [DeliveryState.FAILED] * 2
+        for job in (await relevo.store.page(Filter(queue=RETRY))).jobs:
+            assert job.failure is not None
+            assert "its key is masked" in job.failure.message
+
+
 async def test_where_the_answer_is_acted_on_a_failure_is_told_as_one(start: Start) -> None:
     shop = Shop(start, source=sources.slack_commands("a secret"), key=lambda d: d.form["id"])
 

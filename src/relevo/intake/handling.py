@@ -19,7 +19,7 @@ from relevo.clock import moment, stamp
 from relevo.context import Context
 from relevo.errors import MisuseError, QueueClosed, SealError, SettingsError, StoreError
 from relevo.ids import moment_of, new_id
-from relevo.intake.door import Door, Reject, delivery_of, is_provisional
+from relevo.intake.door import Door, NoKey, Reject, delivery_of, is_provisional
 from relevo.intake.intake import Intake
 from relevo.intake.receiver import MASKED_IN, REASON_MAX, Taken, why_failed
 from relevo.job import NewJob, Verdict
@@ -27,6 +27,7 @@ from relevo.message import Command, Spec, codec
 from relevo.outcome import Cancelled, Outcome, Parked, Retry, Snooze, describe
 from relevo.scrubbing import scrub
 from relevo.sealing import unsealed
+from relevo.sensitive import HIDDEN
 from relevo.store import Arrival, DeliveryState, Kept, Reception
 from relevo.webhook import Answer
 
@@ -166,6 +167,11 @@ class Handling:
         intake = Intake(engine, door, delivery, kept.generation, kept.received_at, key=key)
         intake.reason = _missing_in(kept)
         if key is None:
+            if HIDDEN in intake.key and _missing_in(kept):
+                raise NoKey(
+                    f"its key is masked in what is kept of delivery {kept.id}: with "
+                    "RELEVO_SEAL_KEYS bodies are sealed instead; ask the provider to send it again"
+                )
             [known] = await engine.store.delivered(door.endpoint, [intake.key])
             if known is not None and known.id != kept.id:
                 return await self._ignore(door, kept, job, f"the same as delivery {known.id}")
