@@ -80,6 +80,7 @@ class Telemetry:
         name = "snooze" if name == "postponed" else name  # both wait without spending an attempt
         self.counts[name] += 1
         failure = getattr(outcome, "failure", None)
+        why = getattr(outcome, "reason", "")
         if failure is not None and failure.type == "StoreUnavailable":
             # Every job in hand says the same when the store is away: one line is enough for all.
             if (held := self._throttle.admit("store away")) is not None:
@@ -99,7 +100,7 @@ class Telemetry:
                 "kind": lease.kind,
                 "attempt": lease.attempt,
                 "thread_id": lease.thread or lease.id,
-                "error": "" if failure is None else f"{failure.type}: {failure.message}",
+                "error": why if failure is None else f"{failure.type}: {failure.message}",
             },
         )
 
@@ -122,8 +123,9 @@ class Telemetry:
         if job.queue not in self._joined:
             self._joined.add(job.queue)
             log.warning(
-                "a command joined a job by its key, and its own, different payload is not used; "
-                "of this queue that is not told again: see `relevo doctor`",
+                "a command joined a job of %s by its key, and its own, different payload is not "
+                "used; of this queue that is not told again: see `relevo doctor`",
+                job.queue,
                 extra={
                     "job": stands,
                     "queue": job.queue,
@@ -140,8 +142,9 @@ class Telemetry:
         if place not in self._joined:
             self._joined.add(place)
             log.warning(
-                "a flow joined one by its key, and its own, different nodes are not used; of flows "
-                "of this name that is not told again",
+                "a flow %s joined one by its key, and its own, different nodes are not used; of "
+                "flows of this name that is not told again: see `relevo doctor`",
+                flow,
                 extra={"flow": stands, "key": key},
             )
 

@@ -43,6 +43,8 @@ async def paid(delivery: Delivery, ctx: Intake) -> None:
 async def ship(order: Ship, ctx: Context) -> str | Dead:
     if order.order == "broken":
         raise ValueError("no such street")
+    if order.order == "late":
+        return Dead("the shop has closed")
     await ctx.enqueue(Save(order.order))
     return "shipped"
 
@@ -170,11 +172,14 @@ def test_piped_or_asked_for_it_is_json_and_success_says_nothing(
     deliver(url, "evt_1", "A-1")
     deliver(url, "evt_2", "broken")
     up.until(r"no such street")
+    deliver(url, "evt_3", "late")
+    up.until(r"has closed")
     seen = up.stop()
 
     lines = [json.loads(line) for line in seen.splitlines() if line.startswith("{")]
-    [dead] = [line for line in lines if line["message"] == "job dead"]
-    assert dead["error"] == "ValueError: no such street"
+    [broken, late] = [line for line in lines if line["message"] == "job dead"]
+    assert broken["error"] == "ValueError: no such street"
+    assert late["error"] == "the shop has closed"
     assert "accepted" not in seen
     assert "shop:parcels:save" not in "".join(map(str, lines))
 

@@ -108,6 +108,7 @@ async def test_many_are_counted_and_the_log_warns_once_a_queue(
     await other.enqueue(Sync("s1", "canceled"))
 
     assert [record.__dict__["queue"] for record in warned] == [QUEUE]
+    assert QUEUE in warned[0].getMessage()  # all that a script without a log of its own prints
     assert relevo.telemetry.counts["joined"] == 6
     assert [seen.count for seen in await told(other)] == [7]
     assert (await relevo.desk.job(first.id)).joined == 7
