@@ -225,10 +225,13 @@ def _unfit(error: msgspec.ValidationError) -> tuple[str, str]:
 class _Search:
     """Looks for secrets, by name and by look, and for text and numbers that no store takes.
 
-    What it finds is refused; with `found` it is masked instead, and noted there.
+    What it finds is refused; with `found` it is masked instead, and noted there. Without `allow`
+    there is no class that could let it pass.
     """
 
-    def __init__(self, owner: str, allow: frozenset[str], found: list[Found] | None = None) -> None:
+    def __init__(
+        self, owner: str, allow: frozenset[str] | None, found: list[Found] | None = None
+    ) -> None:
         self.owner = owner
         self.allow = allow
         self.found = found
@@ -317,14 +320,15 @@ class _Search:
     def _way_out(self) -> str:
         """How to send it all the same, where a class can say so."""
         path = path_of(self.trail)
-        if not self.owner or "…" in path:
+        if not self.owner or self.allow is None or "…" in path:
             return ""
         path = _INDEX.sub("[]", path)
         return f", or let it pass with allow=[{path!r}] in the class line of {self.owner}"
 
     def _is_allowed(self) -> bool:
-        names = [step for step in self.trail if isinstance(step, str)]
-        return bool(self.allow) and ".".join(names) in self.allow
+        if not self.allow:
+            return False
+        return ".".join(step for step in self.trail if isinstance(step, str)) in self.allow
 
     def _refuse(self, reason: str) -> PayloadError:
         return _error(self.owner, path_of(self.trail), reason)
@@ -409,7 +413,7 @@ def plain(value: Any, owner: str = "") -> bytes:
     if len(data) > LIMIT:
         raise _error(owner, "", TOO_BIG)
     if walk.suspect or not sensitive.looks_clean(data):
-        _Search(owner, NOTHING).look(msgspec.to_builtins(value, enc_hook=to_plain))
+        _Search(owner, None).look(msgspec.to_builtins(value, enc_hook=to_plain))
     return data
 
 

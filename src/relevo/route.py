@@ -169,6 +169,9 @@ def webhook(
             f"{path}: source is one of relevo.sources, such as sources.github(secret), "
             f"not {source!r:.60}; who only signs is told by verify= and key="
         )
+    elif inspect.isfunction(source) and source.__module__.startswith("relevo.sources."):
+        # Not called, it would be taken for a function of `use`, and fail when the engine opens.
+        raise DefinitionError(f"{path}: write source=sources.{source.__name__}(…), with its secret")
     if key is not None and not callable(key):
         raise DefinitionError(
             f"{path}: key is a function of the delivery, such as lambda d: d.json['id'], "

@@ -936,6 +936,18 @@ def test_an_app_that_breaks_while_loading_is_one_line(box: Box) -> None:
     assert "RuntimeError: half built (broken.py:3)" in answer.err
 
 
+def test_an_app_that_relevo_refuses_is_told_by_its_own_line(box: Box) -> None:
+    (box.folder / "hasty.py").write_text(
+        "from relevo import App, Context, Poll\n\napp = App('hasty')\n\n"
+        "@app.poller('news', every='10ms')\n"
+        "async def pull(poll: Poll, ctx: Context) -> None: ...\n"
+    )
+    answer = box("work", "--app", "hasty:app")
+
+    assert answer.code == 2
+    assert "(hasty.py:5)" in answer.err
+
+
 def test_counting_and_looking_agree(box: Box) -> None:
     """What a script reads is what the store holds."""
     for _ in range(2):

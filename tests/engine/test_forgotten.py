@@ -236,10 +236,10 @@ async def _said(relevo: Relevo, words: str) -> bool:
 # webhooks
 
 DOORS: list[tuple[str, Callable[[Intake, Relevo], Any]]] = [
-    ("intake.enqueue(Ship(…))", lambda ctx, relevo: ctx.enqueue(Ship())),
-    ("intake.enqueue_many([…])", lambda ctx, relevo: ctx.enqueue_many([Ship()])),
-    ("intake.publish(Packed(…))", lambda ctx, relevo: ctx.publish(Packed())),
-    ("intake.start(Flow(…))", lambda ctx, relevo: ctx.start(a_flow())),
+    ("ctx.enqueue(Ship(…))", lambda ctx, relevo: ctx.enqueue(Ship())),
+    ("ctx.enqueue_many([…])", lambda ctx, relevo: ctx.enqueue_many([Ship()])),
+    ("ctx.publish(Packed(…))", lambda ctx, relevo: ctx.publish(Packed())),
+    ("ctx.start(Flow(…))", lambda ctx, relevo: ctx.start(a_flow())),
     ("relevo.enqueue(Ship(…))", lambda ctx, relevo: relevo.enqueue(Ship())),
     ("a task", lambda ctx, relevo: asyncio.ensure_future(ctx.enqueue(Ship()))),
 ]

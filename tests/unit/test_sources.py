@@ -12,7 +12,7 @@ import pytest
 import stripe
 
 import relevo
-from relevo import sources
+from relevo import Intake, sources, webhook
 from relevo.errors import DefinitionError
 from relevo.pairs import Headers
 from relevo.signatures import InvalidSignature, Key, explain
@@ -44,6 +44,14 @@ def test_a_file_uses_the_library_and_the_source() -> None:
     scheme = sources.stripe("whsec_of_this_endpoint")
     assert stripe.Webhook is not None
     assert scheme.name == "stripe"
+
+
+@pytest.mark.parametrize("name", ["stripe", "slack", "github"])
+def test_a_source_without_its_secret_is_told_where_it_is_written(name: str) -> None:
+    async def hook(delivery: Delivery, ctx: Intake) -> None: ...
+
+    with pytest.raises(DefinitionError, match=rf"/hook: write source=sources\.{name}\("):
+        webhook("/hook", hook, source=getattr(sources, name))
 
 
 def test_any_other_name_is_missing_as_ever() -> None:

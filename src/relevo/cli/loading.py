@@ -15,6 +15,7 @@ from relevo.app import App
 from relevo.errors import SettingsError
 from relevo.message import Spec
 
+_RELEVO = Path(__file__).parents[1]
 PERIODS = {1_000: "s", 60_000: "m", 3_600_000: "h", 86_400_000: "d"}
 
 
@@ -123,5 +124,8 @@ def _broken(name: str, error: Exception) -> SettingsError:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    # The line of the app that relevo refuses, rather than the line of relevo that refuses it.
+    theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_RELEVO)]
+    last = next(reversed(theirs or frames), None)
+    where = f" ({Path(last.filename).name}:{last.lineno})" if last else ""
     return SettingsError(f"app '{name}' cannot be loaded: {type(error).__name__}: {error}{where}")

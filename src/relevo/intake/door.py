@@ -215,7 +215,7 @@ def _no_key(error: Exception) -> str:
         case KeyError(args=(str() as name,)):
             return f'no field "{name:.64}" in the body'
         case _:
-            return type(error).__name__
+            return f"its key function raised {type(error).__name__}; the log has the line"
 
 
 def _told_kind(given: object) -> str:

@@ -101,7 +101,7 @@ class Intake:
         """An opened resource of the app, by its type."""
         return self._engine.use(kind)
 
-    @noted("intake", _calls)
+    @noted("ctx", _calls)
     async def enqueue(
         self,
         command: Command,
@@ -122,19 +122,19 @@ class Intake:
         self.take([job])
         return Receipt(job.id, Verdict.ORDERED)
 
-    @noted("intake", _calls)
+    @noted("ctx", _calls)
     async def enqueue_many(self, commands: Iterable[Command]) -> list[Receipt]:
         """Order many things, as with enqueue()."""
         jobs = [self._engine.order(command, cause=self) for command in commands]
         self.take(jobs)
         return [Receipt(job.id, Verdict.ORDERED) for job in jobs]
 
-    @noted("intake", _calls)
+    @noted("ctx", _calls)
     async def publish(self, event: Event) -> list[Receipt]:
         """Tell a fact to its listeners; their jobs are stored with the delivery."""
         return await self._engine.publish(event)
 
-    @noted("intake", _calls)
+    @noted("ctx", _calls)
     async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow; its nodes are stored with the delivery."""
         return await self._engine.start(flow, key=key)
@@ -142,7 +142,7 @@ class Intake:
     def once(self, name: str, *_: Any, **__: Any) -> NoReturn:
         """MisuseError: a webhook's function has no job that an effect could belong to."""
         raise MisuseError(
-            f"intake.once({name!r:.60}, …): a webhook's function stores what came and makes no "
+            f"ctx.once({name!r:.60}, …): a webhook's function stores what came and makes no "
             "effects outside, since the provider waits for its answer. Enqueue a command here, and "
             "call ctx.once() in its worker"
         )
