@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +38,7 @@ async def hook(delivery: Delivery, ctx: Intake) -> None:
 
 
 @pytest.fixture
-def door(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
+def door(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     (box.folder / "door.py").write_text(DOOR)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -45,7 +46,10 @@ def door(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
     for name, value in {"RELEVO_APPS": "door:app", "RELEVO_PORT": port}.items():
         monkeypatch.setenv(name, value)
         box.environment[name] = value
-    return box
+    # The command line runs in this process, which may have imported another test's door.
+    monkeypatch.delitem(sys.modules, "door", raising=False)
+    yield box
+    sys.modules.pop("door", None)
 
 
 @pytest.fixture
