@@ -460,8 +460,8 @@ class Store(Protocol):
         ...
 
     async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
-        """The same inside a driver connection's open transaction, which the caller rolls back if
-        the verdict is not NEW."""
+        """Call resolve() inside a driver connection's open transaction, which the caller rolls
+        back if the verdict is not NEW."""
         ...
 
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
@@ -713,7 +713,7 @@ class Outbox(Protocol):
         ...
 
     async def resolve_posted_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
-        """The same inside a driver connection's open transaction."""
+        """Call resolve_posted() inside a driver connection's open transaction."""
         ...
 
     async def letters(self, *, carried: bool, after: int = 0, limit: int = BATCH) -> list[Letter]:

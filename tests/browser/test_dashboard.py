@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from relevo.ids import new_id
 from relevo.job import NewJob, State
 from relevo.store import EffectState, QueueMode
+from relevo.testing import deliver
 from tests.browser.conftest import PASSWORD, Program, Reader, program, reading
 from tests.browser.fill import BOOK, CHARGE, READ, SAVE, SCRIPT, WELCOME, Filled
 from tests.conformance.steps import add, state
@@ -338,6 +339,17 @@ def test_pages_follow_what_happens_until_they_are_frozen(reader: Reader, shop: P
     expect(page.locator("#freeze")).to_have_text("frozen")
     with page.expect_response(re.compile("/live"), timeout=8_000):
         choose(page, "frozen")
+
+
+def test_a_failed_delivery_is_seen_within_two_seconds(reader: Reader, shop: Program) -> None:
+    """The hook of this program reads a field that the body does not have."""
+    page = reader.go("/deliveries?state=failed")
+    expect(page.locator("main")).not_to_contain_text("evt_unseen")
+    answer = shop.do(deliver(shop.relevo, "/hooks/stripe", json={"id": "evt_unseen"}))
+    assert answer.status == 200
+    expect(page.locator("main")).to_contain_text("evt_unseen", timeout=2_000)
+    page.goto(shop.url)
+    expect(page.locator("main")).to_contain_text("KeyError", timeout=2_000)
 
 
 def test_who_goes_by_keyboard_keeps_their_place(reader: Reader) -> None:
