@@ -267,6 +267,14 @@ def test_every_keyword_has_its_line() -> None:
     assert not [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)]
 
 
+def test_what_a_function_has_at_hand_exists() -> None:
+    pages = (ROOT / "docs" / "reference" / "keywords.md", *(ROOT / "docs" / "guides").glob("*.md"))
+    told = {name for page in pages for name in re.findall(r"\bctx\.(\w+)", page.read_text())}
+    at_hand = {*dir(Context), *dir(Intake)}
+    assert told
+    assert not [name for name in sorted(told) if name not in at_hand]
+
+
 def test_what_each_supplier_of_cars_wants_is_told() -> None:
     told = (ROOT / "docs" / "systems" / "cars.md").read_text()
     names = {name for kind in KINDS.values() for name in (*kind.fields, *kind.optional)}
