@@ -360,7 +360,7 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     nursery = Nursery()
     relevo = start(Hook("a").on(family(nursery)))
     await relevo.open()
-    assert (await deliver(relevo, "/in", json={"id": 1})).status == 200
+    assert (await deliver(relevo, "/in", json={"id": "evt_1"})).status == 200
     await drain(relevo)
     assert nursery.effects == dict.fromkeys(NAMES, 1)
     came = await only_delivery(relevo)
@@ -379,6 +379,9 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     await relevo.desk.replay(came, ANN, relevo.handling)
     await drain(relevo)
     assert nursery.effects == dict.fromkeys(NAMES, 2)
+    story = await relevo.desk.trace("evt_1")
+    assert len(story.jobs) == 5 * len(NAMES)
+    assert len(story.effects) == 2 * len(NAMES)  # each is told once, whatever jobs share it
 
 
 async def test_a_replay_finds_effects_after_the_keys_were_changed(

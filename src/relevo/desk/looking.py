@@ -374,10 +374,11 @@ class Looking:
         jobs = [job for job in known.values() if self.sees(job.queue)]
         begun = [self._with_joined(kept, stands) for kept in begun]
         jobs.sort(key=lambda job: (job.inserted_at, job.id))
-        effects: list[Effect] = []
-        for job in jobs:
-            effects += (await self.effects(job=job.id, limit=PAGE_MAX))[0]
-        effects.sort(key=lambda effect: effect.created_at)
+        made: dict[tuple[str, str], Effect] = {}
+        for job in jobs:  # a replayed job shares the effects of the one that it repeats
+            its, _ = await self.effects(job=job.id, limit=PAGE_MAX)
+            made |= {(effect.job, effect.name): effect for effect in its}
+        effects = sorted(made.values(), key=lambda effect: effect.created_at)
         return Story(
             found=tuple(found),
             threads=tuple(chosen),
