@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from relevo.app import App
 from relevo.errors import SettingsError
+from relevo.intake import handling_queues
 from relevo.message import Spec
 
 _RELEVO = Path(__file__).parents[1]
@@ -37,7 +38,8 @@ def load(names: Iterable[str]) -> list[App]:
 
 def queues_of(app: App) -> set[str]:
     """Every queue that an app serves."""
-    return {binding.spec.queue for binding in (*app.workers, *app.listeners)} | recurring(app)
+    own = {binding.spec.queue for binding in (*app.workers, *app.listeners)}
+    return own.union(recurring(app), handling_queues(app))
 
 
 def recurring(app: App) -> set[str]:

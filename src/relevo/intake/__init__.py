@@ -7,7 +7,7 @@ A delivery whose function fails is kept with a job that runs it again: see handl
 """
 
 from relevo.intake.door import Door, Reject, answer_of, delivery_of
-from relevo.intake.handling import Handling, NoEndpoint
+from relevo.intake.handling import Handling, NoEndpoint, handling_queues
 from relevo.intake.intake import Intake
 from relevo.intake.receiver import REPLAYED_SO, Receiver, Taken, taken_of
 
@@ -22,5 +22,6 @@ __all__ = [
     "Taken",
     "answer_of",
     "delivery_of",
+    "handling_queues",
     "taken_of",
 ]

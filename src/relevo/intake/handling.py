@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from relevo.app import Binding
+from relevo.app import App, Binding
 from relevo.backoff import exponential
 from relevo.clock import moment, stamp
 from relevo.context import Context
@@ -74,10 +74,7 @@ class Handling:
         """What a worker needs to run them like any other job."""
         made: list[Binding] = []
         for app in self._engine.apps:
-            queues = [_queue(app.name)] if app.webhooks else []
-            if any(route.later for route in app.webhooks):
-                queues.append(_queue(app.name, is_later=True))
-            for queue in queues:
+            for queue in handling_queues(app):
                 spec = _spec(queue)
                 made.append(Binding(app.name, self.handle, HandleDelivery, spec, True, True))
         return made
@@ -234,6 +231,14 @@ def _missing_in(kept: Kept) -> str:
 
 def _with_missing(why: str, kept: Kept) -> str:
     return "; ".join([said for said in (why, _missing_in(kept)) if said])
+
+
+def handling_queues(app: App) -> list[str]:
+    """The queues of the jobs that run an app's webhooks' functions."""
+    queues = [_queue(app.name)] if app.webhooks else []
+    if any(route.later for route in app.webhooks):
+        queues.append(_queue(app.name, is_later=True))
+    return queues
 
 
 @lru_cache(maxsize=256)
