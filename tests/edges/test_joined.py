@@ -96,7 +96,7 @@ def test_the_command_line_tells_what_was_not_used(box: Box) -> None:
     shown = box("deliveries", "show", seen.second).out
     assert f"{joined}, which was in progress{unused}" in shown
     assert joined not in box("deliveries", "show", seen.first).out
-    assert joined + unused in box("trace", "evt_2").out
+    assert f"{joined}, which was in progress{unused}" in box("trace", "evt_2").out
     assert "2 newer ones joined" in box("trace", "evt_1").out
     assert box("deliveries", "show", seen.second, "--json").json["joined"] == [seen.job]
     [found] = [

@@ -276,7 +276,7 @@ def _told(kept: DeliveryView) -> list[tuple[str, Any]]:
         ("first", f"delivery {kept.first} came before with this key" if kept.first else None),
         ("other bodies", "\n".join(map(_other, kept.others))),
         ("run again by", None if kept.handler is None else _handler(kept.handler)),
-        ("jobs", "\n".join(_job(each) for each in kept.orders if each is not kept.handler)),
+        ("jobs", "\n".join(job_text(each) for each in kept.orders if each is not kept.handler)),
     ]
 
 
@@ -291,7 +291,7 @@ def _handler(job: DeliveryJob) -> str:
     return f"{told}, next {ago(job.run_at)}" if is_due and job.run_at else told
 
 
-def _job(job: DeliveryJob) -> str:
+def job_text(job: DeliveryJob) -> str:
     """A job of a delivery, as it was when the delivery was stored, and as it is now."""
     match job.verdict:
         case None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from relevo.cli.deliveries import job_text
 from relevo.cli.jobs import joined_text
 from relevo.cli.tables import at, cell, data, short, span, table
 from relevo.cli.terminal import (
@@ -20,7 +21,7 @@ from relevo.cli.terminal import (
     Terminal,
     Verbs,
 )
-from relevo.desk import Story
+from relevo.desk import Story, delivery_job
 from relevo.errors import SettingsError
 from relevo.job import Job
 from relevo.settings import PREFIX, describe
@@ -68,7 +69,7 @@ def story_text(story: Story) -> RenderableType:
 
     lines: list[Any] = [cell(f"found by {' and '.join(story.found)}"), ""]
     for kept in story.deliveries:
-        lines += map(cell, _came(kept))
+        lines += map(cell, _came(kept, story.jobs))
     for depth, job in story.tree():
         effects = [effect for effect in story.effects if effect.job == job.id]
         lines += [
@@ -79,7 +80,8 @@ def story_text(story: Story) -> RenderableType:
     return Group(*lines)
 
 
-def _came(kept: Kept) -> Iterator[str]:
+def _came(kept: Kept, jobs: Iterable[Job]) -> Iterator[str]:
+    stands = {job.id: job for job in jobs}
     key = f"  key {kept.key}" if kept.key else ""
     yield f"{at(kept.received_at)}  {kept.method} {kept.endpoint}  {kept.state}  {kept.status}"
     yield f"  {kept.id}{key}" + (f"  generation {kept.generation}" if kept.generation else "")
@@ -90,8 +92,9 @@ def _came(kept: Kept) -> Iterator[str]:
         yield f"  came again {times}{differs}, {last}{at(kept.repeated_at)}"
     if kept.reason:
         yield f"  {short(kept.reason, 200)}"
-    for id in kept.joined:
-        yield f"  joined job {id}; its payload was not used"
+    for id in kept.jobs:
+        if (job := stands.get(id)) is not None:
+            yield f"  {job_text(delivery_job(kept, id, job))}"
     yield ""
 
 

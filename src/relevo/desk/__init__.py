@@ -5,7 +5,14 @@ by the store in the same step. DefinitionError: the question is written wrongly.
 there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
 """
 
-from relevo.desk.deliveries import DeliveryJob, DeliveryView, Order, Replay, is_replayable
+from relevo.desk.deliveries import (
+    DeliveryJob,
+    DeliveryView,
+    Order,
+    Replay,
+    delivery_job,
+    is_replayable,
+)
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
@@ -64,6 +71,7 @@ __all__ = [
     "UniqueView",
     "WaitView",
     "What",
+    "delivery_job",
     "error_of",
     "is_replayable",
     "name_of",

@@ -163,7 +163,7 @@ class Deliveries(Looking):
         """One delivery in full, with the verdicts of its jobs and the other bodies of its key."""
         kept = await self.delivery(id)
         stands = await self._stands(kept.jobs[:PAGE_MAX])
-        orders = [_order(kept, id, stands.get(id)) for id in kept.jobs[:PAGE_MAX]]
+        orders = [delivery_job(kept, id, stands.get(id)) for id in kept.jobs[:PAGE_MAX]]
         orders = [each for each in orders if each.queue is None or self.sees(each.queue)]
         handler = next((each for each in orders if each.kind == HANDLER), None)
         alike: list[Kept] = []
@@ -297,7 +297,7 @@ class Deliveries(Looking):
                 pass
 
 
-def _order(kept: Kept, id: str, job: Job | None) -> DeliveryJob:
+def delivery_job(kept: Kept, id: str, job: Job | None) -> DeliveryJob:
     """What a job is to a delivery: of its own thread it is new, of another it was joined."""
     if job is None:
         return DeliveryJob(id=id, verdict=None)
