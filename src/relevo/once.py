@@ -476,7 +476,7 @@ def _why_not_kept(name: str, why: str) -> str:
 
 
 TYPES = "effect type"
-"""The kind of note that keeps what `type=` a call gave, for people who tell its result."""
+"""The kind of the notes that keep the schema of `type=`, to check what a person confirms by it."""
 
 
 def type_name(queue: str, name: str) -> str:

@@ -304,7 +304,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """The same for a person; errors are red on a terminal."""
+    """Log lines as text for a terminal, where errors are red."""
 
     def __init__(self, *, has_colours: bool = False) -> None:
         super().__init__()

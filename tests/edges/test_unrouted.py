@@ -263,7 +263,7 @@ def good(relevo: Relevo, id: str) -> Delivery:
     return sent(relevo, SIGNED, body, [("x-signature", seal(body))])
 
 
-# who called
+# addresses
 
 
 async def test_addresses_are_told_apart_ipv6_by_its_network(relevo: Relevo) -> None:
@@ -326,7 +326,7 @@ async def test_ten_thousand_addresses_are_a_few_lines(relevo: Relevo) -> None:
 
 
 async def test_a_thousand_scanners_cost_nothing(relevo: Relevo, tmp_path: Path) -> None:
-    """Paths that are nobody's are looked up, and those that look alike compared so many times."""
+    """A path that no endpoint has costs a look-up, and a bounded number a second are compared."""
     await relevo.asgi().start()
     chance = random.Random(7)
     words = ("wp-login.php", "admin", ".git/config", "vendor/phpunit", "api/v1/pods", "hooks/x")

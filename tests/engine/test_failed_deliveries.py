@@ -186,7 +186,7 @@ async def test_no_mistake_ends_the_retry_at_once(start: Start) -> None:
 async def test_two_deliveries_that_only_the_key_tells_apart_are_both_handled(
     start: Start,
 ) -> None:
-    """The provider's id is the same for both, and nobody knows their keys when they come."""
+    """Both have one provider id, and the broken key function finds the key of neither."""
     shop = Shop(start)
     shop.is_broken, shop.key_is_broken = False, True
     async with shop.relevo as relevo:

@@ -12,6 +12,7 @@ import hmac
 import json
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -99,7 +100,7 @@ class Call:
         )
 
 
-class Oracle:
+class Oracle(ABC):
     """A provider's library beside our source."""
 
     name: ClassVar[str]
@@ -118,13 +119,13 @@ class Oracle:
         """The body and the target, before anything is signed."""
         call.body = json.dumps(event(call.random), ensure_ascii=call.random.random() < 0.5).encode()
 
+    @abstractmethod
     def sign(self, call: Call) -> None:
         """Write the signature, as the library does or asks for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge(self, call: Call) -> bool:
         """The library's verdict; what it raises is a no."""
-        raise NotImplementedError
 
     def theirs(self, call: Call) -> bool:
         try:

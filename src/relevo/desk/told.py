@@ -126,7 +126,7 @@ def _write(earlier: Sequence[Any], objects: Sequence[dict[str, Any]]) -> str:
 
 
 def _like(value: Any) -> Any:
-    """A value of the same kind, which is nobody's."""
+    """An example value of the same kind, which gives nothing of the stored one away."""
     if isinstance(value, dict):
         return {name: _like(each) for name, each in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
