@@ -215,6 +215,8 @@ def _hidden(value: object) -> str:
 
 # Options in a query, or in a key=value string: ?password=…&x=y
 _OPTION = re.compile(r"(?<![\w.-])([\w.-]{1,64})(\s*=\s*)('[^']*'|[^&;#\s]+)")
+_PLACE = re.compile(r"[^:@/?#]+:\d{1,5}(?:/[^?@]*)?(?=\?)", re.ASCII)
+_QUERY = re.compile(r"\?[\w.-]{1,64}=.*", re.S)
 _MORE_SECRETS = frozenset({"token", "key", "sig", "signature", "auth", "credential"})
 
 
@@ -223,13 +225,20 @@ def masked(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
         scheme, rest = "", url
-    login, at, _ = rest.rpartition("@")
-    if at and re.match(r"[^/?#]*[:@]", rest):
+    bare = _PLACE.match(rest)
+    query = _QUERY.search(rest, bare.end() if bare else max(rest.find("@"), 0))
+    place, options = (rest[: query.start()], query[0]) if query else (rest, "")
+    if "@" in options:
+        # Rather all options than the half of a password that holds '@' and '?'; the host stays.
+        options = f"?{HIDDEN}"
+    login, at, _ = place.rpartition("@")
+    if at and re.match(r"[^/?#]*[:@]", place):
         # Up to the last '@' there is: a password may hold '/', '?' and '@' that nobody escaped,
         # and half of one would show.
         user, colon, _ = login.partition(":")
         name = f"{user}:{HIDDEN}" if colon else HIDDEN if len(user) > 16 else user
-        rest = f"{name}@{rest[len(login) + 1 :]}"
+        place = f"{name}@{place[len(login) + 1 :]}"
+    rest = place + options
     return f"{scheme}{mark}{_OPTION.sub(_hide_option, rest)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator, Callable
@@ -835,6 +836,43 @@ async def test_what_ended_long_ago_is_forgotten(house: House, clock: ManualClock
     await house.drain()
     with pytest.raises(QStashError, match="404"):
         await house.sdk.message.get(done.message_id)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "relevo.internal"])  # noqa: S104 - refused
+def test_development_keys_are_for_loopback_alone(host: str, tmp_path: Path) -> None:
+    """C10: with a password too, which is what lets any other address be listened to."""
+    told = {"RELEVO_ADMIN_PASSWORD": "correct horse battery"}
+    words = ("qstash", "--dev", "--port", "0", "--store", f"sqlite:///{tmp_path / 'q.db'}")
+    for given, more in ((("--host", host), {}), ((), {"RELEVO_HOST": host})):
+        done = subprocess.run(
+            [sys.executable, "-m", "relevo.cli", *words, *given],
+            env=os.environ | told | more,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 2, done.stderr
+        assert "known to everybody" in done.stderr
+
+
+async def test_the_development_token_opens_nothing_to_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C10: however the app is served, so with QSTASH_DEV=1 behind any address or proxy."""
+    monkeypatch.setenv("QSTASH_DEV", "1")
+    monkeypatch.setattr(app, "schedules", [])
+    bearer = {"authorization": f"Bearer {DEV['QSTASH_TOKEN']}"}
+    forwarded = bearer | {"x-forwarded-for": "192.0.2.7"}
+    asked = [("127.0.0.1", bearer, 200), ("192.0.2.7", bearer, 403), ("127.0.0.1", forwarded, 403)]
+    async with Relevo(f"sqlite:///{tmp_path / 'q.db'}", apps=[app]) as relevo:
+        for address, headers, status in asked:
+            transport = httpx2.ASGITransport(relevo.asgi(), client=(address, 4711))
+            base = "http://127.0.0.1:8080"
+            async with httpx2.AsyncClient(transport=transport, base_url=base) as client:
+                answer = await client.get("/v2/keys", headers=headers)
+                assert answer.status_code == status, (address, answer.text)
+                assert ("sig_" in answer.text) is (status == 200)
 
 
 async def test_the_program_serves_it_with_the_vendor_s_development_keys(tmp_path: Path) -> None:

@@ -84,6 +84,19 @@ def test_a_compose_file_names_what_exists(path: Path) -> None:
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
+@pytest.mark.parametrize("path", COMPOSED, ids=lambda path: path.name)
+def test_a_compose_file_starts_nothing_without_its_passwords(path: Path) -> None:
+    """C34: an empty --requirepass is a Redis that anybody may use."""
+    text = "\n".join(line for line in path.read_text().splitlines() if line[:1] != "#")
+    asked = re.findall(r"\$\{(\w*PASSWORD)(:\?[^}]+)?\}", text)
+    assert asked and all(said for _, said in asked), asked
+    made: dict[str, Any] = yaml.safe_load(text)
+    for name, service in made["services"].items():
+        if "build" in service:
+            limit = service["ulimits"]["nofile"]
+            assert (limit["soft"], limit["hard"]) == (65_536, 65_536), name
+
+
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
@@ -97,6 +110,7 @@ def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
     assert service["User"] == "relevo"
     assert service["ProtectSystem"] == "strict"
     assert service["StateDirectoryMode"] == "0700"
+    assert service["LimitNOFILE"] == "65536"
     # Each unit has a /tmp of its own; what tells that a neighbour died must be in a shared place.
     assert service["Environment"] == "TMPDIR=/run/relevo"
     assert (service["RuntimeDirectory"], service["RuntimeDirectoryPreserve"]) == ("relevo", "yes")

@@ -208,6 +208,33 @@ async def test_too_many_attempts_are_held_back_for_a_minute(web: Site) -> None:
         assert (await log_in(browser)).status_code == 303
 
 
+async def test_a_name_is_guessed_from_many_addresses_no_more_than_from_one(web: Site) -> None:
+    """C13: an attack on one name from 40 addresses, then from 40 of one IPv6 network."""
+
+    async def tried(addresses: list[str], name: str) -> list[int]:
+        statuses: list[int] = []
+        for address in addresses:
+            async with web.browser(address=address) as browser:
+                statuses.append((await log_in(browser, name, "wrong")).status_code)
+        return statuses
+
+    async with web.browser(address="192.0.2.77") as owner:
+        assert (await log_in(owner)).status_code == 303
+    from_all_over = [f"198.51.100.{number}" for number in range(40)]
+    assert await tried(from_all_over, "admin") == [401] * 19 + [429] * 21  # the owner counted, too
+    async with web.browser(address="203.0.113.9") as late:
+        assert (await log_in(late)).status_code == 429  # the right password, too
+    async with web.browser(address="192.0.2.77") as owner:
+        assert (await log_in(owner)).status_code == 303  # who lives there is not kept out
+    one_network = [f"2001:db8:1:2:{number:x}::1" for number in range(40)]
+    assert await tried(one_network, "ana") == [401] * 5 + [429] * 35
+    mapped = [f"::ffff:203.0.113.{number % 2}" for number in range(20)]
+    assert await tried(mapped, "ben") == [401] * 10 + [429] * 10
+    assert await tried(["2001:db8:1:3::1"], "ana") == [401]
+    web.clock.advance("61s")
+    assert await tried(["198.51.100.1"], "admin") == [401]
+
+
 def test_what_is_remembered_of_attempts_is_bounded() -> None:
     """C38"""
     throttle = Throttle(5)

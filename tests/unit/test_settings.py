@@ -264,7 +264,11 @@ def test_the_table_reads_well() -> None:
         ("postgresql://u@host/db", "postgresql://u@host/db"),
         ("https://0123456789abcdef0@host/", "https://***@host/"),
         ("postgresql://h/db?user=a@b", "postgresql://h/db?user=a@b"),
-        ("postgresql://u:p@h/db?user=a@b", "postgresql://u:***@b"),  # rather too much than half
+        ("postgresql://h:5432/db?password=p@w", "postgresql://h:5432/db?***"),
+        ("postgresql://u:p@h:5433/db?user=a@b", "postgresql://u:***@h:5433/db?***"),
+        ("postgresql://u@h:5432/db?password=p@w", "postgresql://u@h:5432/db?***"),
+        ("postgresql://u:p@h/db?x=1&password=p?w", "postgresql://u:***@h/db?x=1&password=***"),
+        ("redis://:p@h:6379/0?a=b@c:1", "redis://:***@h:6379/0?***"),
         ("postgresql://h/db?password=pw&x=1", "postgresql://h/db?password=***&x=1"),
         ("postgresql:///db?sslpassword=pw#f", "postgresql:///db?sslpassword=***#f"),
         ("redis://h?sentinel_password=pw&prefix=x", "redis://h?sentinel_password=***&prefix=x"),

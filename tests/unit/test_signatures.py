@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import inspect
 import json
 import sys
 import time
@@ -416,6 +417,27 @@ def test_a_missing_secret_closes_the_door(make: Callable[[Any], Scheme], secrets
     message = f"{caught.value} {caught.value.__cause__!r} {caught.value.__context__!r}"
     for secret in ("good", "padded", "pasted", "changeme", "half"):
         assert secret not in message
+
+
+PREFIXES = ["whsec_", "v1,whsec_", "whsec_whsec_", "pdl_ntfset_", "secret_", "shpss_", "GOCSPX-"]
+
+
+WITH_SECRET = [
+    name
+    for name in sorted(sources.__all__)
+    if list(inspect.signature(getattr(sources, name)).parameters)[:1]
+    in (["secrets"], ["token"], ["signing_key"], ["secret_token"], ["auth_token"])
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("name", [name for name in WITH_SECRET if name != "shared_secret"])
+def test_a_prefix_without_its_secret_closes_the_door(name: str, prefix: str) -> None:
+    """C03: everybody knows it, so a call signed with it is a stranger's."""
+    make: Any = getattr(sources, name)
+    with pytest.raises(SettingsError) as caught:
+        make(prefix)
+    assert prefix not in str(caught.value)
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_!", "whsec_===", "not base64", "whsec_a"])

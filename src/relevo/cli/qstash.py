@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from relevo.addresses import is_loopback
 from relevo.cli.serve import up
 from relevo.cli.terminal import AsIs, Terminal, Verbs, say
+from relevo.errors import SettingsError
 
 PORT = 8080  # the vendor's own development server has it too
 
@@ -37,6 +39,12 @@ async def qstash(
     Addresses that are not public are not called, but for those in QSTASH_ALLOW.
     """
     if dev:
+        at = host or terminal.settings.host
+        if not is_loopback(at):
+            raise SettingsError(
+                f"--dev on {at}: its token and keys are known to everybody, so it listens on "
+                "127.0.0.1 only; for others to reach it, set QSTASH_TOKEN and both signing keys"
+            )
         os.environ["QSTASH_DEV"] = "1"
-        say(AsIs("development keys: for this machine only, never for one that others reach"))
+        say(AsIs("development keys: for this machine only"))
     return await up(terminal, ["qstash"], host, port)

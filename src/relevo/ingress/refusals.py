@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from relevo.addresses import caller
 from relevo.errors import StoreError
 from relevo.ingress.reply import Reply, error, reply_of
 from relevo.intake import Door, Reject
@@ -73,7 +74,7 @@ class Refusals:
     ) -> Reply:
         """401; 429 to an address that goes on and on. One that signs well is never slowed."""
         self._count("delivery_forged", door)
-        if not self._forgers.take(client[0] if client else ""):
+        if not self._forgers.take(caller(client[0]) if client else ""):
             return error(429, "too_many_requests", retry_after="60")
         return self._closed(door, delivery, failure.why, is_forged=True)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from relevo.errors import SettingsError
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_PREFIX = re.compile(r"(?:v\d,)?(?:[A-Za-z]{1,16}[_-]){1,4}")
 _PLACEHOLDERS = frozenset({"changeme", "change-me", "change_me"})
 
 
@@ -81,6 +82,9 @@ def _ready(owner: str, key: Key, decode: Callable[[str], bytes]) -> bytes:
         raise SettingsError(f"a secret of {owner} has white space around it: take it off")
     if value.lower() in _PLACEHOLDERS:
         raise SettingsError(f"a secret of {owner} is a placeholder: put the real one there")
+    if _PREFIX.fullmatch(value):
+        # Known to everybody: whoever reads the provider's documentation could sign with it.
+        raise SettingsError(f"a secret of {owner} is the prefix alone: give all of it")
     if key.until is not None and key.until.tzinfo is None:
         raise SettingsError(f"the end of a secret of {owner} needs a time zone")
     try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import HTTPConnection
 
+from relevo import addresses
+from relevo.addresses import caller, is_loopback
 from relevo.clock import Clock
 from relevo.desk import Person, Role
 from relevo.errors import SettingsError
@@ -26,6 +27,7 @@ _FORWARDED = ("forwarded", "x-forwarded", "x-real-ip", "via", "cf-connecting-ip"
 _REQUESTS = 6_000  # a minute, from one address elsewhere
 _ATTEMPTS = 5
 _ATTEMPTS_OF_ADDRESS = 30
+_ATTEMPTS_OF_NAME = 20  # from everywhere together
 _WINDOW = 60.0
 _REMEMBERED = 10_000
 
@@ -47,14 +49,6 @@ def check_binding(host: str, settings: Settings) -> None:
             f"RELEVO_HOST {host} can be reached from elsewhere, and nobody would be asked for a "
             "password: set RELEVO_ADMIN_PASSWORD, or listen on 127.0.0.1"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine."""
-    if host == "localhost":
-        return True
-    address = _address(host)
-    return address is not None and address.is_loopback
 
 
 class Throttle:
@@ -88,6 +82,8 @@ class Auth:
         self._requests = Throttle(_REQUESTS)
         self._by_person = Throttle(_ATTEMPTS)
         self._by_address = Throttle(_ATTEMPTS_OF_ADDRESS)
+        self._by_name = Throttle(_ATTEMPTS_OF_NAME)
+        self._homes: OrderedDict[str, None] = OrderedDict()  # where people came in from
         # A password costs 32 MB and a tenth of a second to check: a crowd must queue for it.
         self._turn = asyncio.Semaphore(2)
         self._decoy: str | None = None
@@ -125,15 +121,30 @@ class Auth:
         """Whether an address asks more than any person does; this machine may."""
         address = address_of(asked)
         now = self._clock.now().timestamp()
-        return not is_loopback(address) and not self._requests.admit(address, now)
+        return not is_loopback(address) and not self._requests.admit(caller(address), now)
 
     # letting in
 
     def is_too_often(self, name: str, address: str) -> bool:
-        """Whether so many came from there, or asked for this person from there, within a minute."""
+        """Whether too many came within a minute: from there, or for this person, or both.
+
+        Where a person came in from before, the attempts of others from elsewhere do not count:
+        who knows a name could keep its owner out.
+        """
         now = self._clock.now().timestamp()
-        is_calm = self._by_address.admit(address, now)
-        return not (self._by_person.admit(f"{name[:64]}\n{address}", now) and is_calm)
+        home = _home(name, address)
+        is_calm = self._by_address.admit(caller(address), now)
+        if not (self._by_person.admit(home, now) and is_calm):
+            return True
+        return home not in self._homes and not self._by_name.admit(name[:64], now)
+
+    def remember_home(self, name: str, address: str) -> None:
+        """Remember that a person came in from there."""
+        home = _home(name, address)
+        self._homes[home] = None
+        self._homes.move_to_end(home)
+        if len(self._homes) > _REMEMBERED:
+            self._homes.popitem(last=False)
 
     async def log_in(self, name: str, password: str) -> str | None:
         """The cookie of a new session; None when name or password is not right."""
@@ -169,7 +180,14 @@ class Auth:
         if any(host.endswith(each) for each in allowed if each.startswith(".")):
             return True
         # An address cannot be pointed elsewhere; behind a password it is as good as a name.
-        return self._settings.admin_password is not None and _address(host.strip("[]")) is not None
+        return (
+            self._settings.admin_password is not None
+            and addresses.read(host.strip("[]")) is not None
+        )
+
+
+def _home(name: str, address: str) -> str:
+    return f"{name[:64]}\n{caller(address)}"
 
 
 def _apps(apps: tuple[str, ...]) -> frozenset[str] | None:
@@ -203,10 +221,3 @@ def _host(text: str) -> str:
     host, colon, port = text.strip().lower().rpartition(":")
     is_port = colon and port.isdecimal() and not host.endswith(":")
     return host if is_port else text.strip().lower()
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None

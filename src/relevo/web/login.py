@@ -73,6 +73,7 @@ async def enter(request: Request) -> Response:
         return _form(request, there, name, _("The name or the password is not right."), 401)
     if visit.session is not None:
         await auth.log_out(visit.session)
+    auth.remember_home(name, address)
     log.info("login", extra={"person": name[:64], "address": address})
     response = RedirectResponse(visit.url(there), 303)
     response.set_cookie(

@@ -16,11 +16,13 @@ from starlette.routing import Route
 
 from relevo import Relevo
 from relevo.apps.qstash.office import BODY_MAX
+from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.wire import Wrong
 from relevo.apps.qstash.workers import Post
 from relevo.apps.tables import is_data_error
 from relevo.errors import StoreError
 from relevo.telemetry import log
+from relevo.web.auth import is_local
 
 READ_MAX = 16 * BODY_MAX
 
@@ -85,6 +87,8 @@ def _check_token(request: Request, token: str) -> None:
     said = given[7:] if given[:7].lower() == "bearer " else request.query_params.get("qstash_token")
     if said is None or not hmac.compare_digest(said.encode(), token.encode()):
         raise Wrong("invalid token", 401)
+    if token == DEV["QSTASH_TOKEN"] and not is_local(request):
+        raise Wrong("the development token is known to everybody: for this machine only", 403)
 
 
 def _check_text(request: Request) -> None:
