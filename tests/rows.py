@@ -64,6 +64,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F50": ("model against store; half an hour of chaos", ALL),
     "F51": ("a run dies, fails, is late, asks for another: what it starts", ALL),
     "F52": ("a hundred turns of a poller under kills", ALL),
+    "F53": ("code and stored payloads disagree: a deploy adds a required field", ALL),
 }
 
 INPUTS: dict[str, str] = {

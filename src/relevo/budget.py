@@ -60,7 +60,7 @@ class Pace:
     beat: float = 30.0
     prune: float = 300.0
     learn: float = 120.0  # of breakers that others have opened
-    ensure: float = 60.0  # that every poller and schedule has its job
+    ensure: float = 60.0  # that every poller has its job, and that no job is parked without need
 
     def __mul__(self, factor: float) -> Pace:
         """The same, so many times slower, but never slower than LONGEST."""
@@ -77,6 +77,7 @@ LONGEST = Pace(claim=300, sweep=600, beat=600, prune=21_600, learn=1_800, ensure
 def idle_cost(pace: Pace, *, slots: int = 1, has_recurring: bool = True) -> float:
     """Commands a day of one worker without jobs; `slots`: a cluster asks each queue by itself."""
     everywhere = DAY / pace.claim + DAY / pace.sweep + DAY / pace.prune
+    everywhere += DAY / pace.ensure  # whether jobs are parked
     once = DAY / pace.beat + DAY / pace.learn + (DAY / pace.ensure if has_recurring else 0)
     return everywhere * slots + once
 

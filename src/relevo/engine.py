@@ -56,10 +56,10 @@ from relevo.outbox import Database, driver
 from relevo.pending import Calls, noted
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
-from relevo.runner import unknown
 from relevo.sealing import Seal
 from relevo.settings import public_url_of
 from relevo.store import BATCH, Effect, Filter, Note, SqlStore, Store, Want
+from relevo.stored import Releasing
 from relevo.stores import open_store
 from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
@@ -176,6 +176,7 @@ class Relevo:
             self._register(app)
         for binding in (*self.recurring.bindings(), *self.handling.bindings()):
             self._bind(binding)
+        self._releasing = Releasing(self.store, self.bindings)
 
     def _register(self, app: App) -> None:
         if sum(other.name == app.name for other in self.apps) > 1:
@@ -740,10 +741,8 @@ class Relevo:
                 self.workers.remove(worker)
 
     async def release_known(self) -> None:
-        """Unpark the jobs of commands that were unknown somewhere and are known here."""
-        if any(tally.counts.get(State.PARKED) for tally in await self.store.tally()):
-            for kind in sorted({binding.spec.kind for binding in self.bindings.values()}):
-                await self.store.unpark(unknown(kind))
+        """Unpark the jobs that waited for code which is here: see Releasing."""
+        if await self._releasing.round():
             await self.handling.unpark()
 
 

@@ -4,6 +4,7 @@ RelevoError
 ├── SettingsError            nothing was started: the configuration is wrong
 ├── DefinitionError          a command, event, worker or flow is written wrongly
 ├── PayloadError             a command cannot travel: too big, not JSON, or carrying a secret
+│   └── PayloadMismatch      … or was stored by other code, and its class here does not fit it
 ├── MisuseError              a call at the wrong moment, such as once() inside a transaction
 │   └── NotAllowed           … or by someone whose role does not reach that far
 ├── NotFoundError            no job, queue or effect answers to that name
@@ -46,6 +47,10 @@ class PayloadError(RelevoError):
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.path = path
+
+
+class PayloadMismatch(PayloadError):
+    """A stored payload does not fit its class as it is here; other code may read it."""
 
 
 class MisuseError(RelevoError):

@@ -34,6 +34,7 @@ class Keeper:
                 group.create_task(self._neighbours(), name="relevo-neighbours")
                 group.create_task(self._breakers(), name="relevo-breakers")
                 group.create_task(self._recurring(), name="relevo-recurring")
+                group.create_task(self._parked(), name="relevo-parked")
 
     async def _rescue(self) -> None:
         """Sweep when the next lease lapses, and once a lease if none is known to.
@@ -103,6 +104,15 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - a poller's own list of keys may raise anything
                 self._worker.telemetry.trouble("cannot set up pollers; trying again", error)
             await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
+
+    async def _parked(self) -> None:
+        """Let go of what other code has parked since this worker started, once a while."""
+        while True:
+            await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
+            try:
+                await self._worker.engine.release_known()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._worker.telemetry.trouble("parked jobs stay parked; trying again", error)
 
     async def _prune(self) -> None:
         dead_keep = milliseconds(self._worker.engine.keep_dead)

@@ -9,6 +9,7 @@ Options are class keywords, never mixed with fields:
 
 from __future__ import annotations
 
+import inspect
 import re
 import string
 from collections.abc import Callable, Iterable
@@ -35,7 +36,7 @@ from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import DefinitionError, PayloadError
 from relevo.ids import KeyPart as KeyPart
 from relevo.job import UNIQUES, Unique, queue_name
-from relevo.payload import Codec
+from relevo.payload import Codec, Upgrade
 
 Priority: TypeAlias = Literal["high", "normal", "low"]
 PRIORITIES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
@@ -284,11 +285,19 @@ def time_limit(value: Duration) -> timedelta:
 
 @dataclass_transform(frozen_default=True)
 class Message:
-    """What Command and Event share: frozen fields that travel as JSON."""
+    """What Command and Event share: frozen fields that travel as JSON.
+
+    A class whose fields have changed may have an `upgrade`, which is given each stored payload as a
+    dict and gives back what fits today's fields:
+
+        @staticmethod
+        def upgrade(old: dict[str, Any]) -> dict[str, Any]: ...
+    """
 
     __relevo__: ClassVar[Spec]
     __codec__: ClassVar[Codec[Any] | None]
     __allow__: ClassVar[frozenset[str]]  # paths that may carry what looks like a secret
+    __upgrade__: ClassVar[Upgrade | None]
 
 
 class Command(Message):
@@ -396,7 +405,7 @@ M = TypeVar("M", bound=Message)
 def codec(cls: type[M]) -> Codec[M]:
     """The codec of a message's class, made on first use: its types may be defined after it."""
     if cls.__codec__ is None:
-        cls.__codec__ = Codec(cls, allow=cls.__allow__)
+        cls.__codec__ = Codec(cls, allow=cls.__allow__, upgrade=cls.__upgrade__)
     return cls.__codec__
 
 
@@ -408,6 +417,35 @@ def _freeze(cls: type[Message], allow: Iterable[str]) -> None:
     dataclass(frozen=True)(cls)
     cls.__codec__ = None
     cls.__allow__ = frozenset(allow)
+    cls.__upgrade__ = _upgrade_of(cls)
+
+
+def _upgrade_of(cls: type[Message]) -> Upgrade | None:
+    """The class's own upgrade(); DefinitionError where it cannot be called with an old payload."""
+    found = inspect.getattr_static(cls, "upgrade", None)
+    if found is None or "upgrade" in cls.__dict__.get("__dataclass_fields__", {}):
+        return None
+    how = (
+        "write `@staticmethod` and `def upgrade(old: dict[str, Any]) -> dict[str, Any]`, which "
+        "gives the payload as today's fields need it"
+    )
+    if not isinstance(found, staticmethod | classmethod):
+        raise DefinitionError(
+            f"{cls.__name__}.upgrade is called with a stored payload, before there is a message: "
+            + how
+        )
+    upgrade: Any = getattr(cls, "upgrade")  # noqa: B009 - no attribute of Message
+    if inspect.iscoroutinefunction(upgrade):
+        raise DefinitionError(
+            f"{cls.__name__}.upgrade is an `async def`, and what it gives is needed at once: {how}"
+        )
+    try:
+        inspect.signature(upgrade).bind({})
+    except TypeError as error:
+        raise DefinitionError(
+            f"{cls.__name__}.upgrade is called with the stored payload alone ({error}): {how}"
+        ) from None
+    return upgrade
 
 
 def _template(text: str | None, cls: type) -> Template | None:

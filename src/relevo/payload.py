@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import math
 import re
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from pathlib import PurePath
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from msgspec import inspect
 
 from relevo import sensitive
-from relevo.errors import DefinitionError, PayloadError
+from relevo.errors import DefinitionError, PayloadError, PayloadMismatch
 from relevo.sensitive import Holds
 from relevo.shapes import Reader
 from relevo.values import (
@@ -41,6 +43,9 @@ from relevo.values import (
 T = TypeVar("T")
 
 NOTHING: Final[frozenset[str]] = frozenset()
+
+Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes the payload of today's class of a stored one, which may be of an older class."""
 
 _SHAPES = 256
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
@@ -76,21 +81,47 @@ class Delivered:
         self.masked: list[Found] = []
 
 
-def _error(owner: str, path: str, reason: str) -> PayloadError:
+class _NotUpgraded(Exception):
+    """upgrade() did not give a payload."""
+
+
+def _error(
+    owner: str, path: str, reason: str, kind: type[PayloadError] = PayloadError
+) -> PayloadError:
     dot = "." if owner and path and not path.startswith("[") else ""
     where = f"{owner}{dot}{path}" or "payload"
-    return PayloadError(f"{where}: {reason}", path=path)
+    return kind(f"{where}: {reason}", path=path)
+
+
+def _is_object(data: bytes | msgspec.Raw) -> bool:
+    """Whether it is one whole JSON object, as every stored message is."""
+    try:
+        return type(msgspec.json.decode(data)) is dict
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised, since its own text may quote a value."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].filename == __file__:
+        return ""
+    return f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}"
 
 
 class Codec(Generic[T]):
     """A message class to JSON and back; made once per class.
 
     `allow` names fields that may hold what looks like a secret, with everything under them:
-    "hook.config.secret", and "items[].code" or "items.code" for each item of a list.
+    "hook.config.secret", and "items[].code" or "items.code" for each item of a list. `upgrade` is
+    given every stored payload before it is read.
     """
 
-    def __init__(self, type: type[T], *, allow: frozenset[str] = NOTHING) -> None:
+    def __init__(
+        self, type: type[T], *, allow: frozenset[str] = NOTHING, upgrade: Upgrade | None = None
+    ) -> None:
         self.type = type
+        self._upgrade = upgrade
         for path in allow:
             if not _ALLOWED.fullmatch(path):
                 raise DefinitionError(
@@ -143,22 +174,57 @@ class Codec(Generic[T]):
         if suspect or self._is_named or not sensitive.looks_clean(data):
             data = self._searched(message, data, delivered)
         if self._bounded:
-            self.decode(data)
+            self._read(data)
         return data
 
     def decode(self, data: bytes | msgspec.Raw) -> T:
-        """The message of stored JSON; PayloadError saying where it does not fit, and why."""
+        """The message of stored JSON; PayloadError saying where it does not fit, and why.
+
+        PayloadMismatch for an object that code of another version may be able to read.
+        """
+        try:
+            return self._decode(data if self._upgrade is None else self._upgraded(data))
+        except Exception:  # noqa: BLE001 - a class may raise anything; _read() tells what it is
+            is_object = _is_object(data)
+        return self._read(data, is_stored=is_object)
+
+    def _read(self, data: bytes | msgspec.Raw, *, is_stored: bool = False) -> T:
+        """decode() the long way, which tells what is wrong."""
         path = ""
         try:
-            return self._decode(data)
+            return self._decode(self._upgraded(data) if is_stored else data)
         except msgspec.ValidationError as error:
             reason, path = _unfit(error)
         except (msgspec.DecodeError, UnicodeDecodeError):
             reason = "is not JSON"
         except RecursionError:
             reason = TOO_DEEP
+        except _NotUpgraded as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - what the class raises of a payload, whatever it is
+            reason = f"refused by its own class ({type(error).__name__}{_place(error)})"
         # Out here, so that the error does not drag along one that quotes the value.
-        raise _error(self.type.__name__, path, reason)
+        raise _error(
+            self.type.__name__, path, reason, PayloadMismatch if is_stored else PayloadError
+        )
+
+    def _upgraded(self, data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
+        """The stored payload as upgrade() gives it."""
+        old: Any = None if self._upgrade is None else msgspec.json.decode(data)
+        if self._upgrade is None or type(old) is not dict:
+            return data
+        try:
+            new: Any = self._upgrade(cast("dict[str, Any]", old))
+        except Exception as error:  # noqa: BLE001 - the app's own function
+            raise _NotUpgraded(f"upgrade() raised {type(error).__name__}{_place(error)}") from None
+        if not isinstance(new, dict):
+            raise _NotUpgraded(
+                f"upgrade() gave {type(new).__name__} instead of the payload: return a dict"
+            )
+        try:
+            return to_json(new)
+        except (Refused, TypeError, ValueError, RecursionError):
+            raise _NotUpgraded("upgrade() gave a dict that is not JSON") from None
 
     def _learn(self, shape: tuple[type, ...]) -> None:
         for (name, plan), kind in zip(self._exact.items(), shape, strict=True):

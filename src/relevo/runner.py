@@ -24,6 +24,7 @@ from relevo.errors import (
     DefinitionError,
     LeaseLost,
     PayloadError,
+    PayloadMismatch,
     ProviderCredentials,
     ProviderUnavailable,
     ProviderUncertain,
@@ -55,6 +56,7 @@ from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
 from relevo.sealing import closed, is_sealed
 from relevo.store import UNDECIDED
+from relevo.stored import parked_unknown, parked_unreadable
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -89,11 +91,12 @@ class Runner:
         """How the job ended; None when the lease is lost."""
         binding = self._bindings.get((lease.queue, lease.kind))
         if binding is None:
-            message = f"no worker here carries out {lease.kind} of {lease.queue}"
-            return Parked(unknown(lease.kind), reason("UnknownCommand", message))
+            return parked_unknown(lease)
         try:
             message = codec(binding.message).decode(lease.payload)
             meta = None if lease.meta is None else decode_meta(lease.meta)
+        except PayloadMismatch as error:
+            return parked_unreadable(lease, error)
         except (PayloadError, msgspec.DecodeError) as error:
             if is_sealed(lease.payload):
                 # Not dead at once: another process may have the key by now.
@@ -370,11 +373,6 @@ def _outcome(value: Any) -> Outcome:
 
 class Kept(bytes):
     """A result as it is stored: what cannot be has failed the run by then."""
-
-
-def unknown(kind: str) -> str:
-    """What jobs are parked behind when no code here knows their command."""
-    return f"unknown:{kind}"
 
 
 def ending(lease: Lease, outcome: Outcome) -> Ending:

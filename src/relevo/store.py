@@ -594,8 +594,18 @@ class Store(Protocol):
         """
         ...
 
-    async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
-        """Let parked jobs go on, oldest first, spread evenly over so many milliseconds."""
+    async def unpark(
+        self,
+        park: str,
+        *,
+        limit: int | None = None,
+        spread: int = 0,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        """Let parked jobs go on, oldest first, spread evenly over so many milliseconds.
+
+        All that are parked behind it, or of these `ids` alone. Answers how many went.
+        """
         ...
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:

@@ -135,6 +135,7 @@ async def drain(
     endless = relevo.recurring.queues if until is None else frozenset[str]()
     with suppress(Exception):  # the worker does the same, and tells what is wrong
         await relevo.recurring.ensure()
+        await relevo.release_known()
     async with working(relevo, **options) as worker:
         while True:
             if until is not None:

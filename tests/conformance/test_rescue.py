@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from itertools import pairwise
 
+from relevo.ids import new_id
 from relevo.job import State
 from relevo.store import Filter, Rescued, Store, Want
 from relevo.testing import ManualClock
@@ -261,6 +262,31 @@ async def test_unpark_lets_the_parked_go_on(store: Store) -> None:
     assert await store.unpark("one") == 0
     assert await store.unpark("never") == 0
     assert (await take_one(store)).attempt == 1
+
+
+async def test_unpark_lets_those_go_on_that_are_named(store: Store) -> None:
+    """F53: spread, oldest first, and none that is parked behind something else."""
+    ids = await put(store, *[job(lane="l") for _ in range(6)], job(OTHER))
+    leases = [*await take(store, 6), await take_one(store, OTHER)]
+    parks = ["one", "one", "one", "one", "two", "one", "one"]
+    for lease in leases:
+        park = parks[ids.index(lease.id)]
+        await end(store, lease, State.PARKED, park=park, spend=False)
+    before = await store.now()
+
+    named = [ids[6], ids[4], ids[1], ids[0], ids[0], new_id(), "no id"]
+    assert await store.unpark("one", ids=named, spread=30 * SECOND) == 3
+
+    free = [State.READY, State.SCHEDULED]
+    found = [await look(store, id) for id in ids]
+    assert [one.state in free for one in found] == [True, True, *[False] * 4, True]
+    at = [found[n].run_at - before for n in (0, 1)]
+    assert 9 * SECOND < at[1] - at[0] < 16 * SECOND, at  # a cluster spreads each queue by itself
+    assert await store.unpark("one", ids=named) == 0
+    assert await store.unpark("one", ids=[]) == 0
+    assert await store.unpark("one", ids=ids, limit=1) == 1
+    assert (await look(store, ids[2])).park is None
+    assert await store.unpark("one") == 2
 
 
 async def test_unpark_takes_the_oldest_first(store: Store) -> None:

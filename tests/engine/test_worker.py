@@ -325,7 +325,7 @@ async def test_an_unknown_command_is_parked_until_somebody_knows_it(start: Start
     assert seen == ["Eva"]
 
 
-async def test_a_payload_that_cannot_be_read_is_dead(start: Start) -> None:
+async def test_a_payload_that_cannot_be_read_is_parked(start: Start) -> None:
     class Old(Command, queue="test:people:greet", name="Greet"):
         surname: str
 
@@ -337,7 +337,7 @@ async def test_a_payload_that_cannot_be_read_is_dead(start: Start) -> None:
     await drain(relevo)
 
     job = await job_of(relevo, receipt.id)
-    assert job.state is State.DEAD
+    assert job.state is State.PARKED
     assert job.failure is not None
     assert "name" in job.failure.message
     assert "García" not in job.failure.message

@@ -79,7 +79,7 @@ async def test_f45_a_message_of_another_version_runs_or_waits_where_it_is_seen(
     found = await store.find([newer, older])
     await relevo.rest()
 
-    assert [job.state for job in found if job] == [State.DONE, State.DEAD]
+    assert [job.state for job in found if job] == [State.DONE, State.PARKED]
     assert ledger.counts("effect") == {1: 1}
     assert found[1] is not None and found[1].failure is not None
     assert "number" in found[1].failure.message

@@ -22,6 +22,7 @@ from relevo.stores.postgres.people import People
 from relevo.stores.postgres.rows import (
     columns_of,
     job_arguments,
+    known_ids,
     state_of,
 )
 from relevo.stores.postgres.text import clean, restore
@@ -158,7 +159,16 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
             rows[-1]["lapse"],
         )
 
-    async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
+    async def unpark(
+        self,
+        park: str,
+        *,
+        limit: int | None = None,
+        spread: int = 0,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        if ids is not None:
+            return await self._unpark_these(park, ids, limit, spread)
         rows = await self._upkeep.fetch(
             self._sql("""
             select count(*)
@@ -183,6 +193,48 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
             if not rows[0]["freed"]:
                 break
             freed += rows[0]["freed"]
+        return freed
+
+    async def _unpark_these(
+        self, park: str, ids: Sequence[str], limit: int | None, spread: int
+    ) -> int:
+        rows = await self._upkeep.fetch(
+            self._sql("""
+            with going as materialized (
+                select id, row_number() over (order by seq) as place, count(*) over () as total
+                from (
+                    select id, seq
+                    from relevo.jobs
+                    where id = any($3::uuid[]) and state = 3 and park = $2
+                    order by seq
+                    limit $4
+                    for update skip locked
+                ) as mine
+            ),
+            back as (
+                update relevo.jobs as j
+                set state = 0, park = null,
+                    run_at = relevo.moment($1) + $5::bigint * (g.place - 1) / g.total
+                from going as g
+                where j.id = g.id
+                returning j.queue, j.lane, j.run_at
+            ),
+            freed as (
+                select array_agg(queue) as queues, array_agg(lane) as lanes,
+                    array_agg(run_at) as dues, count(*) as count
+                from back
+            )
+            select count, relevo.touch_lanes(queues, lanes, dues), relevo.wake(queues)
+            from freed
+            where count > 0
+            """),
+            self._skew,
+            clean(park),
+            known_ids(ids),
+            limit,
+            spread,
+        )
+        freed: int = rows[0]["count"] if rows else 0
         return freed
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:

@@ -155,13 +155,23 @@ class RedisStore(People, Deliveries, Ledger, Memory):
         return sweep
 
     @timely
-    async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
+    async def unpark(
+        self,
+        park: str,
+        *,
+        limit: int | None = None,
+        spread: int = 0,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        some = [id for id in dict.fromkeys(ids or ()) if parse_id(id) == id]
+        if ids is not None and not some:
+            return 0
         freed = 0
         most = 2**31 if limit is None else limit
         for keys in await self._groups():
             before, all_of_it = 0, ""
             while freed < most:
-                args = (to_text(park), most - freed, spread, before, all_of_it)
+                args = (to_text(park), most - freed, spread, before, all_of_it, *some)
                 gone, all_of_it = await self._run("unpark", keys, args)
                 before, freed = before + gone, freed + gone
                 if gone < BATCH:

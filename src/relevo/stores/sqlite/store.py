@@ -556,8 +556,15 @@ class SqliteStore:
     ) -> Sweep:
         return await self._write(upkeep.rescue, limit, worker)
 
-    async def unpark(self, park: str, *, limit: int | None = None, spread: int = 0) -> int:
-        return await self._write(upkeep.unpark, park, limit, spread)
+    async def unpark(
+        self,
+        park: str,
+        *,
+        limit: int | None = None,
+        spread: int = 0,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        return await self._write(upkeep.unpark, park, limit, spread, ids)
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         return await self._write(upkeep.prune, dead_keep, limit)

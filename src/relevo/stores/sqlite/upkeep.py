@@ -134,37 +134,38 @@ def bury(tx: Tx, seq: int, reason: str) -> None:
     flows.ended(tx, [], [id_ for (id_,) in ids])
 
 
-def unpark(tx: Tx, park: str, limit: int | None, spread: int) -> int:
+def unpark(
+    tx: Tx, park: str, limit: int | None, spread: int, ids: Sequence[str] | None = None
+) -> int:
     """Let parked jobs go on, oldest first, evenly over `spread` milliseconds."""
-    (count,) = tx.one(
-        """
-        select count(*)
-        from (select 1 from relevo_jobs where park = ? and state = 50 limit ?)
-        """,
-        (text(park), -1 if limit is None else limit),
+    going = """
+        select seq, queue, row_number() over (order by seq) as place
+        from relevo_jobs
+        where park = ?1
+          and state = 50
+          and (?3 is null or id in (select value from json_each(?3)))
+        order by seq
+        limit ?2
+    """
+    values = (
+        text(park),
+        -1 if limit is None else limit,
+        None if ids is None else as_list(map(text, ids)),
     )
+    queues = tx.all(f"select queue, count(*) from ({going}) group by queue", values)  # noqa: S608
+    count = sum(each for _, each in queues)
     if not count:
         return 0
-    queues = tx.all(
-        "select distinct queue from relevo_jobs where park = ? and state = 50", (text(park),)
-    )
     tx.run(
-        """
+        f"""
         update relevo_jobs
-        set state = 10, park = null, run_at = ?1 + (going.place - 1) * ?2 / ?3
-        from (
-            select seq, row_number() over (order by seq) as place
-            from relevo_jobs
-            where state = 50
-              and park = ?4
-            order by seq
-            limit ?3
-        ) as going
+        set state = 10, park = null, run_at = ?4 + (going.place - 1) * ?5 / ?6
+        from ({going}) as going
         where relevo_jobs.seq = going.seq
-        """,
-        (tx.now, spread, count, text(park)),
+        """,  # noqa: S608
+        (*values, tx.now, spread, count),
     )
-    tx.woken.update(queue for (queue,) in queues)
+    tx.woken.update(queue for queue, _ in queues)
     return count
 
 

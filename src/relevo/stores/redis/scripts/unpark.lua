@@ -1,21 +1,30 @@
 -- Lets parked jobs go on, oldest first.
 -- KEYS  the roots of the queues
 -- ARGV  4 what they are parked behind, 5 how many at most, 6 spread, 7 how many went before, 8 how
---       many there are in all, '' to be counted
+--       many there are in all, '' to be counted, then the ids of those alone that may go; all if none
 -- Answers how many went, and how many there are in all.
 
 local park, most, spread, before = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local name = ':park:' .. redis.sha1hex(park)
 local parked, all = {}, 0
 for _, root in ipairs(KEYS) do
-  all = all + call('ZCARD', root .. name)
-  local rows = call('ZRANGE', root .. name, 0, math.min(most, MOST) - 1, 'WITHSCORES')
-  for n = 1, #rows, 2 do
-    parked[#parked + 1] = { root, rows[n], tonumber(rows[n + 1]) }
+  for n = 9, #ARGV do
+    local rank = call('ZSCORE', root .. name, ARGV[n])
+    if rank then
+      all = all + 1
+      parked[#parked + 1] = { root, ARGV[n], tonumber(rank) }
+    end
+  end
+  if #ARGV < 9 then
+    all = all + call('ZCARD', root .. name)
+    local rows = call('ZRANGE', root .. name, 0, math.min(most, MOST) - 1, 'WITHSCORES')
+    for n = 1, #rows, 2 do
+      parked[#parked + 1] = { root, rows[n], tonumber(rows[n + 1]) }
+    end
   end
 end
 all = tonumber(ARGV[8]) or math.min(all, most)
-if #KEYS > 1 then
+if #KEYS > 1 or #ARGV > 8 then
   table.sort(parked, function(a, b)
     return a[3] < b[3]
   end)
