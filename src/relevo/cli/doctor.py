@@ -20,11 +20,16 @@ from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.joining import FLOW
 from relevo.store import DeliveryState, Finding, QueueMode
+from relevo.stored import read_stored
 from relevo.unrouted import Unrouted
 
 if TYPE_CHECKING:
     from relevo.app import App
     from relevo.settings import Settings
+    from relevo.stored import Bindings
+
+READ = 100_000
+"""Waiting jobs of a queue whose payloads are read; `relevo check --stored` reads all."""
 
 SKEW = 2.0
 """Seconds by which this machine's clock may differ from the store's before it is worth a word."""
@@ -56,6 +61,8 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
         try:
             async with terminal.desk() as desk:
                 findings += await _look(desk, apps)
+                if apps:
+                    findings += await _stored(desk, terminal.engine(apps).bindings)
                 findings += await _spend(desk, apps, terminal.settings)
             findings += await _spool(terminal)
         except StoreError as error:
@@ -141,6 +148,26 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
     told = [*await _deliveries(desk), *await _waits(desk), *joins, *await _unrouted(desk)]
     return [*findings, *told]
+
+
+async def _stored(desk: Desk, bindings: Bindings) -> list[Finding]:
+    """Jobs that wait and that the code here could not read."""
+    found = await read_stored(desk.store, bindings, most=READ)
+    wrong = [
+        Finding(
+            level="error",
+            subject=each.queue,
+            message=f"{each.unreadable:,} of {counted(each.waiting, 'job')} of {each.kind} that "
+            f"wait cannot be read by the code here and would be parked: {each.error}. The oldest "
+            f"is {each.jobs[0]}; see `relevo check --stored`",
+        )
+        for each in found
+        if each.unreadable
+    ]
+    many = sum(each.waiting for each in found)
+    said = f"the code here reads {counted(many, 'job')} that wait"
+    said += "" if many < READ else f"; of each queue the newest {READ:,} were read"
+    return wrong or [_ok("stored", said)]
 
 
 async def _deliveries(desk: Desk) -> list[Finding]:

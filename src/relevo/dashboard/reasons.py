@@ -216,6 +216,11 @@ REASONS: Final[dict[str, str]] = {
     "no worker here carries out {kind} of {queue}": (
         "ningún worker de aquí ejecuta {kind} de {queue}"
     ),
+    "the code here cannot read its payload: {error}": (
+        "el código de aquí no puede leer su contenido: {error}"
+    ),
+    "{name}: is missing": "{name}: falta",
+    "{name}: upgrade() raised {error}": "{name}: upgrade() lanzó {error}",
     "the worker ran past its time limit of {n} s": "el worker pasó de su límite de {n} s",
     "no attempt is left": "no queda ningún intento",
     "its row was changed by hand: no job has the state {state}": (

@@ -34,6 +34,8 @@ RETOLD: Final = (
     "due",
     "the breaker '{name}' is open",
     "no worker here knows the command",
+    "the code does not fit its payload",
+    "deploy code that reads it, see {verb}",
     "its effect may have happened",
     "was cancelled",
     "it died",

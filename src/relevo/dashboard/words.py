@@ -578,6 +578,8 @@ SPANISH: Final[dict[str, str]] = {
     "due": "le toca",
     "the breaker '{name}' is open": "el disyuntor '{name}' está abierto",
     "no worker here knows the command": "ningún worker conoce la orden",
+    "the code does not fit its payload": "el código no encaja con su contenido",
+    "deploy code that reads it, see {verb}": "despliega código que lo lea, mira {verb}",
     "its effect may have happened": "su efecto puede haber ocurrido",
     "was cancelled": "fue cancelado",
     "it died": "murió",

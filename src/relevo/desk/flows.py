@@ -13,6 +13,7 @@ from relevo.ids import parse_id
 from relevo.job import LIVE, Job, State
 from relevo.outcome import behind
 from relevo.store import BATCH, Filter, QueueMode
+from relevo.stored import unreadable
 
 KEYS = "flow"  # the kind of the notes in which the engine keeps flows' keys
 KEYS_MAX = 5_000
@@ -390,6 +391,9 @@ def _why(node: Job, mode: QueueMode | None, is_served: bool) -> tuple[str, int |
             return "due", node.run_at, ""
         case State.PARKED if (breaker := (node.park or "").removeprefix(behind(""))) != node.park:
             return f"the breaker '{breaker}' is open", None, f"`relevo breakers show {breaker}`"
+        case State.PARKED if node.park == unreadable(node.kind):
+            advice = "deploy code that reads it, see `relevo check --stored`"
+            return failure or "the code does not fit its payload", None, advice
         case State.PARKED:
             return "no worker here knows the command", None, "deploy the code that knows it"
         case State.HELD:
