@@ -51,6 +51,11 @@ def scrub(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
+def mask(text: str) -> str:
+    """A text about an error as a viewer reads it: scrubbed, without addresses and phone numbers."""
+    return sensitive.mask(scrub(text)) if text else text
+
+
 def _values(text: str) -> Iterator[tuple[int, int]]:
     """Where the secrets are that stand behind their names."""
     done = 0

@@ -18,13 +18,24 @@ from relevo.api.call import Call
 from relevo.breaker import KIND, Circuit
 from relevo.desk import ACTIONS, Role
 from relevo.ids import new_id
-from relevo.job import State
+from relevo.job import Failure, State
 from relevo.poller import Progress
-from relevo.store import Arrival, Audit, Effect, EffectState, Kept, Note, Store, WorkerInfo
+from relevo.store import (
+    FAILED_OF,
+    Arrival,
+    Audit,
+    DeliveryState,
+    Effect,
+    EffectState,
+    Kept,
+    Note,
+    Store,
+    WorkerInfo,
+)
 from relevo.unrouted import KIND as UNROUTED
 from relevo.unrouted import Unrouted
 from relevo.webhook import Answer
-from tests.conformance.steps import BOOM, about, add, add_parent, end, make, put, take_id, take_one
+from tests.conformance.steps import about, add, add_parent, end, make, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.schema import problems
 from tests.edges.site import ACCEPT, ENDLESS, ORIGIN, Site, filled, token_of
@@ -34,6 +45,16 @@ SAVE = "hotel:messages:save"
 POLL = "cars:pollers:poll-rates"
 MAIL = "ana.perez@example.com"
 PAYLOAD = json.dumps({"code": "RES-1", "email": MAIL}).encode()
+
+
+SAID = f"no mailbox {MAIL}, phone +52 998 123 4567"
+LEAKY = Failure(
+    type="Boom",
+    message=SAID,
+    trace=f"line 1\nno mailbox {MAIL}",
+    fingerprint="leaky-1",
+)
+"""What a worker raises that quotes its payload."""
 
 
 class Things(NamedTuple):
@@ -105,19 +126,29 @@ class Things(NamedTuple):
                 return {}
 
 
+async def died(store: Store, queue: str, **fields: Any) -> str:
+    """A job whose worker quoted its payload in its last words."""
+    id = await add(store, queue, **fields)
+    lease = await take_id(store, id, queue)
+    assert await end(store, lease, State.DEAD, failure=LEAKY)
+    return id
+
+
 async def stock(web: Site, queue: str = BOOK) -> Things:
     """Make one of everything."""
     store = web.relevo.store
-    dead = await make(store, State.DEAD, queue, payload=PAYLOAD, thread="t-1")
+    dead = await died(store, queue, payload=PAYLOAD, thread="t-1")
     held = await add(store, queue, payload=PAYLOAD)
     lease = await take_id(store, held, queue)
     effect = Effect(job=held, queue=queue, name="book", key=f"{held}:book", run="r", thread=held)
     await store.intend([effect])
-    unknown = msgspec.structs.replace(effect, state=EffectState.UNKNOWN, result=PAYLOAD)
+    unknown = msgspec.structs.replace(
+        effect, state=EffectState.UNKNOWN, result=PAYLOAD, error=LEAKY.message
+    )
     assert await store.conclude([unknown]) == [True]
-    assert await end(store, lease, State.HELD, failure=BOOM)
+    assert await end(store, lease, State.HELD, failure=LEAKY)
     flow = new_id()
-    child = await make(store, State.DEAD, queue, flow=flow, node="first")
+    child = await died(store, queue, flow=flow, node="first")
     await add_parent(store, child, queue=queue, flow=flow, node="last")
     going = new_id()
     child = await make(store, State.SCHEDULED, queue, flow=going, node="first")
@@ -134,7 +165,16 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
         answer=msgspec.msgpack.encode(Answer.json({"ok": True, "to": MAIL})),
         thread=new_id(),
     )
-    await store.receive([Arrival(kept)])
+    failed = msgspec.structs.replace(
+        kept,
+        id=new_id(),
+        key=f"failed_{queue}",
+        thread=new_id(),
+        body=b"{}",
+        state=DeliveryState.FAILED,
+        reason=f"{FAILED_OF}ValueError: no mailbox {MAIL}",
+    )
+    await store.receive([Arrival(kept), Arrival(failed)])
     now = await store.now()
     stray = Unrouted(
         endpoint=kept.endpoint,
@@ -158,7 +198,7 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
 async def things(web: Site) -> Things:
     made = await stock(web)
     store = web.relevo.store
-    circuit = Circuit().turned(1_700_000_000_000, "open", "it was down")
+    circuit = Circuit().turned(1_700_000_000_000, "open", f"no answer for {MAIL}")
     note = Note(kind=KIND, name="supplier:28", value=msgspec.json.encode(circuit))
     await store.remember([note])
     await store.beat(WorkerInfo(id="w1", host="h", pid=1, queues=[BOOK], concurrency=5), 60_000)
@@ -171,7 +211,7 @@ async def things(web: Site) -> Things:
 async def turned(store: Store, queue: str) -> None:
     """Take a turn of what recurs, so that it waits for its next."""
     lease = await take_one(store, queue)
-    progress = msgspec.json.encode(Progress(cursor={"since": MAIL}))
+    progress = msgspec.json.encode(Progress(cursor={"since": MAIL}, failures=2, error=SAID))
     assert await end(store, lease, State.SCHEDULED, delay=3_600_000, spend=False, result=progress)
 
 
@@ -648,7 +688,8 @@ async def test_no_page_tells_more_than_one_may_see(web: Site, things: Things) ->
         ]
     for secret in (MAIL, *inner):
         assert secret in seen and secret not in elsewhere, secret
-    assert MAIL not in masked and things.held in masked
+    assert MAIL not in masked and SAID not in masked and things.held in masked
+    assert "***@example.com" in masked
 
 
 async def _crawled(web: Site, browser: httpx2.AsyncClient, things: Things) -> str:

@@ -296,12 +296,15 @@ def test_a_queue_s_name_is_printed_as_it_is(box: Box) -> None:
 def test_no_verb_shows_a_secret_unless_told_to(box: Box) -> None:
     """C20: a canary in payload, result and effect; every verb that could print it."""
     id = held(box)
-    dead = made(box, State.DEAD, queue=OTHER, payload=SECRETS)
+    dead = added(box, queue=OTHER, payload=SECRETS)
     done = added(box, queue="app:module:third", payload=SECRETS)
+    said = msgspec.structs.replace(BOOM, message=f"no mailbox {EMAIL}", trace=f"at {EMAIL}")
 
     async def finish(store: Store) -> None:
         lease = await take_id(store, done, "app:module:third")
         await end(store, lease, result=SECRETS)
+        lease = await take_id(store, dead, OTHER)
+        await end(store, lease, State.DEAD, failure=said)
 
     box.do(finish)
     for args in (

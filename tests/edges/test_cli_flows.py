@@ -17,7 +17,7 @@ from relevo import App, Command, Context, Flow, Poll, Relevo
 from relevo.cli.graph import drawn
 from relevo.desk import Desk
 from relevo.ids import new_id
-from relevo.job import After, NewJob, State
+from relevo.job import After, Failure, NewJob, State
 from relevo.outcome import behind
 from relevo.store import Effect, Filter, SqlStore, Store
 from relevo.stores import open_store
@@ -254,7 +254,8 @@ def test_a_flow_s_payloads_are_masked(box: Box) -> None:
         flow = new_id()
         await put(store, new_job(flow=flow, node="one", payload=secret))
         [lease] = await take(store)
-        await end(store, lease, State.DEAD)
+        said = Failure(type="Boom", message=f"no mailbox {EMAIL}", trace=f"at {EMAIL}")
+        await end(store, lease, State.DEAD, failure=said)
         return flow
 
     flow = box.do(work)

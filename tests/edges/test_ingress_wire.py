@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import socket
+from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ import relevo.ingress.gate as gate_module
 import relevo.ingress.server as server_module
 from relevo import App, Relevo
 from relevo.ingress import server
+from relevo.ingress.crowd import Crowd, room
 from relevo.ingress.plain import read
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import PIPELINED, listen, serving
 from relevo.testing import until
 from relevo.web.auth import check_binding
 from tests.edges import doors
@@ -442,6 +444,128 @@ async def test_b10_slow_heads_are_hung_up_on_and_others_are_not(
     assert slow.is_closed
     assert silent == Heard([], True, b"")
     assert fine.statuses == [200]
+
+
+class Strangers:
+    """Connections from addresses that are no trusted proxy's, with little room to hear."""
+
+    def __init__(self) -> None:
+        self.links: list[socket.socket] = []
+
+    async def connect(self, port: int, address: str = "127.0.0.2") -> socket.socket:
+        link = socket.socket()
+        self.links.append(link)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        link.setblocking(False)
+        link.bind((address, 0))
+        await asyncio.get_running_loop().sock_connect(link, ("127.0.0.1", port))
+        return link
+
+    def leave(self) -> None:
+        while self.links:
+            self.links.pop().close()
+
+
+@pytest.fixture
+def strangers() -> Iterator[Strangers]:
+    made = Strangers()
+    yield made
+    made.leave()
+
+
+async def flooded(link: socket.socket, asked: bytes, rounds: int) -> None:
+    """Ask again and again, and read no answer, for as long as the other side listens."""
+    loop = asyncio.get_running_loop()
+    for _ in range(rounds):
+        try:
+            async with asyncio.timeout(0.5):
+                await loop.sock_sendall(link, asked)
+        except OSError:  # a TimeoutError, or hung up on
+            return
+
+
+@pytest.fixture
+async def crowded(
+    relevo: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[tuple[int, Crowd]]:
+    """A server for 40 connections, and how many it has."""
+    crowd = Crowd(40)
+    monkeypatch.setattr(server_module, "Crowd", lambda: crowd)
+    with listen("127.0.0.1", 0) as listener:
+        async with serving(relevo.asgi(), listener, grace=1):
+            yield listener.getsockname()[1], crowd
+
+
+@pytest.mark.parametrize("asked", ["/metrics", "/static/htmx.min.js", SIGNED])
+async def test_b10_who_never_reads_an_answer_is_hung_up_on(
+    crowded: tuple[int, Crowd],
+    asked: str,
+    strangers: Strangers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However it fills our buffers: by answers sent at once, by streams, by signed deliveries."""
+    monkeypatch.setattr(server_module, "WRITE_SECONDS", 1.5)
+    get = f"GET {asked} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    port, crowd = crowded
+    link = await strangers.connect(port)
+    await until(lambda: crowd.count == 1)
+    # Fewer than would be hung up on for being so many.
+    await flooded(link, good("e1") if asked == SIGNED else get, rounds=PIPELINED - 5)
+    await until(lambda: crowd.count == 0, timeout="20s")
+    assert (await say(port, good("after"))).statuses == [200]
+
+
+async def test_b10_who_reads_slowly_is_heard_to_the_end(
+    port: int, strangers: Strangers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "WRITE_SECONDS", 1.5)
+    asked = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 30
+    link = await strangers.connect(port)
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(link, asked)
+    began = loop.time()
+    heard = b"-"
+    while heard and loop.time() - began < 5:  # longer than a caller has that takes nothing
+        heard = await asyncio.wait_for(loop.sock_recv(link, 4_096), 5)
+        await asyncio.sleep(0.05)
+    assert heard
+
+
+async def test_c38_one_address_cannot_take_every_connection(
+    crowded: tuple[int, Crowd], strangers: Strangers, relevo: Relevo
+) -> None:
+    port, crowd = crowded
+    links = [await strangers.connect(port) for _ in range(30)]
+    told = [await heard_of(link) for link in links]
+    assert [len(text) > 0 for text in told] == [False] * 10 + [True] * 20
+    assert all(text.startswith(b"HTTP/1.1 503 ") for text in told[10:])
+    assert (await say(port, good("e1"))).statuses == [200]
+    await until(lambda: crowd.count == 10)
+    others = [await strangers.connect(port, f"127.0.0.{host}") for host in range(3, 34)]
+    told = [await heard_of(link) for link in others]
+    assert [len(text) > 0 for text in told] == [False] * 30 + [True]
+    assert (await say(port, good("e2"))).statuses == [503]
+    strangers.leave()
+    await until(lambda: crowd.count == 0)
+    assert (await say(port, good("e2"))).statuses == [200]
+    assert await jobs(relevo) == ["e1", "e2"]
+
+
+async def heard_of(link: socket.socket) -> bytes:
+    """What the server says of itself; nothing from one that waits for a call."""
+    try:
+        async with asyncio.timeout(0.1):
+            return await asyncio.get_running_loop().sock_recv(link, 4_096)
+    except TimeoutError:
+        return b""
+
+
+@pytest.mark.parametrize("descriptors", [-1, 16, 64, 128, 256, 1_024, 65_536, 1_048_576])
+def test_c38_connections_leave_descriptors_for_everything_else(descriptors: int) -> None:
+    most = room(descriptors)
+    assert 1 <= most <= 57_344
+    if descriptors >= 128:
+        assert most <= descriptors - 64
 
 
 async def test_what_a_caller_left_half_said_harms_nobody(port: int, relevo: Relevo) -> None:

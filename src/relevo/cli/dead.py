@@ -49,6 +49,7 @@ async def ls(terminal: Terminal, queue: QueueOption = None, limit: Limit = 50) -
     """List dead letters by mistake, most first."""
     async with terminal.desk() as desk:
         groups = await desk.groups(queue=queue, limit=limit)
+        groups = [desk.masked_group(each) for each in groups]
     terminal.show(groups, lambda: groups_table(groups))
 
 

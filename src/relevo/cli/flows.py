@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from relevo.cli.graph import drawn
 from relevo.cli.tables import ago, at, counted, fields, short, table
@@ -54,7 +55,8 @@ async def show(terminal: Terminal, flow: Anything, reveal: Reveal = False) -> No
     """Draw a flow: each node, and below it what it waits for."""
     async with terminal.desk() as desk:
         seen = await desk.flow(flow)
-        nodes = seen.nodes if reveal else [desk.masked(node) for node in seen.nodes]
+    if not reveal:
+        seen = replace(seen, nodes=[desk.masked(node) for node in seen.nodes])
     shown = {
         "id": seen.id,
         "key": seen.key,
@@ -62,7 +64,7 @@ async def show(terminal: Terminal, flow: Anything, reveal: Reveal = False) -> No
         "state": seen.state,
         "counts": seen.counts,
         "is_cut": seen.is_cut,
-        "nodes": [{"layer": seen.layers[node.id], **view(node)} for node in nodes],
+        "nodes": [{"layer": seen.layers[node.id], **view(node)} for node in seen.nodes],
     }
     terminal.show(shown, lambda: flow_text(seen))
 
@@ -72,6 +74,7 @@ async def explain(terminal: Terminal, flow: Anything) -> None:
     """Say of each node that has not ended well what it waits for, why, and what to do."""
     async with terminal.desk() as desk:
         seen = await desk.flow(flow)
+        seen = replace(seen, nodes=[desk.masked(node) for node in seen.nodes])
         reasons = await desk.explain(seen)
     shown = {"id": seen.id, "key": seen.key, "state": seen.state, "reasons": reasons}
     terminal.show(shown, lambda: reasons_table(reasons) if reasons else "every node ended well")

@@ -51,7 +51,7 @@ async def show(terminal: Terminal, queue: Queue) -> None:
     async with terminal.desk() as desk:
         tally = await desk.queue(queue)
         workers = [w.id for w in await desk.workers() if queue in w.queues and not w.silent]
-        groups = await desk.groups(queue=queue)
+        groups = [desk.masked_group(each) for each in await desk.groups(queue=queue)]
     shown = {"queue": tally, "workers": workers, "groups": groups}
 
     def text() -> RenderableType:

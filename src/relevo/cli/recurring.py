@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from relevo.cli.tables import ago, at, data, fields, short, table
@@ -13,7 +12,6 @@ from relevo.cli.terminal import OK, PROBLEM, AppOption, NoteOption, Reveal, Term
 from relevo.clock import moment
 from relevo.desk import RecurringView, What, view
 from relevo.job import ENDED, Job
-from relevo.payload import mask
 from relevo.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -34,7 +32,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 async def pollers_ls(terminal: Terminal, reveal: Reveal = False) -> None:
     """List every key that is polled: whether it is alive, its turns, what is wrong."""
     async with terminal.desk() as desk:
-        seen = [_masked(each, reveal) for each in await desk.recurring("poller")]
+        seen = await desk.recurring("poller")
+        seen = seen if reveal else [desk.masked_recurring(each) for each in seen]
     terminal.show(seen, lambda: pollers_table(seen))
 
 
@@ -42,8 +41,10 @@ async def pollers_ls(terminal: Terminal, reveal: Reveal = False) -> None:
 async def pollers_show(terminal: Terminal, key: Key, reveal: Reveal = False) -> None:
     """Show one key of a poller with its cursor, and the bad items it has put aside."""
     async with terminal.desk() as desk:
-        seen = _masked(await desk.recurring_one("poller", key), reveal)
-        items = [_bad(job) for job in await desk.bad_items(seen)] if seen.bad else []
+        seen = await desk.recurring_one("poller", key)
+        seen = seen if reveal else desk.masked_recurring(seen)
+        bad = await desk.bad_items(seen) if seen.bad else []
+        items = [_bad(job if reveal else desk.masked(job)) for job in bad]
     extra = (
         ("heartbeat", _beat(seen)),
         ("bad items", f"{seen.bad}, in the dead letters" if seen.bad else None),
@@ -142,12 +143,6 @@ async def _run(terminal: Terminal, what: What, name: str, note: str) -> int:
 def _told(terminal: Terminal, name: str, mode: str, changed: bool, otherwise: str) -> None:
     shown = {"name": name, "mode": mode, "changed": changed}
     terminal.show(shown, lambda: f"{name} is {mode}" if changed else otherwise)
-
-
-def _masked(seen: RecurringView, reveal: bool) -> RecurringView:
-    if reveal or seen.cursor is None:
-        return seen
-    return msgspec.structs.replace(seen, cursor=mask(seen.cursor))
 
 
 def _known(terminal: Terminal, names: list[str] | None) -> dict[str, Schedule]:

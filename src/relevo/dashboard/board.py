@@ -21,7 +21,7 @@ from relevo.desk import Desk, Person
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError
 from relevo.job import Job, State
-from relevo.store import Effect, Filter
+from relevo.store import Effect, Filter, Kept
 from relevo.web import Files, Form, Room, Web, visit_of
 from relevo.web.translate import Words
 
@@ -41,7 +41,7 @@ class Board:
         self.relevo = relevo
         self.web = web
         self.sweeps = Sweeps()
-        self._lives: dict[frozenset[str] | None, Live] = {}
+        self._lives: dict[tuple[frozenset[str] | None, bool], Live] = {}
 
     def desk(self, request: Request) -> Desk:
         """The desk of the person who asks; it sees what they may see."""
@@ -50,9 +50,10 @@ class Board:
     def live(self, request: Request) -> Live:
         """What is going on, among what the person may see."""
         desk = self.desk(request)
-        if desk.apps not in self._lives:
-            self._lives[desk.apps] = Live(desk, self.relevo)
-        return self._lives[desk.apps]
+        sight = desk.apps, desk.reveals
+        if sight not in self._lives:
+            self._lives[sight] = Live(desk, self.relevo)
+        return self._lives[sight]
 
     def changed(self) -> None:
         """Somebody did something: no page may show what was before."""
@@ -102,6 +103,10 @@ class Board:
     def shown_effect(self, request: Request, effect: Effect) -> Effect:
         may = self.person(request).may("reveal")
         return effect if may else self.desk(request).masked_effect(effect)
+
+    def shown_delivery(self, request: Request, kept: Kept) -> Kept:
+        may = self.person(request).may("reveal")
+        return kept if may else self.desk(request).masked_delivery(kept)
 
 
 Page: TypeAlias = Callable[[Board, Request], Awaitable[Response]]

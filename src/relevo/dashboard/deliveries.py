@@ -85,9 +85,8 @@ async def bulk(board: Board, request: Request) -> Response:
     if query.until is None:
         query = replace(query, until=await desk.store.now() + 1)
     meant = await desk.replay_where(query, by, board.relevo.handling, dry_run=True)
-    return board.page(
-        request, "handle", query=query, count=meant.matched, sample=meant.deliveries[:5]
-    )
+    sample = [board.shown_delivery(request, kept) for kept in meant.deliveries[:5]]
+    return board.page(request, "handle", query=query, count=meant.matched, sample=sample)
 
 
 async def handle_many(board: Board, request: Request) -> Response:

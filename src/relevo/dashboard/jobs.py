@@ -124,7 +124,7 @@ async def group(board: Board, request: Request) -> Response:
     where = Filter(states=frozenset({State.DEAD}), fingerprint=mark)
     page = await desk.jobs(where, one(request.query_params, "cursor"), 50)
     found = [group for group in await desk.groups(limit=200) if group.fingerprint == mark]
-    newest = await desk.job(page.jobs[0].id) if page.jobs else None
+    newest = board.shown(request, await desk.job(page.jobs[0].id)) if page.jobs else None
     return board.page(
         request,
         "group",

@@ -78,7 +78,7 @@ async def thread(board: Board, request: Request) -> Response:
     name = request.path_params["thread"]
     desk = board.desk(request)
     story = await desk.trace(name)
-    deliveries = story.deliveries
+    deliveries = [board.shown_delivery(request, kept) for kept in story.deliveries]
     audits = await _audits(desk, story)
     jobs = {job.id: board.shown(request, job) for job in story.jobs}
     effects = [board.shown_effect(request, effect) for effect in story.effects]

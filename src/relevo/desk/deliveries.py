@@ -25,6 +25,7 @@ from relevo.ids import first_moment_of, moment_of, new_id, replay_id
 from relevo.job import Job, State, Verdict
 from relevo.outcome import describe
 from relevo.payload import mask
+from relevo.scrubbing import mask as mask_text
 from relevo.sealing import unsealed
 from relevo.store import UNHANDLED, UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox, Note
 from relevo.unrouted import KEEP, Unrouted, read
@@ -133,6 +134,7 @@ class Deliveries(Looking):
                 break
         if not found and not self.reveals and where.text is not None:
             place = None  # that there is more would be an answer too
+        found = [replace(kept, reason=self.told(kept.reason)) for kept in found]
         return found, sealed(place, where)
 
     async def delivery(self, id: str) -> Kept:
@@ -170,6 +172,7 @@ class Deliveries(Looking):
         if kept.key is not None and (kept.differs or kept.generation < 0):
             where = Letterbox(endpoint=kept.endpoint, key=kept.key)
             alike, _ = await self.store.deliveries(where, limit=PAGE_MAX)
+            alike = [replace(each, reason=self.told(each.reason)) for each in alike]
         first = next((each.id for each in alike if each.generation == 0), None)
         return DeliveryView(
             **{name: getattr(kept, name) for name in Kept.__struct_fields__},
@@ -186,6 +189,7 @@ class Deliveries(Looking):
             query="&".join(map(_masked_field, kept.query.split("&"))),
             body=mask(kept.body) if kept.body else b"",
             answer=_masked_answer(kept.answer) if kept.answer else b"",
+            reason=mask_text(kept.reason),
         )
 
     async def replay(

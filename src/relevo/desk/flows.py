@@ -179,11 +179,12 @@ class Flows(Looking):
             queue for worker in await self.workers() if not worker.silent for queue in worker.queues
         }
         nodes = {node.id: node for node in flow.nodes}
-        return [
+        reasons = [
             _reason(flow, node, nodes, modes.get(node.queue), node.queue in served)
             for node in flow.nodes
             if node.state in LIVE | _BAD
         ]
+        return [msgspec.structs.replace(each, why=self.told(each.why)) for each in reasons]
 
     # changing
 

@@ -13,10 +13,11 @@ from relevo.clock import Duration, duration, milliseconds
 from relevo.desk.views import Story, joined_by
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import parse_id
-from relevo.job import Job, State, queue_name
+from relevo.job import Failure, Job, State, queue_name
 from relevo.job_meta import origin_of
 from relevo.payload import mask
 from relevo.relay import STANDS
+from relevo.scrubbing import mask as mask_text
 from relevo.store import (
     Audit,
     Effect,
@@ -107,8 +108,9 @@ class Looking:
         """Whether what was looked for stands where this person can read it."""
         if self.reveals or where.text is None:
             return True
-        said = "" if job.failure is None else msgspec.json.encode(job.failure).decode()
-        readable = (mask(job.payload).decode(), job.key or "", said, job.note)
+        seen = self.masked(job)
+        said = "" if seen.failure is None else msgspec.json.encode(seen.failure).decode()
+        readable = (seen.payload.decode(), job.key or "", said, seen.note)
         return any(where.text in text for text in readable)
 
     async def count(self, where: Filter, *, most: int = 10_000) -> int:
@@ -161,7 +163,8 @@ class Looking:
         for name in queues:
             if name is None or self.sees(name):
                 found += await self.store.groups(queue=name, limit=limit)
-        return sorted(found, key=lambda group: (-group.count, group.fingerprint))[:limit]
+        found = sorted(found, key=lambda group: (-group.count, group.fingerprint))[:limit]
+        return [replace(group, message=self.told(group.message)) for group in found]
 
     async def workers(self) -> list[WorkerInfo]:
         """Who is alive, and who fell silent within the last day."""
@@ -252,17 +255,29 @@ class Looking:
         [job] = await self.store.find([target]) if parse_id(target) else [None]
         return self.sees(target if job is None else job.queue)
 
+    def told(self, text: str) -> str:
+        """A text about an error as this person reads it: with a viewer's mask or without."""
+        return text if self.reveals else mask_text(text)
+
     def masked(self, job: Job) -> Job:
         """The job as a viewer sees it: what looks personal or secret is masked."""
         return replace(
             job,
             payload=mask(job.payload),
             result=None if job.result is None else mask(job.result),
+            failure=_masked(job.failure),
+            note=mask_text(job.note),
+            history=tuple(replace(run, failure=_masked(run.failure)) for run in job.history),
         )
+
+    def masked_group(self, group: Group) -> Group:
+        """The dead letters of one mistake as a viewer sees them."""
+        return replace(group, message=mask_text(group.message))
 
     def masked_effect(self, effect: Effect) -> Effect:
         """The effect as a viewer sees it."""
-        return effect if effect.result is None else replace(effect, result=mask(effect.result))
+        result = None if effect.result is None else mask(effect.result)
+        return replace(effect, result=result, error=mask_text(effect.error))
 
     async def _stands(self, ids: Sequence[str]) -> dict[str, Job]:
         """The jobs that stand for these ids: their own, or those that they joined by the outbox."""
@@ -298,7 +313,7 @@ class Looking:
                 for said in (
                     mask(kept.body).decode() if kept.body else "",
                     kept.key or "",
-                    kept.reason,
+                    mask_text(kept.reason),
                 )
             )
         }
@@ -408,6 +423,12 @@ def _shares(job: Job, effect: Effect, owner: Job | None) -> bool:
     if owner is None and (job.thread or job.id) == effect.thread:
         return True
     return origin_of(job) == effect.job != job.id
+
+
+def _masked(failure: Failure | None) -> Failure | None:
+    if failure is None:
+        return None
+    return replace(failure, message=mask_text(failure.message), trace=mask_text(failure.trace))
 
 
 def _result(effect: Effect) -> str:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from relevo.errors import NotAllowed
+from relevo.scrubbing import scrub
 from relevo.store import By
 
 NOTE_MAX = 1_000
@@ -57,4 +58,4 @@ class Person:
             raise NotAllowed(
                 f"{self.name} is {self.role}; '{action}' needs the role {ACTIONS[action]}"
             )
-        return By(self.name[:200], note.strip()[:NOTE_MAX])
+        return By(self.name[:200], scrub(note.strip())[:NOTE_MAX])

@@ -168,7 +168,8 @@ class Replaying(Deliveries):
                 if not signed or kept.status != UNSIGNED:
                     _add(found, kept)
         groups = sorted(found.values(), key=lambda group: (-group.count, group.fingerprint))
-        return DeliveryGroups(groups=groups[:limit], is_cut=is_cut or len(groups) > limit)
+        shown = [replace(each, error=self.told(each.error)) for each in groups[:limit]]
+        return DeliveryGroups(groups=shown, is_cut=is_cut or len(groups) > limit)
 
     async def delivery_counts(self) -> dict[DeliveryState, DeliveryCount]:
         """How many deliveries there are in each state, as far as one page of it tells."""

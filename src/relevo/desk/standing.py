@@ -22,6 +22,7 @@ from relevo.message import Spec
 from relevo.outcome import behind
 from relevo.payload import mask, plain
 from relevo.poller import PAUSED, RUN, Progress
+from relevo.scrubbing import mask as mask_text
 from relevo.store import Audit, By, Filter, Letter, Note, Outbox
 from relevo.storetime import StoreTime
 from relevo.waiting import KIND as WAITING
@@ -126,7 +127,7 @@ class Standing(Looking):
     async def breakers(self) -> list[BreakerView]:
         """Every breaker that was ever troubled, open ones first."""
         views = [
-            BreakerView(name=name, circuit=circuit, parked=parked)
+            BreakerView(name=name, circuit=self._readable(circuit), parked=parked)
             for name, circuit, parked in await self._breakers().all()
             if await self._sees_breaker(name)
         ]
@@ -141,7 +142,7 @@ class Standing(Looking):
             )
         circuit = msgspec.json.decode(note.value, type=Circuit)
         parked = await self.store.count(Filter(park=behind(name)))
-        return BreakerView(name=name, circuit=circuit, parked=parked)
+        return BreakerView(name=name, circuit=self._readable(circuit), parked=parked)
 
     async def turn_breaker(
         self, name: str, verb: Literal["open", "close", "probe"], by: Person, note: str = ""
@@ -154,6 +155,10 @@ class Standing(Looking):
             raise NotFoundError(f"no breaker {name!r:.80} was ever troubled")
         await self._breakers().turn(name, verb, signed)
         return await self.breaker(name)
+
+    def _readable(self, circuit: Circuit) -> Circuit:
+        turns = tuple(replace(turn, why=self.told(turn.why)) for turn in circuit.history)
+        return replace(circuit, history=turns)
 
     def _breakers(self) -> Breakers:
         # Fresh each time: whoever stands at a desk wants no second-old memory.
@@ -188,7 +193,7 @@ class Standing(Looking):
                         queue=wait.queue,
                         job=wait.job,
                         since=wait.since,
-                        why=wait.why,
+                        why=self.told(wait.why),
                         parked=parked,
                     )
                 )
@@ -274,6 +279,7 @@ class Standing(Looking):
             replace(_recurring(name, job, now, paused[name] is not None), bad=bad[job.thread])
             for (_, name), job in newest.items()
         ]
+        views = [replace(view, error=self.told(view.error)) for view in views]
         return sorted(views, key=lambda view: (view.queue, view.name))
 
     async def _some(self, where: Filter) -> list[Job]:
@@ -369,7 +375,8 @@ class Standing(Looking):
 
     def masked_recurring(self, seen: RecurringView) -> RecurringView:
         """What a viewer sees of a poller: its cursor may be anything the provider gave."""
-        return seen if seen.cursor is None else replace(seen, cursor=mask(seen.cursor))
+        cursor = None if seen.cursor is None else mask(seen.cursor)
+        return replace(seen, cursor=cursor, error=mask_text(seen.error))
 
     def masked_letter(self, letter: Letter) -> Letter:
         """The letter as a viewer sees it."""

@@ -27,6 +27,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from relevo.errors import SettingsError
 from relevo.ingress.body import is_welcome
+from relevo.ingress.crowd import Crowd, hang_up, unacknowledged
 from relevo.ingress.gate import Gate
 from relevo.ingress.plain import read
 from relevo.ingress.reply import DIRECT, Heard, Receive, Reply, Scope, Send, error
@@ -38,6 +39,7 @@ HEAD_LINES = 100
 URL_BYTES = 8_192
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 35.0  # a door gives up at 30; this is for everything else
+WRITE_SECONDS = 30.0  # without a byte of what we wrote being taken
 PIPELINED = 100  # requests that wait for the answer to one before them, on one connection
 KEEP_ALIVE = 65  # longer than the usual proxy keeps an idle connection
 
@@ -115,8 +117,13 @@ class Guarded(HttpToolsProtocol):
     _is_between = True  # the parser has no call in hand, and nothing against another one
     _usual: ClassVar[tuple[list[tuple[bytes, bytes]], bytes]] = ([], b"")  # headers, as spelt
 
-    def __init__(self, front: Doors | None, proxies: Proxies, **given: Any) -> None:
+    _is_counted = False
+    _untaken = 0  # bytes that we wrote and the other side has not taken, when we last looked
+    _taken_at = 0.0  # when it last took some
+
+    def __init__(self, front: Doors | None, proxies: Proxies, crowd: Crowd, **given: Any) -> None:
         super().__init__(**given)
+        self._crowd = crowd
         self._front = front
         self._proxies = proxies
         self._whole = Whole(self)
@@ -124,6 +131,24 @@ class Guarded(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._since = self.loop.time()
+        host = self._host
+        self._is_counted = self._crowd.enter(host, is_proxy=host in self._proxies)
+        if not self._is_counted:
+            self.refuse(BUSY)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._is_counted:
+            self._is_counted = False
+            self._crowd.leave(self._host)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taken_at = self.loop.time()
+
+    @property
+    def _host(self) -> str:
+        return self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
         if self._is_between and self._take(data):
@@ -254,7 +279,7 @@ class Guarded(HttpToolsProtocol):
 
     def senders(self, headers: list[tuple[bytes, bytes]]) -> list[str]:
         """Where a call comes from: as a proxy that is trusted says, and the other end itself."""
-        host = self.client[0] if self.client else ""
+        host = self._host
         named = b", ".join([value for name, value in headers if name == b"x-forwarded-for"])
         if not named or host not in self._proxies:
             return [host]
@@ -301,7 +326,11 @@ class Guarded(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
 
     def look(self, now: float) -> None:
-        """Hang up on whoever takes too long to say what they want."""
+        """Hang up on a caller that takes too long to say what it wants, or to hear our answer."""
+        if self._is_deaf(now):
+            hang_up(self.transport)
+        if self.transport.is_closing():
+            return
         cycle: Any = self.cycle  # None until the first request
         took = now - self._since
         if self._is_heading:
@@ -317,6 +346,16 @@ class Guarded(HttpToolsProtocol):
             else:
                 self.refuse(SLOW)
 
+    def _is_deaf(self, now: float) -> bool:
+        """Whether the other side has taken nothing of what waits for it, for too long."""
+        link = self.transport.get_extra_info("socket")
+        untaken = self.transport.get_write_buffer_size()
+        untaken += 0 if link is None else unacknowledged(link)
+        if not untaken or not self._untaken or untaken < self._untaken:
+            self._taken_at = now
+        self._untaken = untaken
+        return now - self._taken_at > WRITE_SECONDS
+
 
 class Server(uvicorn.Server):
     """uvicorn's own, but for signals, which are whoever's who runs us."""
@@ -329,7 +368,7 @@ class Server(uvicorn.Server):
         if counter % 10 == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Guarded) and not connection.transport.is_closing():
+                if isinstance(connection, Guarded):
                     connection.look(now)
         return await super().on_tick(counter)
 
@@ -379,7 +418,7 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
         _entered(proxied, front),
         interface="asgi3",
         proxy_headers=False,
-        http=cast("Any", partial(Guarded, front, proxied.trusted_hosts)),
+        http=cast("Any", partial(Guarded, front, proxied.trusted_hosts, Crowd())),
         loop="none",
         ws="none",
         lifespan="off",
