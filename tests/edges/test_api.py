@@ -732,3 +732,45 @@ async def test_c23_an_admin_of_one_app_forgets_nothing_of_another(
         assert answer.json()["threads"] == answer.json()["left"] == 0
     async with caller(web, Role.ADMIN, "cars", "razworks") as mine:
         assert (await mine.post("/api/forget", json=named)).json()["deliveries"] == 1
+
+
+# what fits, and whose it is
+
+
+@pytest.mark.parametrize("payload", [{}, {"code": 7}, {"code": None}, [], "RES-1", None])
+async def test_c17_an_edit_that_does_not_fit_its_command_changes_nothing(
+    web: Site, payload: Any
+) -> None:
+    store = web.relevo.store
+    id = await add(store, BOOK, kind="Book", payload=b'{"code":"RES-1"}', delay=3_600_000)
+    unknown = await add(store, BOOK, kind="Gone", payload=b'{"code":"RES-1"}', delay=3_600_000)
+    async with caller(web, Role.ADMIN) as admin:
+        refused = await admin.patch(f"/api/jobs/{id}", json={"payload": payload})
+        assert refused.status_code == 422, refused.text
+        assert (await web.relevo.desk.job(id)).payload == b'{"code":"RES-1"}'
+        good = {"payload": {"code": "RES-2"}}
+        assert (await admin.patch(f"/api/jobs/{id}", json=good)).status_code == 200
+        assert (await admin.patch(f"/api/jobs/{unknown}", json=good)).status_code == 200
+    async with web.browser(Role.ADMIN) as browser:
+        token = await token_of(browser)
+        filled_in = {"payload": json.dumps(payload), "note": "", "csrf": token}
+        answer = await browser.post(f"/jobs/{id}/edit", data=filled_in, headers=ACCEPT)
+        assert answer.status_code == 422, answer.text[-500:]
+    assert (await web.relevo.desk.job(id)).payload == b'{"code":"RES-2"}'
+
+
+async def test_c16_workers_show_no_queue_of_another_app(web: Site) -> None:
+    store = web.relevo.store
+    for name, queues in (("both", [BOOK, SAVE]), ("theirs", [BOOK])):
+        worker = WorkerInfo(id=name, host="h", pid=1, queues=queues, concurrency=5)
+        await store.beat(worker, 60_000)
+    async with caller(web, Role.ADMIN, "hotel") as hotel, caller(web, Role.VIEWER) as viewer:
+        [seen] = (await hotel.get("/api/workers")).json()["items"]
+        assert (seen["id"], seen["queues"]) == ("both", [SAVE])
+        every = (await viewer.get("/api/workers")).json()["items"]
+        assert sorted(len(each["queues"]) for each in every) == [1, 2]
+        assert (await hotel.get("/metrics")).status_code == 403
+    async with web.browser(Role.ADMIN, apps=("hotel",)) as browser:
+        for path in ("/workers", "/", "/queues", "/search?q=cars"):
+            page = (await browser.get(path, headers=ACCEPT)).text
+            assert "cars:suppliers" not in page, path

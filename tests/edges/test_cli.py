@@ -27,7 +27,7 @@ from relevo.job import State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id
 from tests.conformance.steps import job as new_job
-from tests.edges.box import Answer, Box, added, ended, is_one_line, made, state_of, until
+from tests.edges.box import SHOP, Answer, Box, added, ended, is_one_line, made, state_of, until
 
 CANARY = "canary-hunter22"
 EMAIL = "ana.perez@example.com"
@@ -958,3 +958,22 @@ def test_counting_and_looking_agree(box: Box) -> None:
     count = box.do(lambda store: store.count(Filter(states=frozenset({State.DEAD}))))
     [row] = box("queues", "ls", "--json").json
     assert row["counts"]["dead"] == count == len(box("jobs", "ls", "--json").json["jobs"])
+
+
+def test_c17_an_edit_is_held_against_the_command_whose_app_is_here(box: Box) -> None:
+    (box.folder / "shop.py").write_text(SHOP)
+    mail = {"queue": "shop:mail:send", "kind": "SendMail", "payload": b'{"order":"1"}'}
+    id = added(box, delay=3_600_000, **mail)
+
+    async def payload(store: Store) -> bytes:
+        return (await look(store, id)).payload
+
+    for verb in ("jobs", "dead"):
+        edit = (verb, "edit", id, "--payload")
+        refused = box(*edit, '{"order": 5}', "--app", "shop:app")
+        assert refused.code != 0 and "order" in refused.err
+        assert box.do(payload) == b'{"order":"1"}'
+    assert box("dead", "edit", id, "--payload", '{"order":"2"}', "--app", "shop:app").err == ""
+    said = box("dead", "edit", id, "--payload", '{"order":"3"}').err
+    assert "was not held against SendMail" in said
+    assert box.do(payload) == b'{"order":"3"}'

@@ -153,6 +153,7 @@ async def edit_job(caller: Caller, ask: JobEdit) -> Job:
         run_at=ask.run_at,
         attempts=ask.attempts,
         note=ask.note,
+        bindings=caller.relevo.bindings,
     )
     return caller.job(job)
 

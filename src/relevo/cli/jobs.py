@@ -11,6 +11,7 @@ from relevo.cli.tables import ago, at, cell, counted, data, fields, short, span,
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
+    AppOption,
     Cursor,
     Limit,
     NoteOption,
@@ -19,6 +20,7 @@ from relevo.cli.terminal import (
     Verbs,
     ids_from,
     read_stdin,
+    say,
 )
 from relevo.clock import duration, moment
 from relevo.desk import Desk
@@ -142,9 +144,15 @@ async def edit(
     attempts: AttemptsOption = None,
     again: Annotated[bool, typer.Option("--retry", help="Then retry it.")] = False,
     note: NoteOption = "",
+    app: AppOption = None,
     reveal: Reveal = False,
 ) -> None:
-    """Change the payload, priority, time or attempts of a job that waits or is dead."""
+    """Change the payload, priority, time or attempts of a job that waits or is dead.
+
+    A payload that does not fit its command is refused, where the command's app is known.
+    """
+    apps = [] if payload is None else terminal.apps(app)
+    bindings = terminal.engine(apps).bindings if apps else {}
     async with terminal.desk() as desk:
         job = await desk.edit(
             id,
@@ -154,7 +162,10 @@ async def edit(
             run_at=None if run_at is None else await _moment(desk, run_at),
             attempts=attempts,
             note=note,
+            bindings=bindings,
         )
+        if payload is not None and (job.queue, job.kind) not in bindings:
+            say(f"the payload was not held against {job.kind}, whose app is not here: --app")
         if again:
             await warn_of_outlived(terminal, desk, [job.id])
             await desk.retry([job.id], terminal.person, note)

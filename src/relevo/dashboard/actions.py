@@ -72,7 +72,7 @@ async def _edit(board: Board, request: Request, id: str, filled: Form, note: str
         is_any = any(value is not None for value in changes.values())
         again = one(filled, "again") is not None
         if is_any or not again:
-            await desk.edit(job.id, by, **changes, note=note)
+            await desk.edit(job.id, by, **changes, note=note, bindings=board.relevo.bindings)
         retried = (await desk.retry([job.id], by, note))[0] if again else True
     except NotAllowed:
         raise

@@ -19,7 +19,7 @@ from relevo.desk.replaying import Replaying
 from relevo.desk.standing import Standing
 from relevo.desk.told import misfit, unlike
 from relevo.desk.views import Progress, Sweep, payload_of
-from relevo.errors import DefinitionError, MisuseError, NotFoundError
+from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError
 from relevo.job import LIVE, Job, State, queue_name
 from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
@@ -28,6 +28,7 @@ from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
 from relevo.sealing import is_sealed
 from relevo.store import BATCH, UNDECIDED, By, Edit, Effect, EffectState, Filter, QueueMode
+from relevo.stored import Bindings, problem
 
 COUNT_MAX = 1_000_000
 
@@ -84,11 +85,12 @@ class Desk(Forgetting, Standing, Replaying):
         run_at: datetime | None = None,
         attempts: int | None = None,
         note: str = "",
+        bindings: Bindings | None = None,
     ) -> Job:
         """Change a job that is neither running nor done; the payload is JSON text.
 
-        A payload passes the same guard as when it was enqueued. Where it still holds what a mask
-        showed, the value behind the mask stays.
+        A payload passes the same guard as when it was enqueued, and fits its command, where that is
+        among the `bindings`. Where it still holds what a mask showed, the value behind it stays.
         """
         signed = by.acts("edit", note)
         job = await self.job(id)
@@ -96,9 +98,14 @@ class Desk(Forgetting, Standing, Replaying):
             raise DefinitionError(f"nothing to change: give {', '.join(EDITABLE)}")
         if priority is not None and priority not in PRIORITIES:
             raise DefinitionError("priority is 'high', 'normal' or 'low'")
+        written = None if payload is None else payload_of(payload, job.payload)
+        if written is not None and bindings is not None and (job.queue, job.kind) in bindings:
+            unfit = problem(bindings, replace(job, payload=written))
+            if isinstance(unfit, PayloadError):
+                raise unfit
         edit = Edit(
             id=job.id,
-            payload=None if payload is None else payload_of(payload, job.payload),
+            payload=written,
             priority=None if priority is None else PRIORITIES[priority],
             run_at=None if run_at is None else stamp(run_at),
             attempts=None if attempts is None else attempts_of(attempts, "the job"),

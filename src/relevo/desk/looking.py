@@ -167,12 +167,13 @@ class Looking:
         return [replace(group, message=self.told(group.message)) for group in found]
 
     async def workers(self) -> list[WorkerInfo]:
-        """Who is alive, and who fell silent within the last day."""
-        return [
-            worker
-            for worker in await self.store.workers()
-            if self.apps is None or any(map(self.sees, worker.queues))
-        ]
+        """Who is alive, and who fell silent within the last day, with the queues seen here."""
+        found: list[WorkerInfo] = []
+        for worker in await self.store.workers():
+            queues = [queue for queue in worker.queues if self.sees(queue)]
+            if queues or self.apps is None:
+                found.append(replace(worker, queues=queues))
+        return found
 
     async def effects(
         self,
