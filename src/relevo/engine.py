@@ -52,6 +52,7 @@ from relevo.orders import (
     spec_of,
     taken,
 )
+from relevo.outage import outage, places
 from relevo.outbox import Database, driver
 from relevo.pending import Calls, noted
 from relevo.recurring import Recurring
@@ -154,6 +155,7 @@ class Relevo:
         if database is None or self._relay is not None:
             database = self.store.dsn
         self._database = Database(self.store, database)
+        self._our_servers = places((self.store.dsn, opened.dsn, database))
         self._inserts: Coalescer[NewJob, Receipt] = Coalescer(
             self.store.insert, elsewhere=self.store.name != "sqlite"
         )
@@ -666,6 +668,10 @@ class Relevo:
         """That transaction has committed; for Context."""
         if self._relay is not None:
             self._relay.ended_within(ending)
+
+    def outage(self, error: BaseException) -> StoreUnavailable | None:
+        """StoreUnavailable where an error tells that our own store or database is away."""
+        return outage(error, self._our_servers)
 
     @property
     def database(self) -> Database:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypedDict
 
 import msgspec
 
+from relevo.backoff import exponential
 from relevo.calling import Caller, Invoke
 from relevo.client_errors import Judge, Means, Proof, Row, judge_client_error, judge_response
 from relevo.clock import Duration, duration, milliseconds
@@ -27,6 +28,7 @@ from relevo.errors import (
     ProviderUnavailable,
     ProviderUncertain,
     StoreError,
+    StoreUnavailable,
     TooEarly,
 )
 from relevo.job import Lease
@@ -63,6 +65,7 @@ class Ledger(NamedTuple):
 _NAME = re.compile(r"[^\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]{1,300}")
 _KEY_PART = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
 _UNUSUAL = re.compile(r"[^\w.:@/-]+", re.ASCII)
+_AGAIN = exponential("100ms", cap="2s", jitter=0.5)
 _BROKEN_OFF = "an earlier run broke off during the call"
 _LATER = "; later "
 
@@ -261,7 +264,7 @@ class Once:
         if self.doubt:
             # It speaks for this try alone, and not for the earlier one.
             state = EffectState.UNKNOWN
-        write = self._write(state, error=self._both(said))
+        write = self._write_down(state, error=self._both(said))
         await asyncio.shield(asyncio.ensure_future(write))
         raises = self._raised(proof, said)
         if isinstance(error, type(raises)) and (not self.doubt or type(error) is not type(raises)):
@@ -366,7 +369,7 @@ class Once:
 
     async def _confirmed(self, **changes: Any) -> None:
         try:
-            await self._write(EffectState.CONFIRMED, **changes)
+            await self._write_down(EffectState.CONFIRMED, **changes)
         except Overtaken:
             if self.is_made:
                 await self._note_second(**changes)
@@ -412,6 +415,26 @@ class Once:
         """How much is left of a span that began when the effect was last written."""
         left = effect.updated_at + milliseconds(span) - await self.ledger.now()
         return timedelta(milliseconds=left) if left > 0 else None
+
+    async def _write_down(self, state: EffectState, **changes: Any) -> None:
+        """Write what only this run knows, and go on trying for as long as the store is away.
+
+        If it gave up, the next run would find no more than that the call may have been made.
+        """
+        failures = 0
+        while True:
+            try:
+                return await self._write(state, **changes)
+            except StoreUnavailable as error:
+                if not self.is_made:
+                    raise
+                failures += 1
+                if failures == 1:
+                    log.warning(
+                        "what came of an effect cannot be written; trying again",
+                        extra={"job": self.mine.job, "effect": self.name, "error": str(error)},
+                    )
+                await asyncio.sleep(_AGAIN.after(failures).total_seconds())
 
     async def _write(self, state: EffectState, **changes: Any) -> None:
         changed = msgspec.structs.replace(self.mine, state=state, **changes)

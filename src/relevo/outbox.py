@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _AWAY = ("database is locked", "disk I/O error", "database or disk is full", "unable to open")
+# SQLSTATEs of a server that shuts down, starts up, has no place left, or lost the connection.
+_AWAY_STATES = ("08", "53", "57P", "58")
 _READS = "relevo_reads"
 _OURS = {"schema", "pooler", "synchronous", "connect_timeout"}  # not the driver's options
 
@@ -93,9 +95,12 @@ class Database:
 @asynccontextmanager
 async def _answering() -> AsyncGenerator[None]:
     from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import TimeoutError as NoConnection
 
     try:
         yield
+    except NoConnection as error:
+        raise StoreUnavailable(f"no connection to the database became free: {error}") from error
     except DBAPIError as error:
         if not _is_away(error):
             raise
@@ -104,8 +109,10 @@ async def _answering() -> AsyncGenerator[None]:
 
 def _is_away(error: DBAPIError) -> bool:
     """Whether trying again later may help; a statement that is wrong stays wrong."""
-    said = str(error.orig)
-    return error.connection_invalidated or any(word in said for word in _AWAY)
+    said, state = str(error.orig), str(getattr(error.orig, "sqlstate", None))
+    if error.connection_invalidated or state.startswith(_AWAY_STATES):
+        return True
+    return any(word in said for word in _AWAY)
 
 
 def address(url: str) -> str:

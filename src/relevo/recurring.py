@@ -149,9 +149,11 @@ class Recurring:
                     await poller.function(turn, ctx)
                     check_awaited(ctx.pending)
                 return Again(*again())
-            except (CircuitOpen, LeaseLost):
+            except (CircuitOpen, LeaseLost, StoreUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001 - a poller may raise anything; it goes on
+            except Exception as error:
+                if away := self._engine.outage(error):
+                    raise away from error
                 is_late = isinstance(error, TimeoutError)
                 kept = _failed(progress, too_long(error, timer, limit) if is_late else error)
                 told = {"poller": order.key, "failures": kept.failures, "error": kept.error}
@@ -183,7 +185,9 @@ class Recurring:
                     await self._order_asked(schedule, ctx)
                 except (LeaseLost, StoreUnavailable):
                     raise
-                except Exception as error:  # noqa: BLE001 - it may raise anything; its tick waits
+                except Exception as error:
+                    if away := self._engine.outage(error):
+                        raise away from error
                     kept = _failed(msgspec.structs.replace(progress, last_at=last), error)
                     told = {"schedule": schedule.name, "failures": kept.failures}
                     log.warning("schedule failed", extra={**told, "error": kept.error})

@@ -274,6 +274,7 @@ class Runner:
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None, message: Any
     ) -> Outcome:
         backoff = _backoff(binding, meta)
+        error = self._engine.outage(error) or error
         try:
             account = _account(binding, lease, message)
         except PayloadError:

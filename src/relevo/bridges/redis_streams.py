@@ -2,7 +2,8 @@
 
 An entry is taken, worked on, acknowledged. One that fails stays pending and is due again after
 `backoff(deliveries)`, whoever had it: so the work of a consumer that died is taken over by the same
-rule. Nothing here knows what the entries mean.
+rule. A delivery that failed of our own outage is not counted: put_back() gives the entry back, and
+ensure() takes back the deliveries whose answer was lost. Nothing here knows what the entries mean.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from redis.exceptions import RedisError, ResponseError
 from relevo.errors import StoreUnavailable
 
 MAXLEN = 100_000  # entries a stream keeps, about
+PAGE = 100
+IDLE = 3_600_000  # milliseconds: as old as this, an entry waits for nothing any more
 IDLE_CONSUMER = 3_600_000  # milliseconds after which an idle consumer without work is removed
 
 
@@ -39,9 +42,14 @@ class Stream:
         self.name = name
         self.group = group
         self.consumer = consumer
+        # By id, the deliveries of the pending entries that this consumer has heard of.
+        self._known: dict[str, int] = {}
 
     async def ensure(self) -> None:
-        """Make the group, from the stream's beginning: what came before us counts too."""
+        """Make the group, from the stream's beginning: what came before us counts too.
+
+        Call it again after Redis was away: deliveries whose answer was lost are not counted.
+        """
         try:
             await self._call(
                 self._redis.xgroup_create(self.name, self.group, id="0", mkstream=True)
@@ -49,6 +57,7 @@ class Stream:
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
+            await self._uncount_unheard()
 
     async def take(self, count: int, wait: int) -> list[Entry]:
         """New entries, waiting up to so many milliseconds for one."""
@@ -58,7 +67,9 @@ class Stream:
             )
         )
         found = cast("list[tuple[bytes, dict[bytes, bytes]]]", answer[0][1] if answer else [])
-        return [Entry(id.decode(), fields or {}, 1) for id, fields in found]
+        entries = [Entry(id.decode(), fields or {}, 1) for id, fields in found]
+        self._known |= {entry.id: 1 for entry in entries}
+        return entries
 
     async def due(self, backoff: Callable[[int], int], count: int = 100) -> list[Entry]:
         """Pending entries whose wait is over, now ours; each of them goes to one consumer."""
@@ -74,17 +85,56 @@ class Stream:
             if int(one["time_since_delivered"]) < wait:
                 continue
             # The server asks once more whether it is idle: of two who see it, one gets it.
+            message = one["message_id"].decode()
+            self._known[message] = deliveries
             claimed: Any = await self._call(
-                self._redis.xclaim(self.name, self.group, self.consumer, wait, [one["message_id"]])
+                self._redis.xclaim(self.name, self.group, self.consumer, wait, [message])
             )
             for id, fields in cast("list[tuple[bytes, dict[bytes, bytes] | None]]", claimed):
                 taken.append(Entry(id.decode(), fields or {}, deliveries + 1))
+                self._known[message] = deliveries + 1
         return taken
 
     async def done(self, ids: list[str]) -> None:
         """Acknowledge."""
         if ids:
             await self._call(self._redis.xack(self.name, self.group, *ids))
+            for id in ids:
+                self._known.pop(id, None)
+
+    async def put_back(self, entry: Entry, idle: int) -> None:
+        """Give an entry back as if it had not been delivered, and as if idle for so long (ms).
+
+        If Redis does not answer, ensure() does it later.
+        """
+        self._known[entry.id] = entry.deliveries - 1
+        await self._set(entry.id, entry.deliveries, entry.deliveries - 1, idle)
+
+    async def _set(self, id: str, found: int, deliveries: int, idle: int) -> None:
+        """Set an entry's count, unless another consumer has taken it meanwhile."""
+        words = [self.group, self.consumer, id, str(found), str(deliveries), str(idle)]
+        await self._call(self._redis.eval(_SET, 1, self.name, *words))
+
+    async def _uncount_unheard(self) -> None:
+        """Take back deliveries to this consumer of which it has not heard."""
+        start = "-"
+        while True:
+            pending: Any = await self._call(
+                self._redis.xpending_range(
+                    self.name, self.group, start, "+", PAGE, consumername=self.consumer
+                )
+            )
+            for one in cast("list[dict[str, Any]]", pending):
+                id, found = one["message_id"].decode(), int(one["times_delivered"])
+                # An entry that nobody here knows and that came twice or more was an earlier
+                # process's of the same name, which may have died of it.
+                known = self._known.get(id, found if found > 1 else 0)
+                if found == known + 1:
+                    await self._set(id, found, known, IDLE)
+                    self._known[id] = known
+            if len(pending) < PAGE:
+                return
+            start = f"({pending[-1]['message_id'].decode()}"
 
     async def tidy(self) -> int:
         """Remove consumers that are long idle and hold nothing; answers how many."""
@@ -102,6 +152,17 @@ class Stream:
 
     async def _call(self, answer: Awaitable[Any]) -> Any:
         return await _reach(answer)
+
+
+_SET = """
+-- keys: stream; args: group, consumer, entry, its count, its new count, milliseconds idle
+-- In one step: an entry that another consumer takes meanwhile is left to it.
+local found = redis.call('xpending', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1, ARGV[2])[1]
+if not found or found[4] ~= tonumber(ARGV[4]) then return 0 end
+redis.call('xclaim', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'IDLE', ARGV[6],
+    'RETRYCOUNT', ARGV[5], 'JUSTID')
+return 1
+"""
 
 
 async def publish(redis: Redis, entries: Mapping[str, Mapping[str, str]]) -> None:

@@ -137,6 +137,8 @@ class Handling:
         except (Exception, asyncio.CancelledError) as mistake:  # a function may raise anything
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise  # the worker's own doing
+            if away := self._engine.outage(mistake):
+                raise away from mistake
             if kept.state is not DeliveryState.FAILED:
                 await self._fails(kept, ctx.id, mistake)
             # Whatever was raised, the job is not dead at once: the code may be mended meanwhile.

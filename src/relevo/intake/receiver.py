@@ -217,7 +217,9 @@ class Receiver:
             if not is_ours(error, delivery):
                 raise Reject(400, error.code, str(error)) from error
             mistake = error
-        except Exception as error:  # noqa: BLE001 - a function may raise anything
+        except Exception as error:
+            if away := self._engine.outage(error):
+                raise away from error
             mistake = error
         return self._failed(door, delivery, mistake, generation, received_at)
 

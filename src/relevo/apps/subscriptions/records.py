@@ -56,6 +56,11 @@ class Records:
     def __init__(self, relevo: Relevo) -> None:
         self._relevo = relevo
 
+    async def answer(self) -> None:
+        """Return if the database answers; StoreUnavailable if it does not."""
+        async with self._relevo.transaction() as tx:
+            await tx.execute(select(1))
+
     async def job(self, id: str) -> StripeJob | None:
         async with self._relevo.transaction() as tx:
             return await tx.get(StripeJob, id)

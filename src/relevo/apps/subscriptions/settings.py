@@ -36,7 +36,7 @@ class Pace:
 
     def wait(self, deliveries: int) -> int:
         """How long an entry rests after so many deliveries."""
-        return min(self.backoff_base * 2 ** min(deliveries - 1, 30), self.backoff_max)
+        return min(self.backoff_base * 2 ** min(max(deliveries, 1) - 1, 30), self.backoff_max)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

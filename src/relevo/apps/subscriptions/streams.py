@@ -19,6 +19,7 @@ from relevo.apps.subscriptions import records
 from relevo.apps.subscriptions.integrations import Integration, Integrations, effect_id
 from relevo.apps.subscriptions.settings import SubscriptionSettings
 from relevo.bridges.redis_streams import Entry, Stream, publish
+from relevo.errors import TooEarly
 from relevo.outcome import scrub
 from relevo.telemetry import log
 
@@ -98,6 +99,8 @@ class StreamWorker:
         while not stop.is_set():
             try:
                 if not is_ready:
+                    # Nothing is taken while the database is away: it could only be put back.
+                    await self._records.answer()
                     await self._stream.ensure()
                     is_ready = True
                 if time.monotonic() >= tidy_at:
@@ -105,10 +108,10 @@ class StreamWorker:
                     tidy_at = time.monotonic() + TIDY_EVERY
                 await self.turn()
             except (StoreUnavailable, ResponseError) as error:
-                # Away, emptied, or the key is not a stream: look again soon, not at once.
+                # Redis or the database away, or the key emptied or of another type.
                 is_ready = False
                 log.warning(
-                    "the stream cannot be read",
+                    "the stream cannot be served; trying again",
                     extra={"worker": self._worker.name, "error": str(error)},
                 )
                 await _rest(stop, REST)
@@ -117,14 +120,36 @@ class StreamWorker:
         """Serve what is due again, then what is new; answers how many entries that was."""
         entries = await self._stream.due(self._pace.wait)
         entries += await self._stream.take(COUNT, 1 if entries else self._pace.read_timeout)
-        await asyncio.gather(*(self._serve(entry) for entry in entries))
+        served = [self._serve(entry) for entry in entries]
+        for error in await asyncio.gather(*served, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
         return len(entries)
 
     async def _serve(self, entry: Entry) -> None:
+        """Serve an entry; StoreUnavailable, and the entry put back, when our side is away."""
         job_id = entry.text("job_id")
         facts = {"worker": self._worker.name, "entry": entry.id, "job": job_id[:64]}
         try:
+            await self._try(entry, job_id, facts)
+        except StoreUnavailable:
+            await self._put_back(entry, REST)
+            raise
+        except TooEarly as early:
+            log.info("the entry waits", extra=facts | {"why": str(early)})
+            wait = REST if early.retry_after is None else early.retry_after.total_seconds()
+            await self._put_back(entry, wait)
+
+    async def _put_back(self, entry: Entry, wait: float) -> None:
+        """Give an entry back as if it had not been delivered, to be due in so many seconds."""
+        backoff = self._pace.wait(max(entry.deliveries - 1, 1))
+        await self._stream.put_back(entry, max(backoff - round(wait * 1_000), 0))
+
+    async def _try(self, entry: Entry, job_id: str, facts: dict[str, str]) -> None:
+        try:
             await self._integrate(job_id, entry.deliveries)
+        except (StoreUnavailable, TooEarly):
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again or put aside
             said = scrub(f"{type(error).__name__}: {error}")
             log.warning("the entry failed", extra=facts | {"error": said})
