@@ -768,14 +768,21 @@ def test_c38_the_memory_for_addresses_is_bounded() -> None:
     assert len(buckets) == 10_000
 
 
-async def test_a_forged_body_is_kept_cut(relevo: Relevo) -> None:
-    await deliver(relevo, SIGNED, body=b" " * 200_000 + b"{}", sign=False)
+async def test_of_a_forged_call_hash_header_names_and_reason_are_kept(relevo: Relevo) -> None:
+    """C21: whatever a stranger puts into it, a card or a name, is not stored."""
+    body = b'{"id": "e1", "card": "4111111111111111", "name": "Canary Perez"}'
+    headers = {"x-signature": "canary-of-a-signature", "user-agent": "canary-agent"}
+    await deliver(relevo, SIGNED, body=body, query="q=canary", headers=headers, sign=False)
     await relevo.asgi().gate.refusals.close()
 
     [came], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))
     [whole] = await relevo.store.delivery([came.id])
-    assert whole is not None
-    assert len(whole.body) == 65_536
+    assert whole is not None and whole.reason
+    digest = hashlib.sha256(body).hexdigest()
+    assert whole.body == f"(not kept: {len(body)} bytes, sha256 {digest})".encode()
+    assert b'["x-signature",""]' in whole.headers
+    said = repr(whole).lower()
+    assert "canary" not in said and "4111" not in said and "perez" not in said
 
 
 async def test_the_reason_of_a_bad_signature_helps_our_people(relevo: Relevo) -> None:

@@ -7,6 +7,7 @@ a door with forgeries fills neither the store nor the log, and slows nobody down
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
@@ -160,5 +161,21 @@ class Refusals:
             status=UNSIGNED if is_forged else answer.status,
         )
         if is_forged:
-            kept = msgspec.structs.replace(kept, body=kept.body[:BODY_KEPT])
+            kept = _bare(kept, delivery)
         await self._engine.receiver.keep_refused([kept])
+
+
+def _bare(kept: Kept, delivery: Delivery) -> Kept:
+    """What is kept of a call that nobody signed: whatever a stranger put into it stays outside.
+
+    The hash tells whether it is what the provider says to have sent.
+    """
+    digest = hashlib.sha256(delivery.body).hexdigest()
+    told = f"{len(delivery.body):,} bytes, sha256 {digest}"
+    names = sorted({name for name, _ in delivery.headers.pairs})
+    return msgspec.structs.replace(
+        kept,
+        body=f"(not kept: {told})".encode(),
+        query="",
+        headers=msgspec.json.encode([(name, "") for name in names]),
+    )
