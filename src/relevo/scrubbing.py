@@ -18,13 +18,15 @@ _NAME = re.compile(
 )
 _QUOTED = re.compile(r"\\{0,3}[\"']([^\"'\\]{1,4096})")
 _PLAIN = re.compile(
-    r"(?:(?:basic|bearer|digest|token)\s+)?([^\s\"'&,;<>(){}\[\]%\\]{1,4096})", re.I
+    r"(?:<!\[CDATA\[)?(?:(?:basic|bearer|digest|token|api-?key|hmac|oauth|negotiate)\s+)?([^\s\"'&,;<>(){}\[\]%\\]{1,4096})",
+    re.I,
 )
 _IS = re.compile(r"(?:is|was|es|era)\s+[\"']?([^\s\"',;]{3,4096})")
 _COOKIE = re.compile(r"(\b(?:set-)?cookie[\"']?\s?[:=,]\s?)[^\r\n]{3,8192}", re.I)
 _LOOKS = re.compile(
     r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:)(?P<value>[^\s\"'&,;@]{4,4096})"
-    r"|\bpk_(?:live|test)_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
+    r"|(?<=://)(?=[^\s/@:]{0,512}\d)[^\s/@:\"']{8,512}(?=@)"
+    r"|\bsk-(?=[\w-]{0,64}\d)[\w-]{10,}|\bpk_(?:live|test)_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
     re.I,
 )
 # Ordinary words in a payload, and credentials in a log.

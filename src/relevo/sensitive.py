@@ -378,7 +378,7 @@ _NOT_DIGIT = re.compile(r"[^0-9]")
 _JWT = re.compile(r"(?<![\w-])(eyJ[\w-]{6,})\.[\w-]{2,}\.[\w-]*", re.ASCII)
 _BEARER = re.compile(r"(?:[Bb]earer|BEARER)\s+([\w.~+/-]{3,}=*)", re.ASCII)
 _BASIC = re.compile(r"(?<!\w)[Bb]asic\s+([A-Za-z0-9+/_-]{4,}={0,2})", re.ASCII)
-_USERINFO = re.compile(r"(?<=://)[^/\s@:\"]*:[^/\s@\"]+(?=@)")
+_USERINFO = re.compile(r"(?<=://)[^/\s@:\"]*:[^/\s\"]+(?=@)")
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [^-]*-----|\Z)"
     r"|PuTTY-User-Key-File-\d.*",

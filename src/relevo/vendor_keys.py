@@ -59,6 +59,7 @@ pul- [0-9a-f]{30,}
 pypi- [\w-]{30,}
 r8_ \w{30,}
 re_ [A-Za-z0-9]{6,10}_[A-Za-z0-9]{16,}
+rlv_ [\w-]{16,}
 rk_ (?:live|test)_\w{4,}
 rubygems_ [0-9a-f]{30,}
 sbp_ [0-9a-f]{30,}

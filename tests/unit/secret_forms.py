@@ -190,6 +190,12 @@ TEXTS = {
     "secret access key": f"aws_secret_access_key = {MARK}/x+y",
     "otp": f"otp={MARK}",
     "session": f"sessionid={MARK}",
+    "token before a host": f"fatal: https://{MARK}@git.example/shop.git",
+    "password with an at": f"postgresql://ana:half@{MARK}@db/shop",
+    "our own token": f"used rlv_{MARK}{TAIL}",
+    "short openai": f"used sk-{MARK}",
+    "api key scheme": f"Authorization: Api-Key {MARK}",
+    "cdata": f"<password><![CDATA[{MARK}]]></password>",
 }
 NUMBERS = {
     "card": f"card {CARD} was declined",
@@ -217,5 +223,6 @@ HARMLESS = [
     'File "/app/src/password.py", line 12, in reset',
     "KeyError: 'password'",
     "no such key: RELEVO_SEAL_KEYS",
+    "could not connect to postgresql://relevo@db.example/shop",
     "ValueError: invalid literal for int() with base 10: 'x'",
 ]
