@@ -65,6 +65,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F51": ("a run dies, fails, is late, asks for another: what it starts", ALL),
     "F52": ("a hundred turns of a poller under kills", ALL),
     "F53": ("code and stored payloads disagree: a deploy adds a required field", ALL),
+    "F54": ("a delivery is replayed: confirmed effects are found, listed, made on demand", ALL),
     "F57": ("our own store or database away: no retry is spent", ALL),
 }
 

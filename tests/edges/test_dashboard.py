@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
@@ -30,7 +30,7 @@ from relevo.ids import new_id
 from relevo.job import Lease, State
 from relevo.pairs import Headers
 from relevo.signatures import explain
-from relevo.store import By, EffectState, QueueMode
+from relevo.store import By, Effect, EffectState, Letterbox, QueueMode
 from relevo.testing import ManualClock, until
 from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
@@ -903,6 +903,10 @@ async def _fail(web: Site, many: int) -> None:
                 assert answer.status_code == 200
 
 
+async def _some(found: Awaitable[list[str]]) -> bool:
+    return bool(await found)
+
+
 async def _over(admin: Visitor, begun: httpx2.Response) -> str:
     """The page of a change of many, once that is over."""
     pages: list[str] = []
@@ -947,6 +951,60 @@ async def test_failed_deliveries_are_seen_at_once_and_handled_after_the_fix(
     rows, _ = await web.relevo.store.audits(limit=200)
     assert len([row for row in rows if row.verb == "replay many"]) == 1
     assert "failed deliveries" not in await admin.see("/")
+
+
+async def test_what_a_replay_would_do_twice_is_listed_beside_its_box(
+    web: Site, admin: Visitor
+) -> None:
+    """F54: by name, key and time; without such an effect there is no box."""
+    async with web.browser() as provider:
+        sent = {"id": "evt_1", "code": "RES-1"}
+        answer = await provider.post("/hooks/cars", json=sent, headers={"x-secret": HOOK})
+        assert answer.status_code == 200
+    [kept], _ = await web.relevo.store.deliveries(Letterbox(key="evt_1"))
+    path = f"/deliveries/{kept.id}/rehearse"
+    assert 'name="effects"' not in (await admin.do(path, 200)).text
+    effect = Effect(job=kept.jobs[0], queue=CHARGE, name="charge", key="k-17", thread=kept.id)
+    await web.relevo.store.intend([effect])
+    confirmed = msgspec.structs.replace(effect, state=EffectState.CONFIRMED, result=b"1")
+    assert await web.relevo.store.conclude([confirmed]) == [True]
+
+    page = (await admin.do(path, 200)).text
+    table = page.partition('id="happened"')[2].partition("</table>")[0]
+    assert ">charge<" in table
+    assert ">k-17<" in table
+    assert "<time" in table
+    assert "Make these one effect outside once more, too" in page
+    assert 'name="effects"' in page
+
+
+async def test_many_are_chosen_by_webhook_state_time_and_error(web: Site, admin: Visitor) -> None:
+    """F54: and handled at a rate, which can be stopped."""
+    await _fail(web, 3)
+    assert "/deliveries/bulk?state=failed" in await admin.see("/deliveries")
+    asked = await admin.see(
+        "/deliveries/bulk?state=failed&error=no+such+car&since=2020-01-01T00:00"
+    )
+    assert "Handle 3 deliveries" in asked
+    names = "state|error|since|until"
+    fields = dict(re.findall(rf'type="hidden" name="({names})" value="([^"]*)"', asked))
+    assert (fields["error"], fields["state"]) == ("no such car", "failed")
+    other = await admin.see("/deliveries/bulk?state=failed&error=other")
+    assert "Handle 3" not in other
+    assert "No delivery is like that" in other
+    assert "Recibidas desde" in await admin.see("/deliveries/bulk", **{"accept-language": "es"})
+    await admin.see("/deliveries/bulk?state=failed&since=never-ever", 400)
+    await admin.do("/deliveries/bulk", 400, rate="quick", **fields)
+    begun = await admin.do("/deliveries/bulk", rate="1/m", note="slowly", **fields)
+
+    async def told(verb: str) -> list[str]:
+        rows, _ = await web.relevo.store.audits(limit=200)
+        return [row.note for row in rows if row.verb == verb]
+
+    await until(lambda: _some(told("replay")))
+    await admin.do(f"{begun.headers['location']}/stop")
+    await until(lambda: _some(told("replay many")))
+    assert "1 of 3 handled" in (await told("replay many"))[0]
 
 
 async def test_what_fails_again_is_told_and_stops_nothing(web: Site, admin: Visitor) -> None:

@@ -357,6 +357,7 @@ async def only_delivery(relevo: Relevo) -> str:
 
 
 async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start) -> None:
+    """F54"""
     nursery = Nursery()
     relevo = start(Hook("a").on(family(nursery)))
     await relevo.open()
@@ -364,9 +365,20 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     await drain(relevo)
     assert nursery.effects == dict.fromkeys(NAMES, 1)
     came = await only_delivery(relevo)
+    ledger, _ = await relevo.store.effects()
+    made = sorted((one.name, one.key, one.updated_at) for one in ledger)
+
+    async def listed(id: str) -> list[tuple[str, str, int]]:
+        """F54: the dry run tells what a replay would find, or make twice."""
+        dry = await relevo.desk.replay(id, ANN, relevo.handling, dry_run=True)
+        assert dry.is_dry
+        return sorted((one.name, one.key, one.confirmed_at) for one in dry.effects)
 
     for again in (2, 3):
-        await relevo.desk.replay(came, ANN, relevo.handling)
+        assert await listed(came) == made
+        replay = await relevo.desk.replay(came, ANN, relevo.handling)
+        assert await listed(replay.id) == made
+        assert not replay.effects
         await drain(relevo)
         assert nursery.runs == dict.fromkeys(NAMES, again)
         assert nursery.effects == dict.fromkeys(NAMES, 1)
@@ -375,6 +387,7 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     await drain(relevo)
     assert nursery.runs == dict.fromkeys(NAMES, 4)
     assert nursery.effects == dict.fromkeys(NAMES, 2)
+    assert await listed(came) == made, "what was made again was made under other ids"
 
     await relevo.desk.replay(came, ANN, relevo.handling)
     await drain(relevo)

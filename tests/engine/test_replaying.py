@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -210,6 +211,22 @@ async def test_a_replay_of_many_that_is_stopped_is_written_down(start: Start) ->
         rows, _ = await relevo.store.audits(target="deliveries")
         assert rows[0].note.endswith("2 of 5 handled, 0 failed again, 0 skipped")
         assert len(await shop.kept(state=DeliveryState.FAILED)) == 3
+
+
+async def test_many_are_replayed_no_faster_than_a_rate(start: Start) -> None:
+    """F54: the first at once; a rate that is none is refused before anything is handled."""
+    shop = Shop(start)
+    async with shop.relevo as relevo:
+        for number in range(4):
+            await shop.send(f"e{number}")
+        shop.is_broken = False
+        shop.runs.clear()
+        with pytest.raises(DefinitionError, match="is not a rate"):
+            await relevo.desk.replay_where(FAILED, ANN, relevo.handling, rate="quick")
+        assert not shop.runs
+        began = time.monotonic()
+        done = await relevo.desk.replay_where(FAILED, ANN, relevo.handling, rate="5/s")
+        assert (done.handled, time.monotonic() - began > 0.59) == (4, True)
 
 
 async def test_a_viewer_handles_nothing(start: Start) -> None:

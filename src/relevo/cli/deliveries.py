@@ -326,8 +326,12 @@ async def replay(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="So many at most, the oldest first.")
     ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="5/s", help="Handle no more than so many.")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be enqueued, or handled.")
+        bool,
+        typer.Option("--dry-run", help="Only tell what would be enqueued, and what has happened."),
     ] = False,
     repeat_effects: Annotated[
         bool,
@@ -343,7 +347,7 @@ async def replay(
     A failed one, or one that differs, is handled itself; any other becomes the next generation of
     its key, whose jobs all run again. Effects that are confirmed are not made again.
     """
-    filters = (endpoint, since, until, error, fingerprint, limit)
+    filters = (endpoint, since, until, error, fingerprint, limit, rate)
     if (id is None) == (state is None) or (id is not None and filters != (None,) * len(filters)):
         raise DefinitionError("name one delivery, or --state with --endpoint, --since, --error …")
     async with _engine(terminal, app) as engine:
@@ -359,7 +363,7 @@ async def replay(
                 error=error,
                 group=fingerprint,
             )
-            return await _replay_many(terminal, engine, query, limit, note, dry_run, yes)
+            return await _replay_many(terminal, engine, query, limit, rate, note, dry_run, yes)
         assert id is not None  # noqa: S101 - asked above
         if not dry_run:
             kept = await desk.delivery(id)
@@ -381,6 +385,7 @@ async def _replay_many(
     engine: Relevo,
     query: DeliveryQuery,
     limit: int | None,
+    rate: str | None,
     note: str,
     dry_run: bool,
     yes: bool,
@@ -398,7 +403,7 @@ async def _replay_many(
     terminal.ask(f"Handle {counted(would.matched, 'delivery', 'deliveries')} again?", yes)
     with terminal.progress("replaying", would.matched) as progress:
         done = await desk.replay_where(
-            query, person, handling, note, limit=limit, progress=progress
+            query, person, handling, note, limit=limit, rate=rate, progress=progress
         )
     terminal.show(done, lambda: _replayed_many(done))
     return PROBLEM if done.failed else OK
@@ -427,7 +432,12 @@ def _replayed(done: Replay, payloads: list[bytes]) -> Any:
         for order, payload in zip(done.orders, payloads, strict=True)
     ]
     orders = table(("queue", "kind", "key", "payload"), rows) if rows else "nothing to enqueue"
-    return Group(cell(head), cell(answer), orders)
+    happened = [(at(one.confirmed_at), one.name, one.key, one.job) for one in done.effects]
+    if not happened:
+        return Group(cell(head), cell(answer), orders)
+    told = f"{len(happened)} confirmed, and not made again; made twice with --repeat-effects:"
+    effects = table(("confirmed", "effect", "key", "job"), happened)
+    return Group(cell(head), cell(answer), orders, cell(told), effects)
 
 
 @group.verb("verify")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relevo.clock import moment, stamp
 from relevo.dashboard.board import LIMIT, Board, ask, limit_of, more_of, number, one
 from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
@@ -14,6 +17,7 @@ from relevo.dashboard.sweeps import Note
 from relevo.desk import DeliveryGroup, DeliveryQuery, DeliveryView, Replay, Replays, is_replayable
 from relevo.errors import DefinitionError
 from relevo.job import Verdict
+from relevo.message import rate as rate_of
 from relevo.store import UNHANDLED, DeliveryState, Kept, Letterbox
 from relevo.unrouted import CAUSES
 from relevo.web import Form, form, go
@@ -74,8 +78,21 @@ def _query(params: QueryParams | Form) -> DeliveryQuery:
         state=_state(one(params, "state")) or DeliveryState.FAILED,
         endpoint=one(params, "endpoint"),
         group=one(params, "group"),
-        until=number(params, "until"),
+        error=one(params, "error"),
+        since=_when(params, "since"),
+        until=_when(params, "until"),
     )
+
+
+def _when(params: QueryParams | Form, name: str) -> int | None:
+    """A moment as a link says it, in milliseconds, or as a person picks it, in UTC."""
+    text = one(params, name)
+    if text is None or "-" not in text:
+        return number(params, name)
+    try:
+        return stamp(datetime.fromisoformat(text).replace(tzinfo=UTC))
+    except ValueError:
+        raise DefinitionError(f"{name} is a moment such as 2027-01-31T09:00") from None
 
 
 async def bulk(board: Board, request: Request) -> Response:
@@ -85,8 +102,23 @@ async def bulk(board: Board, request: Request) -> Response:
     if query.until is None:
         query = replace(query, until=await desk.store.now() + 1)
     meant = await desk.replay_where(query, by, board.relevo.handling, dry_run=True)
-    sample = [board.shown_delivery(request, kept) for kept in meant.deliveries[:5]]
-    return board.page(request, "handle", query=query, count=meant.matched, sample=sample)
+    doors = {f"{app.name}:{hook.path}" for app in board.relevo.apps for hook in app.webhooks}
+    doors = {each for each in doors if desk.sees(each)}
+    return board.page(
+        request,
+        "handle",
+        query=query,
+        count=meant.matched,
+        sample=[board.shown_delivery(request, kept) for kept in meant.deliveries[:5]],
+        states=[each for each in DeliveryState if each is not DeliveryState.IGNORED],
+        endpoints=sorted(doors | ({query.endpoint} if query.endpoint else set())),
+        moments={name: _picked(getattr(query, name)) for name in ("since", "until")},
+    )
+
+
+def _picked(ms: int | None) -> str:
+    """A moment as a field of a form holds it."""
+    return "" if ms is None else moment(ms).strftime("%Y-%m-%dT%H:%M")
 
 
 async def handle_many(board: Board, request: Request) -> Response:
@@ -95,12 +127,14 @@ async def handle_many(board: Board, request: Request) -> Response:
     filled = await form(request)
     note = one(filled, "note") or ""
     by.acts("replay", note)
-    query = _query(filled)
+    query, rate = _query(filled), one(filled, "rate")
+    if rate is not None:
+        rate_of(rate)  # a mistake is told here, and not by the sweep
 
     async def act(progress: Note) -> Replays:
         try:
             return await desk.replay_where(
-                query, by, board.relevo.handling, note, progress=progress
+                query, by, board.relevo.handling, note, rate=rate, progress=progress
             )
         finally:
             board.changed()

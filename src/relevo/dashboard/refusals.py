@@ -16,6 +16,7 @@ REFUSALS: Final[dict[str, str]] = {
         "el resultado no es JSON; un texto simple es un código"
     ),
     "{field} is a whole number": "{field} es un número entero",
+    "{field} is a moment such as {example}": "{field} es un momento, como {example}",
     "no job has the state {name}: {names}": "ningún trabajo tiene el estado {name}: {names}",
     "a delivery is accepted, ignored, failed, differs or refused, not {name}": (
         "una entrega está aceptada (accepted), ignorada (ignored), fallida (failed), "

@@ -431,7 +431,16 @@ SPANISH: Final[dict[str, str]] = {
     "It would be taken again as if it had just come; the preview stores nothing.": (
         "Se tomaría otra vez como recién llegada; la vista previa no guarda nada."
     ),
-    "Make confirmed effects once more, too": "Repetir también los efectos confirmados",
+    "Make these {effects} once more, too": "Repetir también: {effects}",
+    "Confirmed already, and not made again unless you ask for it; then each happens twice:": (
+        "Ya confirmados, y no se repiten si no lo pides; entonces cada uno ocurre dos veces:"
+    ),
+    "Confirmed": "Confirmado",
+    "Handle many…": "Tratar muchas…",
+    "Received from (UTC)": "Recibidas desde (UTC)",
+    "Received before (UTC)": "Recibidas antes de (UTC)",
+    "Text in the error": "Texto en el error",
+    "At most, such as 5/s": "Como mucho, por ejemplo 5/s",
     "It was let in again, and {jobs} came of it.": "Se dejó entrar otra vez, y salió: {jobs}.",
     "none were kept": "no se guardó ninguna",
     "cannot be read: its row was damaged": "no se puede leer: su fila está dañada",

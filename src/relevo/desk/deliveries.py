@@ -23,11 +23,22 @@ from relevo.errors import (
 )
 from relevo.ids import first_moment_of, moment_of, new_id, replay_id
 from relevo.job import Job, State, Verdict
+from relevo.job_meta import origin_of
 from relevo.outcome import describe
 from relevo.payload import mask
 from relevo.scrubbing import mask as mask_text
 from relevo.sealing import unsealed
-from relevo.store import UNHANDLED, UNSIGNED, Audit, By, DeliveryState, Kept, Letterbox, Note
+from relevo.store import (
+    UNHANDLED,
+    UNSIGNED,
+    Audit,
+    By,
+    DeliveryState,
+    EffectState,
+    Kept,
+    Letterbox,
+    Note,
+)
 from relevo.unrouted import KEEP, Unrouted, read
 from relevo.unrouted import KIND as UNROUTED
 from relevo.webhook import Answer, read_answer
@@ -56,6 +67,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """A confirmed effect of an earlier generation of a delivery."""
+
+    job: str
+    queue: str
+    name: str
+    key: str
+    confirmed_at: int
+
+
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What became of letting a delivery in again, or would."""
 
@@ -67,6 +88,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     answer: Answer
     orders: list[Order]
     is_dry: bool = False  # nothing was kept
+    # Of a dry run: what a replay would find confirmed, or make twice if it repeats effects.
+    effects: list[Happened] = msgspec.field(default_factory=list[Happened])
 
 
 class HandlingFailed(MisuseError):
@@ -207,7 +230,8 @@ class Deliveries(Looking):
         All of its jobs run again, and so do theirs; effects that were confirmed are not made again,
         at any depth, unless it shall `repeat_effects`. A delivery whose function failed, or that
         differs from an earlier one of its key, is handled itself, once. Also on one that was signed
-        well and refused. A dry run tells what would be enqueued and keeps nothing.
+        well and refused. A dry run tells what would be enqueued and which effects are confirmed,
+        and keeps nothing.
         """
         signed = by.acts("replay", note)
         kept = await self.delivery(id)
@@ -241,7 +265,8 @@ class Deliveries(Looking):
                 again = replace(again, id=id)
             if dry_run:
                 taken = await receiver.rehearse(door, again, generation, reason)
-                return _replay(kept, taken, generation, is_dry=True)
+                made = replace(_replay(kept, taken, generation), is_dry=True)
+                return replace(made, effects=await self.happened(kept))
             taken = await receiver.replay(
                 door, again, generation, reason, repeats_effects=repeat_effects, first=first
             )
@@ -256,6 +281,51 @@ class Deliveries(Looking):
         )
         await self.store.audit([done])
         return _replay(kept, taken, generation)
+
+    async def happened(self, kept: Kept) -> list[Happened]:
+        """The confirmed effects that a replay of a delivery would find, at every depth; oldest
+        first.
+
+        A replay that repeated effects made them under ids of its own, which no other replay finds.
+        It is known by its jobs, and counted as any other once they are pruned.
+        """
+        if kept.key is None:
+            return []
+        box, cursor = Letterbox(endpoint=kept.endpoint, key=kept.key), None
+        alike: dict[str, Kept] = {kept.id: kept}
+        while True:
+            some, cursor = await self.store.deliveries(box, cursor=cursor, limit=PAGE_MAX)
+            alike |= {one.id: one for one in some}
+            if cursor is None:
+                break
+        mine = [one for one in alike.values() if _first_moment(one) == _first_moment(kept)]
+        firsts = [one.jobs[0] for one in mine if one.generation > 0 and one.jobs]
+        jobs = [job for job in await self.store.find(firsts) if job is not None]
+        repeated = {job.id for job in jobs if origin_of(job) == job.id}
+        threads = frozenset(
+            one.thread or one.id for one in mine if not repeated.intersection(one.jobs[:1])
+        )
+        found: list[Happened] = []
+        while True:
+            effects, cursor = await self.store.effects(
+                states=frozenset({EffectState.CONFIRMED}),
+                threads=threads,
+                cursor=cursor,
+                limit=PAGE_MAX,
+            )
+            found += [
+                Happened(
+                    job=one.job,
+                    queue=one.queue,
+                    name=one.name,
+                    key=one.key,
+                    confirmed_at=one.updated_at,
+                )
+                for one in effects
+                if self.sees(one.queue)
+            ]
+            if cursor is None:
+                return sorted(found, key=lambda one: (one.confirmed_at, one.job, one.name))
 
     async def _first(self, kept: Kept) -> int:
         """The generation that a delivery is, or that it replays: 0, or another body's."""
@@ -348,7 +418,7 @@ def _masked_answer(data: bytes) -> bytes:
     return msgspec.msgpack.encode(replace(answer, body=mask(answer.body) if answer.body else b""))
 
 
-def _replay(kept: Kept, taken: Taken, generation: int, *, is_dry: bool = False) -> Replay:
+def _replay(kept: Kept, taken: Taken, generation: int) -> Replay:
     return Replay(
         id=taken.kept.id,
         of=kept.id,
@@ -360,5 +430,4 @@ def _replay(kept: Kept, taken: Taken, generation: int, *, is_dry: bool = False) 
             Order(id=job.id, queue=job.queue, kind=job.kind, key=job.key, payload=job.payload)
             for job in taken.jobs
         ],
-        is_dry=is_dry,
     )

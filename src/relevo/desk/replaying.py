@@ -22,6 +22,7 @@ from relevo.errors import (
     StoreError,
     StoreUnavailable,
 )
+from relevo.message import rate as rate_of
 from relevo.outcome import fingerprint
 from relevo.store import FAILED_OF, UNSIGNED, Audit, DeliveryState, Kept, Letterbox
 
@@ -190,14 +191,17 @@ class Replaying(Deliveries):
         limit: int | None = None,
         cursor: str | None = None,
         dry_run: bool = False,
+        rate: str | None = None,
         progress: Callable[[Replays], None] | None = None,
     ) -> Replays:
         """Handle all that a query means by today's code, oldest first.
 
         A delivery whose function fails again stops nothing; each is handled as by replay(). Of
         accepted ones, replays are left out: what they repeat is handled. With `limit` at most so
-        many, and the cursor of the answer goes on behind them.
+        many, and the cursor of the answer goes on behind them. With `rate` ("5/s") no faster than
+        that.
         """
+        count, period = (1, 0) if rate is None else rate_of(rate)
         if not dry_run:
             by.acts("replay", note)
         for name in ("endpoint", "error", "group"):
@@ -209,11 +213,14 @@ class Replaying(Deliveries):
             return replace(done, deliveries=chosen)
         tell: Callable[[Replays], None] = progress or (lambda _: None)
         tell(done)
+        now = asyncio.get_running_loop().time
+        began = now()
         try:
-            for kept in chosen:
+            for number, kept in enumerate(chosen):
+                due = began + number * period / count / 1000
+                await asyncio.sleep(max(0.0, due - now()))
                 done = await self._one(done, kept, by, handling, note)
                 tell(done)
-                await asyncio.sleep(0)
         finally:
             if chosen:  # also where a person stops it
                 await self._decided(query, done, by, note)
