@@ -1,8 +1,11 @@
 """Stops calling a provider that keeps failing, or that asks us to wait.
 
 A breaker's state is a note in the store, shared by every process. While it is closed nothing is
-read or written but once a second; while it is open its jobs are parked, unspent. A queue with a
-rate and without a breaker has one of its own, which only opens when the provider asks to wait.
+read or written but once a second; while it is open its jobs are parked, unspent.
+
+Jobs of a command without `breaker=` have an implied one, named after their queue and lane. It
+counts nothing: it opens when the provider asks to wait, where there is a rate, and when a job's
+last attempt fails because its provider is unavailable. Such a job does not die of it; it is parked.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import msgspec
 
 from relevo.clock import milliseconds
 from relevo.errors import CircuitOpen, NotFoundError, StoreUnavailable
-from relevo.job import LIVE
+from relevo.job import LIVE, State
 from relevo.message import Breaker
 from relevo.outcome import behind
 from relevo.store import Audit, By, Filter, Note, Store
@@ -29,7 +32,11 @@ NUDGE = 3_000
 SPREAD_MIN = 15_000  # so that no second gets more than a tenth of what is released
 HISTORY = 20
 RELEASE = 50  # jobs a second, where nothing else is said
+ROUNDS = 3
 UNACCEPTED = 3  # so many jobs whose key was not accepted open the breaker of an account
+SINGLED_OUT = 2  # a job dies only after the provider has answered others so often between its tries
+TRIED = 20
+REMEMBERED = 1_000  # at most: dependencies with failures, and jobs that failed, of each of them
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +57,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
     held: bool = False  # open, and no other job probes: the probe's call may have happened
     cooldown: int = 0
     probe: str = ""  # the job that tries
+    tried: tuple[str, ...] = ()  # those that failed since it opened; others probe before them
     nudged_at: int = 0
     release: int = RELEASE
     unaccepted: tuple[str, ...] = ()  # jobs whose key was not accepted since the last success
@@ -62,6 +70,25 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
 
 _decode = msgspec.json.Decoder(Circuit).decode
 
+IMPLIED = Breaker("implied", release=RELEASE)
+"""The rule of a breaker that no command has asked for."""
+
+
+class _Failing(msgspec.Struct):
+    """A job that failed, as this process has seen it."""
+
+    answers: int  # what its dependency had answered by the job's last failure
+    singled_out: int = 0  # how often it has answered other jobs between two failures of this one
+    rounds: int = 0  # how often it was tried in vain to give the job its attempts back
+
+
+class _Failures(msgspec.Struct):
+    """The jobs of one command that failed since this process saw the dependency answer them."""
+
+    by_once: bool  # so that only a run whose once() has called is an answer
+    answers: int = 0
+    jobs: dict[str, _Failing] = msgspec.field(default_factory=dict[str, _Failing])
+
 
 class Breakers:
     """Every breaker this process has met."""
@@ -71,7 +98,8 @@ class Breakers:
         self._time = time
         self._known: dict[str, tuple[Circuit, int, int]] = {}  # circuit, version, read at
         self._locks: dict[str, asyncio.Lock] = {}
-        self._troubled: dict[str, int] = {}  # when last seen not closed; tended every second
+        self.troubled: dict[str, int] = {}  # when last seen not closed; tended every second
+        self.failing: dict[tuple[str, str], _Failures] = {}  # by name and kind of command
 
     # for a run
 
@@ -86,9 +114,10 @@ class Breakers:
             now = await self._time.now()
             # A held probe runs again when a person has decided what came of its call.
             is_mine = circuit.probe == job
-            if not is_mine and (circuit.held or now < circuit.until):
+            must_wait = circuit.held or now < circuit.until or job in circuit.tried
+            if must_wait and not is_mine:
                 continue
-            probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE, held=False)
+            probing = msgspec.structs.replace(circuit, probe=job, until=now + PROBE)
             if circuit.state == "open":
                 probing = probing.turned(now, "half_open", f"job {job} probes")
             if await self._write(name, probing, version):
@@ -96,13 +125,22 @@ class Breakers:
         raise CircuitOpen(name)
 
     async def failed(
-        self, name: str, rule: Breaker, job: str, why: str, *, is_uncertain: bool = False
+        self,
+        name: str,
+        rule: Breaker | None,
+        job: str,
+        why: str,
+        *,
+        is_uncertain: bool = False,
+        is_last: bool = False,
     ) -> bool:
-        """Count a failure; True when the breaker is open now.
+        """Count a failure; True when the job is to wait, since the breaker is not closed now.
 
+        A job's last attempt opens it, whatever the rule says; without a rule nothing else does.
         After a probe that is uncertain no other one is sent: each might leave an effect that
         a person has to look for.
         """
+        given = rule or IMPLIED
 
         def change(circuit: Circuit, now: int) -> Circuit | None:
             if circuit.state == "open" or (circuit.state == "half_open" and circuit.probe != job):
@@ -110,18 +148,101 @@ class Breakers:
             if circuit.state == "half_open":
                 if is_uncertain:
                     return _stuck(circuit, now, job, f"the probe {job} may have happened: {why}")
-                return _opened(circuit, now, _doubled(circuit, rule), f"the probe failed: {why}")
+                again = msgspec.structs.replace(circuit, tried=(*circuit.tried, job)[-TRIED:])
+                return _opened(again, now, _doubled(circuit, given), f"the probe failed: {why}")
+            start = msgspec.structs.replace(circuit, release=given.release, tried=(job,))
+            cooldown = milliseconds(given.cooldown)
+            if is_last:
+                return _opened(start, now, cooldown, f"the last attempt of {job} failed: {why}")
+            if rule is None:
+                return None
             is_new = now - circuit.first_failure_at > milliseconds(rule.window)
             count = 1 if is_new else circuit.failures + 1
             if count >= rule.failures:
-                start = msgspec.structs.replace(circuit, release=rule.release)
-                cooldown = milliseconds(rule.cooldown)
                 return _opened(start, now, cooldown, f"{count} failures in a row: {why}")
             first = now if is_new else circuit.first_failure_at
             return msgspec.structs.replace(circuit, failures=count, first_failure_at=first)
 
         circuit = await self._change(name, change)
-        return circuit.state == "open"
+        return circuit.state != "closed"
+
+    async def handed_on(self, name: str, job: str, *, is_uncertain: bool = False) -> None:
+        """If the job was the probe, let the next one probe at once: it has called nobody.
+
+        One that is held stays so while it is still uncertain what came of its call.
+        """
+        circuit, _, _ = await self._read(name)
+        if circuit.state != "half_open":
+            return
+        is_mine = False
+
+        def change(circuit: Circuit, now: int) -> Circuit | None:
+            nonlocal is_mine
+            is_mine = circuit.state == "half_open" and circuit.probe == job
+            if not is_mine:
+                return None
+            if circuit.held and is_uncertain:
+                is_mine = False
+                return _stuck(circuit, now, job, f"the probe {job} may have happened")
+            return msgspec.structs.replace(circuit, probe="", held=False, until=now)
+
+        await self._change(name, change)
+        if is_mine:
+            circuit, version, _ = await self._read(name)
+            await self._let_one_probe(name, circuit, version, await self._time.now())
+
+    # what this process has seen of single jobs
+
+    def noted(self, name: str, kind: str, job: str, *, by_once: bool) -> int:
+        """Note that a job has failed; how often others were answered between its failures."""
+        place = (name, kind)
+        failures = self.failing.pop(place, None) or _Failures(by_once)
+        self.failing[place] = failures  # the latest of them stands last
+        known = failures.jobs.pop(job, None)
+        failing = _Failing(failures.answers)
+        if known is not None:
+            failing.singled_out = known.singled_out + (known.answers < failures.answers)
+        failures.jobs[job] = failing
+        for some in (self.failing, failures.jobs):
+            if len(some) > REMEMBERED:
+                del some[next(iter(some))]  # pyright: ignore[reportArgumentType]
+        return failing.singled_out
+
+    def answered(self, name: str, kind: str, job: str, *, has_called: bool) -> None:
+        """Note that the dependency has answered a job."""
+        failures = self.failing.get((name, kind))
+        if failures is None:
+            return
+        failures.jobs.pop(job, None)
+        if not failures.jobs:
+            del self.failing[name, kind]
+        elif has_called or not failures.by_once:
+            failures.answers += 1
+
+    async def _give_back(self, name: str) -> None:
+        """Give the jobs that failed while the breaker was opening their attempts back.
+
+        They wait for their next attempt, and go behind the breaker instead.
+        """
+        for place, failures in list(self.failing.items()):
+            if place[0] != name:
+                continue
+            due = {
+                job: each
+                for job, each in failures.jobs.items()
+                if each.answers == failures.answers and each.rounds < ROUNDS
+            }
+            found = await self._store.find(list(due))
+            back: list[str] = []
+            for job, each in zip(found, due.values(), strict=True):
+                # What is still running, or being settled, is looked at again in a second.
+                each.rounds += 1
+                if job is None or job.state is not State.RUNNING:
+                    each.rounds = ROUNDS
+                if job is not None and job.state is State.SCHEDULED and job.attempt:
+                    back.append(job.id)
+            if back:
+                await self._store.retry(back, By("relevo", f"the breaker '{name}' has opened"))
 
     async def rest(self, name: str, release: int, wait: int, why: str) -> None:
         """Let nothing through for so many milliseconds: the provider has asked for it."""
@@ -144,7 +265,8 @@ class Breakers:
             jobs = tuple(dict.fromkeys((*circuit.unaccepted, job)))[-UNACCEPTED:]
             known = msgspec.structs.replace(circuit, unaccepted=jobs)
             if circuit.state == "half_open" and circuit.probe == job:
-                return _opened(known, now, _doubled(circuit, rule), f"the probe failed: {why}")
+                again = msgspec.structs.replace(known, tried=(*circuit.tried, job)[-TRIED:])
+                return _opened(again, now, _doubled(circuit, rule), f"the probe failed: {why}")
             if circuit.state == "closed" and len(jobs) == UNACCEPTED:
                 start = msgspec.structs.replace(known, release=rule.release)
                 why_open = f"the key of {len(jobs)} jobs was not accepted: {why}"
@@ -178,29 +300,29 @@ class Breakers:
 
     async def tend(self) -> None:
         """Let a probe through where the cool-down is over, and stragglers where it has closed."""
-        for name in list(self._troubled):
+        for name in list(self.troubled):
             circuit, version, _ = await self._read(name)
             now = await self._time.now()
             if circuit.state == "closed":
                 # A process that had not heard yet may have parked some more.
                 await self._store.unpark(behind(name), spread=SPREAD_MIN)
-                if self._time.local() - self._troubled[name] > 5 * FRESH:
-                    del self._troubled[name]
-            elif circuit.held:
+                if self._time.local() - self.troubled[name] > 5 * FRESH:
+                    del self.troubled[name]
+                continue
+            await self._give_back(name)
+            if circuit.held:
                 # A person may also discard the probe; then no run of it will ever turn the breaker.
                 if await self._is_over(circuit.probe):
                     again = msgspec.structs.replace(circuit, held=False, probe="", until=now)
                     await self._write(name, again, version)
             elif now >= circuit.until and now - circuit.nudged_at > NUDGE:
-                nudged = msgspec.structs.replace(circuit, nudged_at=now)
-                if await self._write(name, nudged, version):
-                    await self._store.unpark(behind(name), limit=1)
+                await self._let_one_probe(name, circuit, version, now)
 
     async def learn(self) -> None:
         """Meet the breakers that other processes, perhaps gone since, have opened."""
         for note in await self._store.notes(KIND):
-            if note.name not in self._troubled and _decode(note.value).state != "closed":
-                self._troubled[note.name] = self._time.local()
+            if note.name not in self.troubled and _decode(note.value).state != "closed":
+                self.troubled[note.name] = self._time.local()
 
     # for people
 
@@ -256,6 +378,20 @@ class Breakers:
 
     # inside
 
+    async def _let_one_probe(self, name: str, circuit: Circuit, version: int, now: int) -> None:
+        """Let the oldest parked job go that has not been tried; all have: the oldest once more.
+
+        Those before it go, too, and are parked again: one that fails for a reason of its own must
+        not be the only one ever tried.
+        """
+        tried = circuit.tried
+        if tried:
+            parked = await self._store.count(Filter(park=behind(name)), most=len(tried) + 1)
+            tried = tried if parked > len(tried) else ()
+        nudged = msgspec.structs.replace(circuit, nudged_at=now, tried=tried)
+        if await self._write(name, nudged, version):
+            await self._store.unpark(behind(name), limit=len(tried) + 1)
+
     async def _is_over(self, id: str) -> bool:
         """Whether a job has ended, or is no longer in the store."""
         [job] = await self._store.find([id])
@@ -274,7 +410,7 @@ class Breakers:
     def _remember(self, name: str, known: tuple[Circuit, int, int]) -> None:
         self._known[name] = known
         if known[0].state != "closed":
-            self._troubled[name] = known[2]
+            self.troubled[name] = known[2]
 
     async def _write(self, name: str, circuit: Circuit, version: int) -> bool:
         value = msgspec.json.encode(circuit)
@@ -332,7 +468,7 @@ def _stuck(circuit: Circuit, now: int, probe: str, why: str) -> Circuit:
 def _closed(circuit: Circuit, now: int, why: str) -> Circuit:
     turned = circuit.turned(now, "closed", why)
     return msgspec.structs.replace(
-        turned, until=0, probe="", held=False, failures=0, first_failure_at=0
+        turned, until=0, probe="", tried=(), held=False, failures=0, first_failure_at=0
     )
 
 

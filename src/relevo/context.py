@@ -72,6 +72,8 @@ class Context:
         "_origin",
         "_tx",
         "calls",
+        "has_reached",
+        "is_cut_off",
         "is_over",
         "is_recurring",
         "uncommitted",
@@ -95,6 +97,9 @@ class Context:
         self._tx: AsyncSession | None = None
         self.uncommitted: tuple[AsyncSession, AsyncExitStack] | None = None  # its block has ended
         self.is_recurring = False  # a poller's or schedule's turn
+        # Whether a once() of this run has asked its provider for anything; None: it used none.
+        self.has_reached: bool | None = None
+        self.is_cut_off = False  # a once() of this run was broken off while it waited for that
         self.is_over = False  # its function has ended: nothing more is started or done for it
 
     @property
@@ -345,6 +350,9 @@ class Context:
         self._called = self._called | {place}
         try:
             return await once.result()
+        except asyncio.CancelledError:
+            self.is_cut_off |= once.has_reached
+            raise
         except StoreError:
             self._called = self._called - {place}  # our own trouble, after which a run may go on
             raise
@@ -354,6 +362,7 @@ class Context:
             raise
         finally:
             self._calling = self._calling - {place}
+            self.has_reached = self.has_reached or once.has_reached
 
     async def _is_asked(self, refused: Effect, *, is_own: bool) -> bool:
         """Whether a person has retried this job, or replayed its delivery, since a refusal.

@@ -127,8 +127,9 @@ class ProviderUnavailable(ProviderError):
 class CircuitOpen(ProviderUnavailable):
     """Nobody was called: the breaker of this dependency is open. The job is parked."""
 
-    def __init__(self, breaker: str) -> None:
-        super().__init__(f"the breaker '{breaker}' is open", spends=False)
+    def __init__(self, breaker: str, why: str = "") -> None:
+        told = f"the breaker '{breaker}' is open"
+        super().__init__(f"{told}: {why}" if why else told, spends=False)
         self.breaker = breaker
 
 
@@ -144,7 +145,15 @@ class ProviderCredentials(ProviderError):
 
 
 class ProviderUncertain(ProviderError):
-    """It may have happened: the job is looked up, or held for a person, before it is repeated."""
+    """It may have happened: the job is looked up, or held for a person, before it is repeated.
+
+    `is_left_over`: the call in question is that of an earlier run. This run made none, so the error
+    says nothing about the provider, and no breaker counts it.
+    """
+
+    def __init__(self, *args: object, is_left_over: bool = False) -> None:
+        super().__init__(*args)
+        self.is_left_over = is_left_over
 
 
 class ProviderRefused(ProviderError):

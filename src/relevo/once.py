@@ -108,6 +108,8 @@ class Once:
     """What is known of an earlier try that may have had its effect."""
     is_made: bool = field(default=False, init=False)
     """Whether this run has called."""
+    has_reached: bool = field(default=False, init=False)
+    """Whether this run has asked the provider for anything: it has called, or looked up."""
 
     async def result(self) -> Any:
         """What came of the effect, which is made unless it has been before."""
@@ -164,7 +166,8 @@ class Once:
                         f"'{self.name}' may have happened in an earlier run"
                         f"{_in_brackets(known.error)}, and there is no way to look it up; decide "
                         "with `relevo effects confirm JOB NAME --result JSON` or `relevo effects "
-                        "deny JOB NAME`"
+                        "deny JOB NAME`",
+                        is_left_over=True,
                     )
                 await self._again(known.key)
         return await self._make()
@@ -213,6 +216,7 @@ class Once:
                 result = await caller.run(self.mine.key)
             finally:
                 self.is_made = caller.is_begun
+                self.has_reached |= caller.is_begun
         except Exception as error:
             if not caller.is_begun and isinstance(error, LeaseLost):
                 raise
@@ -318,7 +322,10 @@ class Once:
         """What `find` knows of an earlier call; None if it is not there."""
         caller = Caller(find, self.check, self.invoke)
         try:
-            found = await caller.run(key)
+            try:
+                found = await caller.run(key)
+            finally:
+                self.has_reached |= caller.is_begun
         except ProviderError:
             raise
         except Exception as error:
@@ -400,7 +407,8 @@ class Once:
         except PayloadError as error:
             raise ProviderUncertain(
                 f"'{self.name}' happened, but of its result is to be read what is not in it: "
-                f"{error}. Mend type=, then retry the job"
+                f"{error}. Mend type=, then retry the job",
+                is_left_over=True,  # the provider has answered, now or in an earlier run
             ) from error
 
     # the ledger

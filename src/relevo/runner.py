@@ -16,7 +16,8 @@ import msgspec
 
 from relevo.app import Binding
 from relevo.backoff import Backoff
-from relevo.breaker import RELEASE
+from relevo.breaker import RELEASE, SINGLED_OUT
+from relevo.client_errors import is_away
 from relevo.clock import milliseconds
 from relevo.context import Context, current
 from relevo.errors import (
@@ -28,6 +29,7 @@ from relevo.errors import (
     ProviderCredentials,
     ProviderUnavailable,
     ProviderUncertain,
+    RelevoError,
     StoreError,
     TooEarly,
 )
@@ -46,6 +48,7 @@ from relevo.outcome import (
     Retry,
     Settled,
     Snooze,
+    behind,
     describe,
     judge,
     reason,
@@ -65,8 +68,16 @@ if TYPE_CHECKING:
 DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
 
+_NOTHING = b"null"
 _TOO_LONG = "the worker ran past its time limit of {:g} s"
 _ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
+
+
+class PastLimit(TimeoutError):
+    """A run took longer than its command's timeout; people see it as the TimeoutError it is."""
+
+
+PastLimit.__qualname__ = TimeoutError.__qualname__
 
 
 class Runner:
@@ -104,9 +115,13 @@ class Runner:
             return Dead(f"its payload cannot be read: {error}", failure=describe(error))
         origin = None if meta is None else meta.origin
         ctx = Context(self._engine, lease, self._loop, origin)
+        breakers = self._engine.breakers
+        is_guarded = binding.is_guarded or (
+            bool(breakers.troubled) and _breaker(binding, lease, message) in breakers.troubled
+        )
         token = current.set(ctx)
         try:
-            if binding.is_async and not binding.is_guarded:
+            if binding.is_async and not is_guarded:
                 # As _call() does, in place: this is what most jobs are, and every await costs.
                 function = binding.function
                 work = function(message, ctx) if binding.takes_context else function(message)
@@ -122,10 +137,12 @@ class Runner:
                             value = await _rest(work, waits_for)
                     except TimeoutError as error:
                         raise too_long(error, timer, limit) from None
-            elif binding.is_guarded:
+            elif is_guarded:
                 value = await self._call_guarded(binding, message, ctx, lease, meta)
             else:
                 value = await self._call(binding, message, ctx, meta)
+            if breakers.failing and not is_guarded:
+                self._answered(binding, lease, message, ctx)
             if ctx.calls:
                 check_awaited(ctx.calls)
             outcome: Outcome = DONE if value is None else _outcome(value)
@@ -136,8 +153,8 @@ class Runner:
             ):
                 outcome = _final(outcome, binding, lease, meta)
                 await _commit(ctx, ending(lease, outcome), began, _limit(binding, meta))
-                if binding.is_guarded:
-                    await self._succeeded(_account(binding, lease, message), ctx)
+                if is_guarded:
+                    await self._succeeded(binding, lease, message, ctx)
                 return Settled(outcome)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -148,6 +165,8 @@ class Runner:
             return None
         except BaseException as error:  # noqa: BLE001 - a worker may raise anything; judge() decides
             outcome = self._judge(error, binding, lease, meta, message)
+            if not is_guarded and isinstance(outcome, Retry | Dead):
+                outcome = await self._unguarded(error, outcome, binding, lease, meta, message, ctx)
         finally:
             current.reset(token)
             ctx.is_over = True
@@ -204,7 +223,7 @@ class Runner:
             # A thread cannot be stopped. Its late return settles nothing, and the pool, as large as
             # the worker's concurrency, keeps count of the thread until it comes back.
             work.add_done_callback(_forget)
-            raise TimeoutError(_TOO_LONG.format(limit))
+            raise PastLimit(_TOO_LONG.format(limit))
         value = work.result()
         if inspect.isawaitable(value):
             # A plain function around an async one: what it gave is the work itself.
@@ -216,54 +235,145 @@ class Runner:
         self, binding: Binding, message: Any, ctx: Context, lease: Lease, meta: Meta | None
     ) -> Any:
         """Call the worker behind the breaker of its account."""
-        name = _account(binding, lease, message)
+        name = _breaker(binding, lease, message)
         breakers = self._engine.breakers
         await breakers.admit(name, ctx.id)
         try:
             value = await self._call(binding, message, ctx, meta)
-        except (CircuitOpen, TooEarly):
-            raise
         except Exception as error:
             await self._roll_back(ctx)  # first: where there is one writer, what follows would wait
-            if await self._broke(name, error, binding, ctx, _backoff(binding, meta)):
-                raise CircuitOpen(name) from error  # the breaker's fault now, not the job's
+            if await self._broke(name, error, binding, ctx, lease, _backoff(binding, meta)):
+                # The breaker's fault now, not the job's.
+                raise CircuitOpen(name, describe(error).message) from error
             raise
         if ctx.uncommitted is None:
-            await breakers.succeeded(name, ctx.id)
+            await self._worked(name, binding, ctx)
         return value
 
-    async def _succeeded(self, name: str, ctx: Context) -> None:
+    async def _worked(self, name: str, binding: Binding, ctx: Context) -> None:
+        """Tell a breaker of a run that ended well."""
+        breakers = self._engine.breakers
+        if ctx.has_reached is False:
+            # All that it asked for had been done by an earlier run.
+            await breakers.handed_on(name, ctx.id)
+            return
+        if breakers.failing:
+            has_called = ctx.has_reached is True
+            breakers.answered(name, binding.spec.kind, ctx.id, has_called=has_called)
+        await breakers.succeeded(name, ctx.id)
+
+    def _answered(self, binding: Binding, lease: Lease, message: Any, ctx: Context) -> None:
+        """Note a run that ended well while no breaker stood in its way."""
+        if ctx.has_reached is not False:
+            name, has_called = _breaker(binding, lease, message), ctx.has_reached is True
+            kind = binding.spec.kind
+            self._engine.breakers.answered(name, kind, ctx.id, has_called=has_called)
+
+    async def _succeeded(self, binding: Binding, lease: Lease, message: Any, ctx: Context) -> None:
         """Tell a breaker of a call whose transaction has committed, which nothing changes now."""
         try:
-            await self._engine.breakers.succeeded(name, ctx.id)
+            await self._worked(_breaker(binding, lease, message), binding, ctx)
         except (StoreError, OSError) as error:
             self._engine.telemetry.trouble("cannot tell a breaker of a success", error)
 
+    async def _unguarded(
+        self,
+        error: BaseException,
+        outcome: Outcome,
+        binding: Binding,
+        lease: Lease,
+        meta: Meta | None,
+        message: Any,
+        ctx: Context,
+    ) -> Outcome:
+        """What becomes of a job that failed while no breaker stood in its way."""
+        if not isinstance(error, Exception) or not self._is_away(error, binding, ctx):
+            return outcome
+        await self._roll_back(ctx)
+        name = _breaker(binding, lease, message)
+        try:
+            if await self._broke(name, error, binding, ctx, lease, _backoff(binding, meta)):
+                failure = describe(CircuitOpen(name, describe(error).message))
+                return Parked(behind(name), failure)
+        except (StoreError, OSError) as away:
+            # Dead for want of a breaker's note it must not be.
+            return self._judge(away, binding, lease, meta, message)
+        return outcome
+
     async def _broke(
-        self, name: str, error: Exception, binding: Binding, ctx: Context, backoff: Backoff
+        self,
+        name: str,
+        error: Exception,
+        binding: Binding,
+        ctx: Context,
+        lease: Lease,
+        backoff: Backoff,
     ) -> bool:
         """Tell a breaker of an error; True when the job is to wait behind it.
 
-        Transport faults and time-outs count, refusals do not. A request to wait opens it at once.
+        Transport faults and time-outs count, refusals do not, and an error about an earlier run's
+        call says nothing. A request to wait opens it at once.
         """
         breakers, spec = self._engine.breakers, binding.spec
         rule, said = spec.breaker, describe(error).message
-        match error:
-            case ProviderUnavailable(spends=False):
-                wait = wait_for(error, ctx.attempt, backoff)
-                await breakers.rest(name, _release(spec), milliseconds(wait), said)
-            case ProviderUnavailable() | ProviderUncertain() | TimeoutError() if rule is not None:
-                is_uncertain = isinstance(error, ProviderUncertain) or (
-                    isinstance(error, TimeoutError) and await self._may_have_happened(ctx)
-                )
-                is_open = await breakers.failed(name, rule, ctx.id, said, is_uncertain=is_uncertain)
-                return is_open and not is_uncertain
-            case ProviderCredentials() if rule is not None and spec.names_account:
+        if self._says_nothing(error, ctx):
+            is_uncertain = isinstance(error, ProviderUncertain)
+            await breakers.handed_on(name, ctx.id, is_uncertain=is_uncertain)
+        elif isinstance(error, ProviderUnavailable) and not error.spends:
+            wait = wait_for(error, ctx.attempt, backoff)
+            await breakers.rest(name, _release(spec), milliseconds(wait), said)
+        elif self._is_away(error, binding, ctx):
+            by_once = ctx.has_reached is True
+            singled_out = breakers.noted(name, spec.kind, ctx.id, by_once=by_once)
+            is_uncertain = isinstance(error, ProviderUncertain)
+            is_last = lease.attempt >= lease.attempts and not is_uncertain
+            if is_last and singled_out >= max(lease.attempts - 1, SINGLED_OUT):
+                return False  # the provider is there, and answers others between all its attempts
+            if isinstance(error, TimeoutError) and not is_last and ctx.has_reached:
+                is_uncertain = await self._may_have_happened(ctx)
+            is_open = await breakers.failed(
+                name, rule, ctx.id, said, is_uncertain=is_uncertain, is_last=is_last
+            )
+            return is_open and not is_uncertain
+        elif isinstance(error, ProviderCredentials):
+            if rule is not None and spec.names_account:
                 await breakers.unaccepted(name, rule, ctx.id, said)
-            case _:
-                is_accepted = not isinstance(error, ProviderCredentials)
-                await breakers.succeeded(name, ctx.id, is_accepted=is_accepted)
+            else:
+                await breakers.succeeded(name, ctx.id, is_accepted=False)
+        else:
+            await breakers.succeeded(name, ctx.id)
         return False
+
+    def _says_nothing(self, error: Exception, ctx: Context) -> bool:
+        """Whether an error does not come of a call that this run has made."""
+        match error:
+            case CircuitOpen() | TooEarly() | StoreError() | LeaseLost():
+                return True
+            case ProviderUncertain():
+                return error.is_left_over
+            case ProviderUnavailable():
+                return False
+            case _:
+                return ctx.has_reached is False
+
+    def _is_away(self, error: Exception, binding: Binding, ctx: Context) -> bool:
+        """Whether an error shows that the provider is not there."""
+        if self._says_nothing(error, ctx):
+            return False
+        match error:
+            case ProviderUnavailable():
+                return error.spends
+            case ProviderUncertain():
+                return binding.spec.breaker is not None
+            case PastLimit():
+                # Without a breaker it may be the worker's own slowness, unless it was calling.
+                return binding.spec.breaker is not None or ctx.is_cut_off
+            case TimeoutError() if binding.spec.breaker is not None:
+                return True
+            case RelevoError():
+                return False
+            case _:
+                return is_away(error, self._engine.error_rows(binding.spec.queue))
 
     async def _may_have_happened(self, ctx: Context) -> bool:
         """Whether a run that was broken off has left an effect of which nothing is known."""
@@ -299,7 +409,7 @@ def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> Timeo
     """The same in words, and with the place where it was stuck, if it was this timer's doing."""
     if not timer.expired() or error.__cause__ is None:
         return error
-    return TimeoutError(_TOO_LONG.format(limit)).with_traceback(error.__cause__.__traceback__)
+    return PastLimit(_TOO_LONG.format(limit)).with_traceback(error.__cause__.__traceback__)
 
 
 def _called(function: Callable[[Any], Any], message: Any) -> Any:
@@ -318,6 +428,13 @@ def _account(binding: Binding, lease: Lease, message: Any) -> str:
         return spec.dependency.fill(message)
     has_lane = spec.lane_rate is not None and lease.lane is not None
     return f"{lease.queue}/{lease.lane}" if has_lane else lease.queue
+
+
+def _breaker(binding: Binding, lease: Lease, message: Any) -> str:
+    """The breaker that a job waits behind: its command's own, or one of its queue and lane."""
+    if binding.is_guarded or lease.lane is None:
+        return _account(binding, lease, message)
+    return f"{lease.queue}/{lease.lane}"
 
 
 def _release(spec: Spec) -> int:
@@ -410,9 +527,16 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
         case Cancelled(text):
             failure = reason("Cancelled", text) if text else None
             return Ending(lease=lease, state=State.CANCELLED, failure=failure)
-        case Parked(behind, failure):
+        case Parked(park, failure):
+            # Behind a breaker a job gets back also the attempts that failed while it was opening.
+            is_owed = lease.attempt > 1 and park.startswith(behind(""))
             return Ending(
-                lease=lease, state=State.PARKED, spend=False, park=behind, failure=failure
+                lease=lease,
+                state=State.PARKED,
+                spend=False,
+                result=_NOTHING if is_owed else None,
+                park=park,
+                failure=failure,
             )
         case Again(delay, progress, is_over):
             return Ending(

@@ -681,7 +681,7 @@ async def test_a_result_that_cannot_be_kept_is_confirmed_and_holds_who_reads_it_
 async def test_a_plain_call_that_is_cut_off_is_unknown_and_one_that_never_began_is_not(
     start: Start,
 ) -> None:
-    class Slow(Command, queue="test:cars:slow", timeout="1s", attempts=1):
+    class Slow(Command, queue="test:cars:slow", timeout="1s", attempts=2):
         name: str
 
     goes_on, began = threading.Event(), threading.Event()

@@ -63,6 +63,19 @@ class Call(
     number: int
 
 
+class Reserve(
+    Command,
+    queue="fault:provider:reserve",
+    attempts=5,
+    backoff=constant("200ms"),
+    timeout="60s",
+    breaker="reservations",
+):
+    """A call that cannot be looked up, at a provider that hangs while the ledger says so."""
+
+    number: int
+
+
 class Piece(
     Command, queue="fault:flow:piece", attempts=25, backoff=constant("100ms"), timeout="20s"
 ):
@@ -141,6 +154,14 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
                 await until(lambda: ledger.facts("provider")[-1].word != "hangs", timeout="15s")
         await effect(ctx, order.number, 1)
 
+    async def reserve(order: Reserve, ctx: Context) -> None:
+        async def call(key: str) -> str:
+            ledger.write("effect", order.number, key)
+            await until(lambda: ledger.facts("provider")[-1].word != "hangs", timeout="50s")
+            return f"RES-{order.number}"
+
+        await ctx.once("reserve", call)
+
     async def piece(order: Piece, ctx: Context) -> Dead | None:
         await asyncio.sleep(random.uniform(0, order.ms) / 1_000)
         await effect(ctx, order.number, order.ms)
@@ -152,7 +173,7 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
     async def tick(order: Tick, ctx: Context) -> None:
         await effect(ctx, order.number, 1)
 
-    made = App("fault", workers=[print_label, nap, block, hog, call, piece, whole, tick])
+    made = App("fault", workers=[print_label, nap, block, hog, call, reserve, piece, whole, tick])
     if ticks:
 
         @made.schedule("* * * * * *", missed="all")

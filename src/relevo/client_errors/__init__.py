@@ -29,7 +29,7 @@ from relevo.client_errors.proof import (
     retry_after_of,
 )
 from relevo.client_errors.reading import Sight, names, number, read, text
-from relevo.client_errors.table import Finding, finding, slack_says
+from relevo.client_errors.table import Finding, finding, look_up, slack_says
 from relevo.client_errors.table import answered as _answered
 from relevo.client_errors.tries import OWN_RETRIES, OwnRetries, doubt
 from relevo.errors import RelevoError
@@ -45,6 +45,7 @@ __all__ = [
     "Row",
     "Rows",
     "error_rows",
+    "is_away",
     "judge_client_error",
     "judge_response",
     "retry_after_of",
@@ -68,6 +69,23 @@ def judge_client_error(
     if isinstance(error, RelevoError) or not isinstance(cast("object", error), BaseException):
         return None
     return _judge(Sight(error, took, reads), rows, is_answer=False)
+
+
+def is_away(error: BaseException, rows: Rows | Judge | None = ()) -> bool:
+    """Whether a client's error that was raised outside once() shows a provider that is not there.
+
+    So does what did not leave, a request to wait, an answer of 500 or more, and a connection or an
+    answer that broke off. Not so an error of the operating system that no known client raised, nor
+    an unknown class behind which there is one: that may have been our own database.
+    """
+    proof = judge_client_error(error, rows)
+    if proof is None or proof.kind in (Means.OUR_CREDENTIALS, Means.REFUSED):
+        return False
+    if proof.kind is not Means.UNCERTAIN:
+        return True
+    name, _ = look_up(error)
+    is_client = bool(name) and not name.startswith("builtins.")
+    return is_client and (proof.status is None or proof.status >= 500)
 
 
 def judge_response(

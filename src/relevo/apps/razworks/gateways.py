@@ -85,15 +85,16 @@ def _checked(reply: Reply, shape: dict[str, str]) -> dict[str, Any]:
         found = json.loads("".join(pieces))
         values = {name: found[name] for name in shape}
     except (LookupError, TypeError, ValueError) as error:
-        # Cut off, blocked, or beside the point: another time it may be better.
-        raise reply.unreadable("no answer of the shape that was asked for") from error
+        # Cut off, blocked, or beside the point: another time it may be better. Gemini is there, so
+        # no breaker is to hear of it.
+        raise ValueError("Gemini gave no answer of the shape that was asked for") from error
     for name, kind in shape.items():
         value: Any = values[name]
         texts = [value] if kind == "string" else value
         if not isinstance(texts, list) or not all(
             isinstance(each, str) and len(each) <= TEXT_MAX for each in cast("list[Any]", texts)
         ):
-            raise reply.unreadable(f"no {kind} as its {name}")
+            raise ValueError(f"Gemini gave no {kind} as its {name}")
         if kind == "strings":
             values[name] = cast("list[str]", texts)[:LIST_MAX]
     return values
