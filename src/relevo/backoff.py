@@ -30,6 +30,12 @@ class Backoff:
                     break
         return min(grown, self.cap) * (1 + random.random() * self.jitter)
 
+    def longest(self, attempts: int) -> timedelta:
+        """The longest wait between two of so many attempts, without jitter; none after the last."""
+        if attempts < 2:
+            return timedelta()
+        return Backoff(self.first, self.factor, self.cap, 0).after(attempts - 1)
+
 
 def exponential(
     first: Duration, *, factor: float = 2.0, cap: Duration = "10m", jitter: float = 0.1

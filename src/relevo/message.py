@@ -41,6 +41,7 @@ from relevo.payload import Codec, Upgrade
 Priority: TypeAlias = Literal["high", "normal", "low"]
 PRIORITIES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 
+ATTEMPTS = 3
 DEFAULT_BACKOFF = exponential("1s", cap="10m")
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 ATTEMPTS_MAX = 1_000
@@ -189,13 +190,24 @@ class Breaker:
             duration(length)
 
 
+def narrow(rule: Breaker, backoff: Backoff, attempts: int) -> str:
+    """What is wrong with a breaker's window beside a backoff; "" if nothing is."""
+    window, longest = duration(rule.window), backoff.longest(attempts)
+    if rule.failures == 1 or window >= longest:
+        return ""
+    return (
+        f"the breaker's window of {window.total_seconds():g} s is shorter than the backoff, which "
+        f"waits up to {longest.total_seconds():g} s between two attempts"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What a message's class says about its jobs."""
 
     kind: str
     queue: str
-    attempts: int = 3
+    attempts: int = ATTEMPTS
     backoff: Backoff = DEFAULT_BACKOFF
     timeout: timedelta = DEFAULT_TIMEOUT
     priority: int = 1
@@ -308,7 +320,7 @@ class Command(Message):
         *,
         queue: str,
         name: str | None = None,
-        attempts: int = 3,
+        attempts: int = ATTEMPTS,
         backoff: Backoff = DEFAULT_BACKOFF,
         timeout: Duration = DEFAULT_TIMEOUT,
         priority: Priority = "normal",

@@ -439,6 +439,29 @@ def test_limits_and_breakers_are_shown_where_the_app_is_named(box: Box) -> None:
     assert "limits" not in box("queues", "ls").out
 
 
+def test_doctor_warns_of_a_window_that_is_shorter_than_the_backoff(box: Box) -> None:
+    (box.folder / "cars.py").write_text(
+        "from relevo import App, Breaker, Command, exponential\n"
+        "app = App('cars')\n"
+        "slow = exponential('1m', cap='10m')\n"
+        "class Book(Command, queue='cars:suppliers:book', attempts=6, backoff=slow,\n"
+        "           breaker='supplier:{s}'):\n"
+        "    s: int\n"
+        "class Ask(Command, queue='cars:suppliers:ask', attempts=6, backoff=slow,\n"
+        "          breaker=Breaker('supplier:{s}', window='10m')):\n"
+        "    s: int\n"
+        "@app.worker\n"
+        "async def book(order: Book) -> None: ...\n"
+        "@app.worker\n"
+        "async def ask(order: Ask) -> None: ...\n"
+    )
+
+    told = {row["subject"]: row for row in box("doctor", "--app", "cars:app", "--json").json}
+    assert told["cars:suppliers:book"]["level"] == "warning"
+    assert "window of 60 s is shorter than the backoff" in told["cars:suppliers:book"]["message"]
+    assert "cars:suppliers:ask" not in told
+
+
 def test_a_broken_app_does_not_hide_the_queues(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELEVO_APPS", "nowhere:app")
     answer = box("queues", "ls", "--json")

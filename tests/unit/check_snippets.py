@@ -1818,3 +1818,66 @@ def pay(order: Pay, ctx: PlainContext) -> None:
     ctx.once("or", lambda key: requests.post("https://a") if order.a else requests.put("https://b"))
 """,
 ]
+
+# RV024: breakers that are not opened by what they count
+
+BAD["RV024"] = [
+    """
+from relevo import Command, exponential
+
+class Book(
+    Command,
+    queue="a:b:c",
+    attempts=6,
+    backoff=exponential("1m", cap="10m"),
+    breaker="supplier:{id}",  # <-
+):
+    id: str
+""",
+    """
+from relevo import Breaker, Command, constant
+
+WAIT = constant("5m")
+RULE = Breaker("supplier", failures=3, window="2m")
+
+class Book(Command, queue="a:b:c", backoff=WAIT, breaker=RULE):  # <-
+    id: str
+""",
+]
+GOOD["RV024"] = [
+    """
+from relevo import Breaker, Command, exponential
+
+class Book(
+    Command,
+    queue="a:b:c",
+    attempts=6,
+    backoff=exponential("1m", cap="10m"),
+    breaker=Breaker("supplier:{id}", window="10m"),
+):
+    id: str
+
+class Few(Command, queue="a:b:d", attempts=2, backoff=exponential("1m"), breaker="supplier:{id}"):
+    id: str
+
+class First(
+    Command, queue="a:b:e", backoff=exponential("5m"), breaker=Breaker("first", failures=1)
+):
+    id: str
+
+class Quick(Command, queue="a:b:f", attempts=5, breaker="quick"):
+    id: str
+
+""",
+    """
+from relevo import Breaker, Command, constant, exponential
+
+from shop import patience
+
+class Unknown(Command, queue="a:b:g", backoff=patience(), breaker="unknown"):
+    id: str
+
+class Without(Command, queue="a:b:h", backoff=exponential("5m"), breaker=None):
+    id: str
+""",
+]

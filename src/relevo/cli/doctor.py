@@ -19,6 +19,7 @@ from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.joining import FLOW
+from relevo.message import narrow
 from relevo.store import DeliveryState, Finding, QueueMode
 from relevo.stored import read_stored
 from relevo.unrouted import Unrouted
@@ -59,6 +60,7 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
             findings.append(_error("apps", error))
         findings += _clients()
         try:
+            findings += _windows(apps)
             async with terminal.desk() as desk:
                 findings += await _look(desk, apps)
                 if apps:
@@ -94,6 +96,17 @@ def _clients() -> list[Finding]:
                 f"what became of the first try; to make each call one try: {each.off}"
             )
         found.append(_ok(each.client, said))
+    return found
+
+
+def _windows(apps: list[App]) -> list[Finding]:
+    """Commands whose failures come too seldom to open their breaker within its window."""
+    found: list[Finding] = []
+    for app in apps:
+        for spec in (each.spec for each in (*app.workers, *app.listeners)):
+            rule = spec.breaker
+            if rule is not None and (told := narrow(rule, spec.backoff, spec.attempts)):
+                found.append(_warning(spec.queue, f"{spec.kind}: {told}; set Breaker(window=…)"))
     return found
 
 

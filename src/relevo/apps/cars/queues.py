@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relevo import Command, exponential
+from relevo import Breaker, Command, exponential
 
 BACKOFF = exponential("15s", cap="10m", jitter=0)
 """15 s, 30 s, 60 s … to the letter; what fails together is spread by the supplier's breaker."""
@@ -16,7 +16,7 @@ class BookSupplier(
     timeout="45s",
     key="book:{reservation_code}",
     unique="forever",
-    breaker="supplier:{supplier_id}",
+    breaker=Breaker("supplier:{supplier_id}", window="5m"),
     fair="supplier:{supplier_id}",
 ):
     """Make a paid reservation a booking at its supplier: the outbox's BOOK_SUPPLIER."""
@@ -33,7 +33,7 @@ class FinishPayment(
     timeout="45s",
     key="finish:{reservation_code}",
     unique="unfinished",
-    breaker="stripe",
+    breaker=Breaker("stripe", window="30m"),
 ):
     """See how a payment ended that was begun: its request may have died on the way."""
 

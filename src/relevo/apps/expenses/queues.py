@@ -47,7 +47,7 @@ class PublishMessage(
     timeout="30s",
     key="publish:{message_id}",
     unique="forever",
-    breaker="qstash",
+    breaker=Breaker("qstash", window="10m"),
     allow=("message", "message_id"),
 ):
     """Hand a message to QStash, which brings it back to /api/process-message."""
@@ -109,7 +109,7 @@ class SendReply(
     timeout="30s",
     key="reply:{reply_id}",
     unique="forever",
-    breaker=Breaker("whatsapp:send", failures=20),
+    breaker=Breaker("whatsapp:send", failures=20, window="10m"),
     allow=("reply_id",),
 ):
     """Send the reply to a message, once."""

@@ -68,7 +68,7 @@ class ReplyToGuest(
     timeout="90s",
     key="{reference}",
     unique="forever",
-    breaker=Breaker("cm:{hotel_id}:{via}"),
+    breaker=Breaker("cm:{hotel_id}:{via}", window="10m"),
     allow=("booking_id", "content", "conversation_id", "guest_id", "in_reply_to", "reference"),
 ):
     """An answer to a guest; the same reference is the same answer, for good."""
@@ -92,7 +92,7 @@ class FetchBooking(
     attempts=10,
     backoff=exponential("5s", cap="10m"),
     timeout="90s",
-    breaker=Breaker("beds24:{hotel_id}"),
+    breaker=Breaker("beds24:{hotel_id}", window="10m"),
     ordered="{hotel_id}",  # one call at a time per account
     allow=("booking_id",),
 ):

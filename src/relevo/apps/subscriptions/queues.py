@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relevo import Command, exponential
+from relevo import Breaker, Command, exponential
 
 BACKOFF = exponential("15s", cap="120s")
 ATTEMPTS = 6  # the first, and WORKERS_MAX_RETRIES by default
@@ -28,7 +28,7 @@ class SendEmail(
     timeout="45s",
     key="email:{job_id}",
     unique="unfinished",
-    breaker="doppler-relay",
+    breaker=Breaker("doppler-relay", window="2m"),
 ):
     job_id: str
 
@@ -41,7 +41,7 @@ class AddToList(
     timeout="45s",
     key="list:{job_id}",
     unique="unfinished",
-    breaker="doppler",
+    breaker=Breaker("doppler", window="2m"),
 ):
     job_id: str
 
@@ -55,6 +55,6 @@ class SaveRow(
     key="spreadsheet:{job_id}",
     unique="unfinished",
     rate="60/m",  # what Google lets one service account write
-    breaker="google-sheets",
+    breaker=Breaker("google-sheets", window="2m"),
 ):
     job_id: str

@@ -185,6 +185,15 @@ _TABLE = [
         "attempts.",
         several.several_calls,
     ),
+    Rule(
+        "RV024",
+        "a breaker whose window is shorter than a wait of its command's backoff",
+        "The failures of a few jobs never come in a row within the window: the breaker stays "
+        "closed until one of them has failed at its last attempt, and all wait out their backoff.",
+        'Write breaker=Breaker("…", window="…"), longer than the longest wait, or a shorter '
+        "backoff.",
+        messages.windows,
+    ),
 ]
 
 RULES: dict[str, Rule] = {rule.code: rule for rule in _TABLE}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from relevo.backoff import Backoff, constant, exponential
 from relevo.check.application import Application
 from relevo.check.names import module_of, quoted
 from relevo.check.outline import Class, Outside, Scope, dotted, words
@@ -14,6 +15,7 @@ from relevo.check.report import Finding
 from relevo.check.roles import Declared
 from relevo.errors import DefinitionError
 from relevo.job import queue_name
+from relevo.message import ATTEMPTS, DEFAULT_BACKOFF, Breaker, narrow
 from relevo.sensitive import Holds, holds
 
 # Names
@@ -231,3 +233,79 @@ def _lacking(app: Application, option: str, what: str) -> Iterator[Finding]:
         if command.lacks(option):
             wrong = f"{command.cls.name} does not say {what}"
             yield Finding(command.cls.module, command.cls.node, wrong)
+
+
+def windows(app: Application) -> Iterator[Finding]:
+    """RV024: a breaker's window is shorter than a wait of its command's backoff."""
+    for command in app.roles.commands.values():
+        scope, options = command.cls.scope, command.options
+        given = options.get("breaker")
+        if given is None or _is_none(given):
+            continue
+        rule = _made(given, scope)
+        backoff = _made(options["backoff"], scope) if "backoff" in options else DEFAULT_BACKOFF
+        attempts = _literal(options["attempts"], scope) if "attempts" in options else ATTEMPTS
+        if app.project.text(given, scope) is not None:
+            rule = Breaker("")
+        if (
+            isinstance(rule, Breaker)
+            and isinstance(backoff, Backoff)
+            and type(attempts) is int
+            and (told := narrow(rule, backoff, attempts))
+        ):
+            yield Finding(command.cls.module, given, f"{command.cls.name}: {told}")
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+_MAKERS: dict[str, Callable[..., object]] = {
+    "Breaker": Breaker,
+    "exponential": exponential,
+    "constant": constant,
+}
+
+
+def _made(node: ast.expr, scope: Scope) -> object:
+    """The breaker or backoff that a call with literals makes; None where it is not known."""
+    node = _bound(node, scope)
+    if not isinstance(node, ast.Call):
+        return None
+    make = _MAKERS.get((dotted(node.func) or [""])[-1])
+    names = [each.arg for each in node.keywords]
+    if make is None or None in names:
+        return None
+    given = [_literal(each, scope) for each in node.args]
+    options = {str(each.arg): _literal(each.value, scope) for each in node.keywords}
+    if make is Breaker:
+        given = ["", *given[1:]]  # its template changes nothing here, and may be made of anything
+        options = {name: each for name, each in options.items() if name != "template"}
+    if None in (*given, *options.values()):
+        return None
+    try:
+        return make(*given, **options)
+    except (DefinitionError, TypeError):
+        return None
+
+
+def _bound(node: ast.expr, scope: Scope) -> ast.expr:
+    """The expression that a name stands for, where there is one."""
+    for _ in range(4):
+        if not isinstance(node, ast.Name):
+            break
+        place = scope if node.id in scope.bindings else module_of(scope)
+        bound = [each for each in place.bindings.get(node.id, []) if isinstance(each, ast.expr)]
+        if len(bound) != 1:
+            break
+        node = bound[0]
+    return node
+
+
+def _literal(node: ast.expr, scope: Scope) -> str | int | float | None:
+    """A text or a number; None where it is not known."""
+    match _bound(node, scope):
+        case ast.Constant(value=str() | int() | float() as value):
+            return value
+        case _:
+            return None
