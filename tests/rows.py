@@ -69,6 +69,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F58": ("killed amid the calls of a healthy provider: its breaker", ALL),
     "F59": ("a provider down for two hours, and one to four jobs", ALL),
     "F57": ("our own store or database away: no retry is spent", ALL),
+    "F60": ("as many connections as are allowed; a pooler; half-open ones", "postgres"),
 }
 
 INPUTS: dict[str, str] = {

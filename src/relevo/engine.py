@@ -25,7 +25,7 @@ from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, current
 from relevo.desk import Desk
-from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
+from relevo.errors import DefinitionError, MisuseError, SettingsError, StoreUnavailable
 from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.ids import derived_id, moment_of, new_id
@@ -62,6 +62,7 @@ from relevo.settings import public_url_of
 from relevo.store import BATCH, Effect, Filter, Note, SqlStore, Store, Want
 from relevo.stored import Releasing
 from relevo.stores import open_store
+from relevo.stores.places import CONNECTIONS, LEAST, Places
 from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry
@@ -123,7 +124,10 @@ class Relevo:
         spool: str | None = None,
         seal: Seal | None = None,
         public_url: str | None = None,
+        connections: int = CONNECTIONS,
     ) -> None:
+        if connections < LEAST:
+            raise SettingsError(f"connections is {LEAST} or more, not {connections}")
         self.clock = clock or SystemClock()
         self.seal = seal
         if isinstance(store, os.PathLike):
@@ -131,10 +135,12 @@ class Relevo:
         opened = open_store(store, clock=self.clock) if isinstance(store, str) else store
         self.store: Store = sealed(opened, seal)
         self.telemetry = Telemetry()
+        limited = opened
         self._relay: Relayed | None = None
         self._relaying: asyncio.Task[None] | None = None
         if database is not None and self.store.name not in SQL:
-            ledger = cast("SqlStore", open_store(database, clock=self.clock))
+            limited = open_store(database, clock=self.clock)
+            ledger = cast("SqlStore", limited)
             self._relay = Relayed(self.store, sealed(ledger, seal), self.telemetry)
             self.store = self._relay.as_store()
         self.apps = tuple(apps)
@@ -154,7 +160,9 @@ class Relevo:
         self._paths: dict[str, str] = {}
         if database is None or self._relay is not None:
             database = self.store.dsn
-        self._database = Database(self.store, database)
+        self.places: Places = getattr(limited, "places", None) or Places()
+        self.places.most = connections
+        self._database = Database(self.store, database, self.places)
         self._our_servers = places((self.store.dsn, opened.dsn, database))
         self._inserts: Coalescer[NewJob, Receipt] = Coalescer(
             self.store.insert, elsewhere=self.store.name != "sqlite"

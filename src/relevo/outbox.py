@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -15,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.ids import new_id
 from relevo.store import Store
+from relevo.stores.places import IDLE_AFTER, RESERVED, NoPlace, Places
 
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
@@ -33,9 +35,13 @@ PATIENCE = 5.0  # seconds for a connection to be made
 class Database:
     """The application's own tables, through SQLAlchemy; opened on first use."""
 
-    def __init__(self, store: Store, url: str) -> None:
+    def __init__(self, store: Store, url: str, places: Places | None = None) -> None:
         self._store = store
         self._url = url
+        self._places = places or Places()
+        self._used_at = 0.0  # loop time
+        self._look: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Task[None] | None = None
         self._engine: AsyncEngine | None = None
         self._session: Callable[[], AsyncSession] | None = None
 
@@ -49,16 +55,22 @@ class Database:
                 raise SettingsError(
                     "transactions need SQLAlchemy: pip install 'relevo[sqlalchemy]'"
                 ) from error
+            is_file = address(self._url).startswith("sqlite")
             self._engine = create_async_engine(
                 address(self._url),
-                # As many as by default, but kept: a busy worker would open half of them anew, and
-                # a new one costs more than what it is opened for.
-                pool_size=15,
+                # Kept while there is something to do: a new one costs more than what it is opened
+                # for. The last that was used is the first to be used again, so that more are
+                # opened only while that many are in use.
+                pool_size=15 if is_file else max(2, self._places.most - RESERVED),
                 max_overflow=0,
+                pool_use_lifo=True,
                 **_options(self._url),
             )
-            if self._engine.dialect.name == "sqlite":
+            if is_file:
                 _write_from_the_start(self._engine)
+            else:
+                self._count(self._engine)
+                self._places.shrink = self._shrink
             # Once closed it stays so: what uses it after its block would begin another transaction,
             # which nothing commits.
             self._session = async_sessionmaker(
@@ -82,12 +94,58 @@ class Database:
             await session.connection(execution_options={_READS: True})
             yield session
 
-    def _open(self) -> AsyncSession:
-        self.engine  # noqa: B018 - made on first use
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[AsyncSession]:
+        is_file = self.engine.dialect.name == "sqlite"
         assert self._session is not None  # noqa: S101 - made with the engine
-        return self._session()
+        async with nullcontext() if is_file else self._place(), self._session() as session:
+            yield session
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncGenerator[None]:
+        loop = asyncio.get_running_loop()
+        try:
+            async with self._places.session():
+                yield
+        finally:
+            self._used_at = loop.time()
+            if self._look is None:
+                self._look = loop.call_later(IDLE_AFTER, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close the connections that nobody has used for a while."""
+        loop = asyncio.get_running_loop()
+        self._look = None
+        if self._engine is None:
+            return
+        if self._places.sessions or loop.time() - self._used_at < IDLE_AFTER * 0.9:
+            self._look = loop.call_later(IDLE_AFTER, self._close_idle)
+        else:
+            self._idle = asyncio.create_task(self._engine.dispose())
+
+    def _count(self, engine: AsyncEngine) -> None:
+        from sqlalchemy import event
+
+        def opened(*_: object) -> None:
+            self._places.pooled += 1
+
+        def closed(*_: object) -> None:
+            self._places.gone()
+
+        event.listen(engine.sync_engine, "connect", opened)
+        event.listen(engine.sync_engine, "close", closed)
+
+    async def _shrink(self) -> None:
+        """Close one connection that is not in use, because the store needs its place."""
+        if self._engine is not None and self._places.sessions < self._places.pooled:
+            async with self._engine.connect() as connection:
+                await connection.invalidate()
 
     async def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        if self._idle is not None:
+            await self._idle
         if self._engine is not None:
             await self._engine.dispose()
 
@@ -99,7 +157,7 @@ async def _answering() -> AsyncGenerator[None]:
 
     try:
         yield
-    except NoConnection as error:
+    except (NoConnection, NoPlace) as error:
         raise StoreUnavailable(f"no connection to the database became free: {error}") from error
     except DBAPIError as error:
         if not _is_away(error):
@@ -164,8 +222,12 @@ def _options(url: str) -> dict[str, Any]:
 async def _connect(dsn: str, **options: Any) -> Any:
     import asyncpg
 
+    from relevo.stores.postgres.lines import keep_alive
+
     try:
-        return await asyncpg.connect(dsn, timeout=PATIENCE, **options)
+        connection = await asyncpg.connect(dsn, timeout=PATIENCE, **options)
+        keep_alive(connection._transport)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportPrivateUsage] - there is no other way to its socket
+        return connection
     except (
         OSError,  # a time-out too
         asyncpg.CannotConnectNowError,

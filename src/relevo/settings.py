@@ -39,6 +39,7 @@ class Settings:
     admin_password: str | None
     allowed_hosts: tuple[str, ...]
     concurrency: int
+    connections: int
     lease: timedelta
     grace: timedelta
     keep_dead: timedelta
@@ -312,6 +313,12 @@ VARIABLES = (
         absent=(),
     ),
     Variable("RELEVO_CONCURRENCY", _whole(1, 10_000), "100", "jobs a worker runs at once"),
+    Variable(
+        "RELEVO_CONNECTIONS",
+        _whole(6, 1_000),
+        "10",
+        "the most connections to PostgreSQL of a process, for store and database together",
+    ),
     Variable(
         "RELEVO_LEASE",
         _length("100ms", "1h"),

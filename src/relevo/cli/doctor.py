@@ -22,6 +22,7 @@ from relevo.joining import FLOW
 from relevo.message import narrow
 from relevo.store import DeliveryState, Finding, QueueMode
 from relevo.stored import read_stored
+from relevo.stores.places import Places
 from relevo.unrouted import Unrouted
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
         try:
             findings += _windows(apps)
             async with terminal.desk() as desk:
+                _set_connections(desk, terminal.settings)
                 findings += await _look(desk, apps)
+                findings += await _connections(desk)
                 if apps:
                     findings += await _stored(desk, terminal.engine(apps).bindings)
                 findings += await _spend(desk, apps, terminal.settings)
@@ -108,6 +111,36 @@ def _windows(apps: list[App]) -> list[Finding]:
             if rule is not None and (told := narrow(rule, spec.backoff, spec.attempts)):
                 found.append(_warning(spec.queue, f"{spec.kind}: {told}; set Breaker(window=…)"))
     return found
+
+
+def _places(desk: Desk) -> Places | None:
+    return getattr(getattr(desk.store, "ledger", desk.store), "places", None)
+
+
+def _set_connections(desk: Desk, settings: Settings) -> None:
+    if places := _places(desk):
+        places.most = settings.connections
+
+
+async def _connections(desk: Desk) -> list[Finding]:
+    """What the live workers may open at most, beside what the server takes."""
+    places = _places(desk)
+    if places is None or not places.server:
+        return []
+    workers = sum(not worker.silent for worker in await desk.workers())
+    most = workers * places.most
+    told = (
+        f"{counted(workers, 'live worker')} may open {most} of {places.server} connections "
+        f"({places.most} each; every process that serves HTTP or streams: {places.most} more)"
+    )
+    if most < places.server:
+        return [_ok("processes", told)]
+    return [
+        _warning(
+            "processes",
+            f"{told}: lower RELEVO_CONNECTIONS, raise max_connections, or use PgBouncer",
+        )
+    ]
 
 
 async def _spool(terminal: Terminal) -> list[Finding]:

@@ -177,6 +177,7 @@ class Terminal:
             keep_dead=KEEP_DEAD if keep_dead is None else keep_dead,
             spool=spool,
             seal=self.settings.seal_keys,
+            connections=self.settings.connections,
         )
 
     def apps(self, names: list[str] | None = None) -> list[App]:

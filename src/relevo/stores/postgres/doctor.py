@@ -43,6 +43,7 @@ class Doctor(Session):
             repeat=True,
         )
         found = rows[0]
+        self.places.server = found["places"]
         megabytes = found["bytes"] // 1_048_576
         return [
             _finding(
@@ -94,7 +95,8 @@ class Doctor(Session):
                 "warning",
                 "connections",
                 f"{found['taken']} of {found['places']} connections are taken",
-                "a process of relevo takes up to 8: raise max_connections, or use a pooler",
+                f"a process of relevo opens up to {self.places.most}: raise max_connections, lower "
+                "RELEVO_CONNECTIONS, or use a pooler",
             ),
             _finding(
                 found["dead"] < max(200_000, 2 * found["live"])

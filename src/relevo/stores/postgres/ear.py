@@ -93,16 +93,23 @@ class Ear:
     async def _run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(PATIENCE):
-                    connection = await self._door.open()
+                await self._door.places.take()
                 try:
-                    await self._hear_out(connection)
+                    await self._hear()
                 finally:
-                    self._listening.clear()
-                    connection.terminate()
+                    self._door.places.give()
             except Exception as error:  # noqa: BLE001 - whatever it was, polling goes on meanwhile
                 log.warning("cannot listen for new jobs, so polling", extra={"error": str(error)})
                 await asyncio.sleep(random.uniform(0.1, 1))
+
+    async def _hear(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            connection = await self._door.open()
+        try:
+            await self._hear_out(connection)
+        finally:
+            self._listening.clear()
+            connection.terminate()
 
     async def _hear_out(self, connection: Connection) -> None:
         ended = asyncio.Event()

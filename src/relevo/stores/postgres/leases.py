@@ -246,14 +246,20 @@ class Leases(Session):
     async def _tidy(self) -> None:
         """Vacuum the hot table, unless somebody is at it already; nobody waits for it."""
         try:
-            async with asyncio.timeout(PATIENCE):
-                connection = await self._door.open(statement_timeout="0")
+            await self._door.places.take()
             try:
-                await connection.execute(
-                    self._sql("vacuum (skip_locked, index_cleanup on, truncate off) relevo.jobs")
-                )
+                async with asyncio.timeout(PATIENCE):
+                    connection = await self._door.open(statement_timeout="0")
+                try:
+                    await connection.execute(
+                        self._sql(
+                            "vacuum (skip_locked, index_cleanup on, truncate off) relevo.jobs"
+                        )
+                    )
+                finally:
+                    connection.terminate()
             finally:
-                connection.terminate()
+                self._door.places.give()
         except (StoreUnavailable, OSError, TimeoutError, pg.PostgresError, pg.InterfaceError) as e:
             log.warning("the jobs table was not vacuumed", extra={"error": str(e)})
         finally:

@@ -22,6 +22,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.store import DEADLINE
+from relevo.stores.places import IDLE, IDLE_AFTER, Places
 from relevo.stores.postgres.address import Address
 
 Record: TypeAlias = asyncpg.Record
@@ -74,7 +75,11 @@ _answered = SimpleNamespace(name="from memory")
 
 
 class _Connection(Connection):
-    """A connection that notices within 15 seconds that the other side has gone without a word."""
+    """A connection that notices within a second that the other side has forgotten it.
+
+    It asks once a second: a peer that knows nothing of the connection answers with a reset, which
+    nobody would hear who only waits for an answer. A peer that has gone altogether is given 10 s.
+    """
 
     async def _introspect_types(self, typeoids: Any, timeout: float | None) -> Any:
         # The driver asks on every connection anew what an array is: four round trips, in which a
@@ -89,20 +94,25 @@ class _Connection(Connection):
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
-        descriptor = transport.get_extra_info("socket")
-        if descriptor is None or descriptor.family == getattr(socket, "AF_UNIX", None):
-            return
-        # A duplicate, because the loop's own object does not let options be set everywhere.
-        with socket.fromfd(descriptor.fileno(), descriptor.family, socket.SOCK_STREAM) as duplicate:
-            duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in (
-                ("TCP_KEEPIDLE", 5),
-                ("TCP_KEEPINTVL", 2),
-                ("TCP_KEEPCNT", 3),
-                ("TCP_USER_TIMEOUT", 10_000),
-            ):
-                if option := getattr(socket, name, None):
-                    duplicate.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_alive(transport)
+
+
+def keep_alive(transport: Any) -> None:
+    """Have the system ask once a second whether the other side still knows the connection."""
+    descriptor = transport.get_extra_info("socket")
+    if descriptor is None or descriptor.family == getattr(socket, "AF_UNIX", None):
+        return
+    # A duplicate, because the loop's own object does not let options be set everywhere.
+    with socket.fromfd(descriptor.fileno(), descriptor.family, socket.SOCK_STREAM) as duplicate:
+        duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", 1),
+            ("TCP_KEEPINTVL", 1),
+            ("TCP_KEEPCNT", 9),
+            ("TCP_USER_TIMEOUT", 10_000),
+        ):
+            if option := getattr(socket, name, None):
+                duplicate.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def learn_types(connection: Connection) -> None:
@@ -160,6 +170,9 @@ class Door:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.shut = False
+        self.places = Places()
+        self.lines: list[Line] = []
+        self._look: asyncio.TimerHandle | None = None
         self._hosts = list(address.hosts)
         self._failures = 0
         self._not_before = 0.0
@@ -192,6 +205,21 @@ class Door:
         self._not_before = loop.time() + pause * random.uniform(0.5, 1)
         raise translated(error) from error
 
+    def look_later(self) -> None:
+        """Close idle connections in a while."""
+        if self._look is None or self._look.cancelled():
+            self._look = asyncio.get_running_loop().call_later(IDLE_AFTER, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._look = None
+        now = asyncio.get_running_loop().time()
+        up = sorted((line for line in self.lines if line.up), key=lambda line: line.used_at)
+        for line in up[: max(0, len(up) - (IDLE - 2))]:  # two others: for leases, and to listen
+            if now - line.used_at >= IDLE_AFTER:
+                line.rest()
+            else:
+                self.look_later()
+
     async def _open(self, host: tuple[str, int] | None, settings: dict[str, str]) -> Connection:
         return await asyncpg.connect(
             self.address.dsn,
@@ -219,6 +247,9 @@ class Line:
     def __init__(self, door: Door, **settings: str) -> None:
         self._door = door
         self._settings = settings
+        self._has_place = False
+        self.used_at = 0.0  # loop time
+        door.lines.append(self)
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -241,8 +272,11 @@ class Line:
         """Go on with a connection that somebody else has opened, unless there is one."""
         if self.up or self.busy:
             connection.terminate()
-        else:
-            self._connection = connection
+            self._door.places.give()
+            return
+        self._leave_place()
+        self._connection, self._has_place = connection, True
+        self.used_at = asyncio.get_running_loop().time()
 
     async def fetch(self, sql: str, *values: object, repeat: bool = False) -> list[Record]:
         """The statement's rows, or StoreUnavailable in time.
@@ -284,18 +318,53 @@ class Line:
             raise StoreUnavailable(f"PostgreSQL did not answer within {PATIENCE:g} s") from error
         except (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError) as error:
             raise translated(error) from error
+        finally:
+            self.used_at = asyncio.get_running_loop().time()
+            self._door.look_later()
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             self._connection = None
-            self._connection = await self._door.open(**self._settings)
+            if not self._has_place:
+                await self._door.places.take()
+                self._has_place = True
+            try:
+                self._connection = await self._door.open(**self._settings)
+            except BaseException:
+                self._leave_place()
+                raise
         return self._connection
+
+    def _leave_place(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._door.places.give()
+
+    def rest(self) -> None:
+        """Close the connection, unless it is in use."""
+        if self._connection is not None and not self.busy:
+            self._dismiss(self._connection)
+
+    def _dismiss(self, connection: Connection) -> None:
+        # The driver asks the server to stop what it does, so that what was reported as failed
+        # does not happen a little later; meanwhile others get a new connection.
+        self._connection, has_place, self._has_place = None, self._has_place, False
+        leaving = asyncio.create_task(
+            _dismiss(connection, self._door.places if has_place else None)
+        )
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
     async def _fetch(
         self, connection: Connection, sql: str, values: Sequence[object]
     ) -> list[Record]:
         try:
-            return await connection.fetch(sql, *values)
+            if not self._door.address.pooler:
+                return await connection.fetch(sql, *values)
+            # The driver prepares and executes in two steps, between which a transaction pooler may
+            # change the session: the statement would not be there, or be another caller's.
+            async with connection.transaction():
+                return await connection.fetch(sql, *values)
         except pg.ReadOnlySQLTransactionError:
             # The primary has become a replica under us: the next call looks for the new one.
             self._drop()
@@ -318,12 +387,7 @@ class Line:
             ) from error
         except BaseException as error:
             if not isinstance(error, pg.PostgresError):
-                # Given up half way. The driver asks the server to stop, so that what was reported
-                # as failed does not happen a little later; meanwhile others get a new connection.
-                self._connection = None
-                leaving = asyncio.create_task(_dismiss(connection))
-                self._leaving.add(leaving)
-                leaving.add_done_callback(self._leaving.discard)
+                self._dismiss(connection)  # given up half way
             raise
 
     def _drop(self) -> None:
@@ -333,16 +397,20 @@ class Line:
 
     async def close(self) -> None:
         if self._connection is not None:
-            await _dismiss(self._connection)
-            self._connection = None
+            self._dismiss(self._connection)
         if self._leaving:
             await asyncio.wait(self._leaving)
+        self._leave_place()
 
 
-async def _dismiss(connection: Connection) -> None:
-    with contextlib.suppress(Exception):
-        await connection.close(timeout=1)
-    connection.terminate()
+async def _dismiss(connection: Connection, places: Places | None) -> None:
+    try:
+        with contextlib.suppress(Exception):
+            await connection.close(timeout=1)
+        connection.terminate()
+    finally:
+        if places is not None:
+            places.give()
 
 
 class Lines:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from relevo.clock import Clock, SystemClock
+from relevo.stores.places import Places
 from relevo.stores.postgres.address import parse
 from relevo.stores.postgres.ear import Ear
 from relevo.stores.postgres.lines import Door, Line, Lines
@@ -40,8 +41,13 @@ class Session:
         self._ends = Line(self._door)
         self._upkeep = Lines(self._door, 2)
         # People's filters are optional: a plan made for the values at hand finds the right index.
-        self._people = Lines(self._door, 2, plan_cache_mode="force_custom_plan")
+        self._people = Lines(self._door, 1, plan_cache_mode="force_custom_plan")
         self._ear = Ear(self._door, self._sql("relevo.jobs"), self._in)
+
+    @property
+    def places(self) -> Places:
+        """How many connections there may be, beside those of the application's transactions."""
+        return self._door.places
 
     def _sql(self, text: str) -> str:
         statement = self._statements.get(text)

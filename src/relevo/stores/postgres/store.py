@@ -59,14 +59,21 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
         self._door.shut = False
         try:
             async with asyncio.timeout(PATIENCE):
-                connection = await self._door.open()
+                await self._door.places.take()
+                try:
+                    connection = await self._door.open()
+                except BaseException:
+                    self._door.places.give()
+                    raise
                 try:
                     schema.judge(await schema.version(connection, self._address))
                     await learn_types(connection)
                 except BaseException:
                     connection.terminate()
+                    self._door.places.give()
                     raise
                 self._upkeep.adopt(connection)
+                self._door.look_later()
         except schema.RAISED as error:
             raise translated(error) from error
 
