@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from relevo.errors import StoreError, StoreUnavailable
+from relevo.errors import MisuseError, StoreError, StoreUnavailable
 from relevo.job import ENDED, Ending, Job, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import (
     BATCH,
@@ -49,6 +49,12 @@ Insert: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[list[Receipt]]]
 
 STANDS = "stands"
 """The kind of the notes that tell which job stands for one of the outbox that joined it."""
+
+LONGEST_PAGE = 200
+_Places: TypeAlias = tuple[str | None, str | None]
+"""Where two lists go on; None: at its end."""
+
+_START: _Places = ("", "")
 
 TURN = 15_000  # milliseconds for which a recurring job is ours while its turn commits
 
@@ -152,14 +158,6 @@ class Relayed:
         bundles = {job.bundle for job in jobs if job.id in closed and job.bundle is not None}
         return closed | {job.id for job in jobs if job.bundle in bundles}
 
-    async def recall_within(
-        self, connection: Any, kind: str, names: Sequence[str]
-    ) -> list[Note | None]:
-        return await self.fast.recall(kind, names)
-
-    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
-        return await self.fast.remember(notes)
-
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
         self._modes_until = 0.0
         return await self.fast.set_mode(queues, mode, by)
@@ -192,20 +190,41 @@ class Relayed:
     # deliveries: in the database, their jobs beside them as letters
 
     async def receive(self, arrivals: Sequence[Arrival]) -> list[Reception]:
-        answers = await self.ledger.receive_posted([_posted(arrival) for arrival in arrivals])
+        shut = [await self._is_shut(arrival, may_be_known=True) for arrival in arrivals]
+        posted = [_posted(arrival) for arrival, no in zip(arrivals, shut, strict=True) if not no]
+        answers = iter(await self.ledger.receive_posted(posted) if posted else [])
         self._posted.set()
-        return answers
+        return [
+            _shut(arrival) if no else next(answers)
+            for arrival, no in zip(arrivals, shut, strict=True)
+        ]
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
+        if await self._is_shut(arrival, may_be_known=True):
+            return _shut(arrival)
         return await self.ledger.receive_posted_within(connection, _posted(arrival))
 
     async def resolve(self, job: str, arrival: Arrival) -> Reception:
+        if await self._is_shut(arrival):
+            return _shut(arrival)
         answer = await self.ledger.resolve_posted(job, _posted(arrival))
         self._posted.set()
         return answer
 
     async def resolve_within(self, connection: Any, job: str, arrival: Arrival) -> Reception:
+        if await self._is_shut(arrival):
+            return _shut(arrival)
         return await self.ledger.resolve_posted_within(connection, job, _posted(arrival))
+
+    async def _is_shut(self, arrival: Arrival, *, may_be_known: bool = False) -> bool:
+        """Whether a queue of its jobs takes nothing in; what came before has its answer already."""
+        if not (arrival.jobs and await self._closed_to(arrival.jobs)):
+            return False
+        kept = arrival.kept
+        if not may_be_known or kept.key is None:
+            return True
+        [known] = await self.ledger.delivered(kept.endpoint, [kept.key])
+        return known is None or known.generation < kept.generation
 
     async def delivered(self, endpoint: str, keys: Sequence[str]) -> list[Kept | None]:
         return await self.ledger.delivered(endpoint, keys)
@@ -302,6 +321,28 @@ class Relayed:
             job=job, states=states, text=text, threads=threads, cursor=cursor, limit=limit
         )
 
+    # memory: in the database, so that a transaction can write it, and it outlives the fast store
+
+    async def recall(self, kind: str, names: Sequence[str]) -> list[Note | None]:
+        return await self.ledger.recall(kind, names)
+
+    async def remember(self, notes: Sequence[Note]) -> list[bool]:
+        return await self.ledger.remember(notes)
+
+    async def recall_within(
+        self, connection: Any, kind: str, names: Sequence[str]
+    ) -> list[Note | None]:
+        return await self.ledger.recall_within(connection, kind, names)
+
+    async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
+        return await self.ledger.remember_within(connection, notes)
+
+    async def forget(self, kind: str, names: Sequence[str]) -> int:
+        return await self.ledger.forget(kind, names)
+
+    async def notes(self, kind: str, *, after: str = "", limit: int = 200) -> list[Note]:
+        return await self.ledger.notes(kind, after=after, limit=limit)
+
     # people
 
     async def erase(
@@ -318,10 +359,44 @@ class Relayed:
         open_ = await self.open_letters(over)
         over = [id for id in over if id not in open_]
         _, shed = await self.ledger.erase(over, deliveries, by, act=act)
-        if shed and not gone:  # people look for what was done in the fast store alone
-            line = Audit(who=by.who, verb="forget", target=act, note=by.note)
-            await self.fast.audit([line])
         return gone, shed
+
+    async def audits(
+        self, *, target: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Audit], str | None]:
+        """What people did to jobs, in the fast store, and to effects, in the database."""
+        read: list[tuple[int, int, Audit]] = []
+        limit = max(1, min(limit, LONGEST_PAGE))
+        try:
+            places = _START if cursor is None else msgspec.json.decode(cursor, type=_Places)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise MisuseError(
+                "that is no cursor of this store: start from the first page"
+            ) from error
+        pages: list[tuple[list[Audit], str | None]] = []
+        for number, (store, place) in enumerate(zip((self.fast, self.ledger), places, strict=True)):
+            page: tuple[list[Audit], str | None] = ([], None)
+            if place is not None:
+                page = await store.audits(target=target, cursor=place or None, limit=limit)
+            pages.append(page)
+            read += [(-row.at, number, row) for row in page[0]]
+        read.sort(key=lambda one: one[:2])  # newest first, each store's in its own order
+        chosen = read[:limit]
+        following: list[str | None] = []
+        for number, (store, place) in enumerate(zip((self.fast, self.ledger), places, strict=True)):
+            rows, end = pages[number]
+            taken = sum(which == number for _, which, _ in chosen)
+            if 0 < taken < len(rows):
+                _, end = await store.audits(target=target, cursor=place or None, limit=taken)
+            following.append(end if taken or not rows else place)
+        shown = [row for _, which, row in chosen if not (which and await self._is_told(row))]
+        if following == [None, None]:
+            return shown, None
+        return shown, msgspec.json.encode(following).decode()
+
+    async def _is_told(self, row: Audit) -> bool:
+        """Whether the fast store has the line too, as erase() writes one in each."""
+        return row.verb == "forget" and bool((await self.fast.audits(target=row.target))[0])
 
     async def _found(self, ids: Sequence[str]) -> list[Job]:
         return [job for job in await self.fast.find(ids) if job is not None]
@@ -355,9 +430,25 @@ class Relayed:
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
         await self._let_go_of_dead(dead_keep)
         await self.carry()  # while what it may stand for is known; see insert()
-        removed = await self.ledger.prune(dead_keep=dead_keep, limit=limit)
+        removed = await self.ledger.prune_posted(dead_keep=dead_keep, limit=limit)
         removed += await self.ledger.prune_letters(keep=dead_keep, limit=limit)
+        removed += await self._prune_effects(dead_keep, limit)
         return removed + await self.fast.prune(dead_keep=dead_keep, limit=limit)
+
+    async def _prune_effects(self, dead_keep: int, limit: int) -> int:
+        """Remove old effects, but not those of a job that has not ended."""
+        removed = after = 0
+        while removed < limit and (
+            old := await self.ledger.old_effects(dead_keep=dead_keep, after=after)
+        ):
+            after = old[-1][0]
+            jobs = list(dict.fromkeys(job for _, job in old))
+            live = {job.id for job in await self._found(jobs) if job.state not in ENDED}
+            live |= await self.open_letters([job for job in jobs if job not in live])
+            over = [number for number, job in old if job not in live][: limit - removed]
+            if over:
+                removed += await self.ledger.drop_effects(over, dead_keep=dead_keep)
+        return removed
 
     async def _let_go_of_dead(self, dead_keep: int) -> None:
         """Drop the letters of what prune() may remove; the relay would carry it again."""
@@ -406,7 +497,7 @@ class Relayed:
             if answer.verdict is not Verdict.CLOSED and answer.id != letter.job.id
         ]
         if stand:
-            await self.fast.remember(stand)
+            await self.ledger.remember(stand)
         # What a draining queue does not take was promised all the same: it waits for the queue.
         taken = [
             (letter.job.id, answer.id)
@@ -517,6 +608,10 @@ def _known(job: NewJob) -> NewJob:
 
 def _posted(arrival: Arrival) -> Arrival:
     return Arrival(arrival.kept, tuple([_letter(job) for job in arrival.jobs]), arrival.body)
+
+
+def _shut(arrival: Arrival) -> Reception:
+    return Reception(arrival.kept, Verdict.CLOSED)
 
 
 def _is_letter(lease: Lease) -> bool:

@@ -747,6 +747,21 @@ class Outbox(Protocol):
         """Which of these jobs have been marked as ended."""
         ...
 
+    async def prune_posted(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        """Call prune(), but leave the effects: the other store knows whose jobs have not ended."""
+        ...
+
+    async def old_effects(
+        self, *, dead_keep: int, after: int = 0, limit: int = BATCH
+    ) -> list[tuple[int, str]]:
+        """The effects that prune() may remove once their jobs have ended, after the one of that
+        number: a number that rises, and the job."""
+        ...
+
+    async def drop_effects(self, numbers: Sequence[int], *, dead_keep: int) -> int:
+        """Remove those of these effects that are still old; answers how many."""
+        ...
+
     async def prune_letters(self, *, keep: int, limit: int = BATCH) -> int:
         """Forget ends older than `keep` milliseconds."""
         ...

@@ -8,8 +8,14 @@ from contextlib import AsyncExitStack
 import pytest
 
 from relevo.store import Store
+from tests.conformance.fresh import STORES, WRAPPED_STORES
 
 Handles = Callable[[int], Awaitable[list[Store]]]
+
+
+@pytest.fixture(params=[*STORES, *WRAPPED_STORES])
+def store_name(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture

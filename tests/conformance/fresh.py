@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from relevo.ids import new_id
+from relevo.sealing import SealKeys, new_key
 from relevo.store import Store
 from relevo.stores import open_store
+from relevo.stores.sealed import sealed
 from relevo.testing import ManualClock
 
 NAMES = ["sqlite", "postgres", "redis", "cluster"]
@@ -27,6 +29,12 @@ def fresh(name: str, clock: ManualClock, folder: Path) -> AbstractAsyncContextMa
             from tests.servers import redis
 
             return redis.fresh_store(clock, cluster=name == "cluster")
+        case "sealed":
+            return _fresh_sealed(clock, folder)
+        case "relayed":
+            from tests.conformance.relaying import fresh_relayed
+
+            return fresh_relayed(clock, folder)
         case _:
             return _fresh_sqlite(clock, folder)
 
@@ -42,10 +50,26 @@ async def _fresh_sqlite(clock: ManualClock, folder: Path) -> AsyncIterator[Store
         await store.close()
 
 
+@asynccontextmanager
+async def _fresh_sealed(clock: ManualClock, folder: Path) -> AsyncIterator[Store]:
+    async with _fresh_sqlite(clock, folder) as store:
+        yield sealed(store, SealKeys(new_key()))
+
+
 STORES = [
     # One process per server: every test of a store that has one goes to the same worker of xdist.
     pytest.param(name, id=name, marks=[] if name == "sqlite" else pytest.mark.xdist_group(name))
     for name in NAMES
 ]
+
+WRAPPED_STORES = [
+    pytest.param("sealed", id="sealed"),
+    pytest.param("relayed", id="relayed", marks=pytest.mark.xdist_group("redis")),
+]
+
+# Those that answer for good at once. A relayed store takes some jobs as letters, whose receipts are
+# as of the outbox; see test_relayed.py.
+AT_ONCE = [*STORES, WRAPPED_STORES[0]]
+RELAYED = WRAPPED_STORES[1:]
 
 SQL_STORES = [store for store in STORES if store.id in ("sqlite", "postgres")]

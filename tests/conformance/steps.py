@@ -20,6 +20,7 @@ from relevo.job import (
     Verdict,
 )
 from relevo.store import By, Filter, QueueMode, Store, Tally, Want
+from relevo.stores.sealed import Sealed
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -41,6 +42,11 @@ def about(what: object) -> Iterator[None]:
     except BaseException as problem:
         problem.add_note(f"about {str(what)[:60]!a}")
         raise
+
+
+def legible(store: Store, *ids: str) -> set[str]:
+    """What a search finds by text in a payload, body or result: nothing where that is sealed."""
+    return set() if isinstance(store, Sealed) else set(ids)
 
 
 def job(queue: str = WORK, **fields: Any) -> NewJob:

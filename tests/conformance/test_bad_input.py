@@ -35,6 +35,7 @@ from tests.conformance.steps import (
     end,
     insert,
     job,
+    legible,
     look,
     make,
     put,
@@ -295,14 +296,14 @@ async def test_a_search_is_literal(store: Store) -> None:
     async def search(text: str) -> set[str]:
         return {found.id for found in (await store.page(Filter(text=text))).jobs}
 
-    assert await search("50%") == {percent}
-    assert await search("%") == {percent}
-    assert await search("_") == {under}
-    assert await search("a_b") == {under}
-    assert await search("O'Brien") == {quote}
-    assert await search("\\") == {quote}
-    assert await search("[x]*") == {quote}
-    assert await search(".+") == {quote}
+    assert await search("50%") == legible(store, percent)
+    assert await search("%") == legible(store, percent)
+    assert await search("_") in (legible(store, under), {under})  # it is in sealed text by chance
+    assert await search("a_b") == legible(store, under)
+    assert await search("O'Brien") == legible(store, quote)
+    assert await search("\\") == legible(store, quote)
+    assert await search("[x]*") == legible(store, quote)
+    assert await search(".+") == legible(store, quote)
     assert await search("[a-z]") == set()
     assert await search("?") == set()
 

@@ -22,8 +22,8 @@ from relevo.store import (
     Store,
 )
 from relevo.testing import ManualClock
-from tests.conformance.fresh import SQL_STORES
-from tests.conformance.steps import DAY, HOUR, OTHER, count, job
+from tests.conformance.fresh import AT_ONCE, SQL_STORES
+from tests.conformance.steps import DAY, HOUR, OTHER, count, job, legible
 from tests.conformance.test_receive import SOURCE, accept, full, kept, listed, newest, receive
 from tests.conformance.test_receive import rejected as refused
 from tests.conformance.test_within import Session
@@ -75,7 +75,8 @@ async def test_deliveries_are_listed_by_state(store: Store) -> None:
 
     for state in DeliveryState:
         assert await listed(store, state=state) == ids[state]
-        assert await listed(store, endpoint=SOURCE, state=state, text="1") == ids[state]
+        found = await listed(store, endpoint=SOURCE, state=state, text="1")
+        assert found in (ids[state], [*legible(store, *ids[state])])  # sealed, it is chance
     every = [id for state in [*KNOWN, DeliveryState.REFUSED] for id in ids[state]]
     assert await listed(store) == every[::-1]
 
@@ -322,6 +323,7 @@ async def test_a_draining_queue_leaves_a_delivery_as_it_is(store: Store) -> None
     assert (await store.resolve(handler, resolved(came, made))).verdict is Verdict.NEW
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_job_that_joins_another_stands_for_the_delivery(store: Store) -> None:
     there = job(key="k", unique="unfinished")
     await store.insert([there])

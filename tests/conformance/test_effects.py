@@ -12,7 +12,7 @@ from relevo.ids import new_id
 from relevo.store import Conclusion, Effect, EffectState, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
-from tests.conformance.steps import ANN, DAY, WORK, audit_of
+from tests.conformance.steps import ANN, DAY, WORK, audit_of, legible
 
 
 def effect(**fields: Any) -> Effect:
@@ -376,7 +376,7 @@ async def test_the_ledger_is_searched(store: Store) -> None:
 
     assert await search(text="pay-") == {a.job, b.job, c.job}
     assert await search(text="100%_") == {a.job}
-    assert await search(text="CONF-42") == {c.job}
+    assert await search(text="CONF-42") == legible(store, c.job)
     assert await search(text="nowhere") == set()
     assert await search(states=frozenset({EffectState.INTENDED})) == {a.job, b.job}
     assert await search(states=frozenset({EffectState.CONFIRMED}), job=a.job) == set()

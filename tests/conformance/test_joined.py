@@ -13,6 +13,7 @@ from relevo.sealing import SealKeys, new_key
 from relevo.store import Store
 from relevo.stores.sealed import sealed
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import AT_ONCE, STORES
 from tests.conformance.steps import (
     DAY,
     SECOND,
@@ -180,6 +181,7 @@ async def test_the_next_job_of_the_key_begins_without_lines(store: Store) -> Non
     assert (await look(store, second.id)).joined == 0
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_delivery_joins(store: Store) -> None:
     first, second = keyed(), keyed(TWO, cause=new_id())
     await put(store, first)
@@ -191,6 +193,7 @@ async def test_a_delivery_joins(store: Store) -> None:
     assert (found.joined, [line.cause for line in found.joins]) == (1, [second.cause])
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_transaction_joins(store: Store, session: Session | None) -> None:
     if session is None:
         return
@@ -224,6 +227,7 @@ async def test_a_crowd_is_counted(store: Store, handles: Handles) -> None:
     assert len(await take(store, 9)) == 1
 
 
+@pytest.mark.parametrize("store_name", STORES)  # it seals by itself, with one key and another
 async def test_digests_tell_sealed_payloads_apart_while_the_key_is_one(store: Store) -> None:
     old, new = new_key(), new_key()
     while SealKeys(new).digest(b"")[:1] == SealKeys(old).digest(b"")[:1]:

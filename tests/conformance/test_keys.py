@@ -11,6 +11,7 @@ from relevo.job import ENDED, LIVE, After, Receipt, State, Unique, Verdict
 from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import AT_ONCE
 from tests.conformance.steps import (
     ANN,
     DAY,
@@ -119,6 +120,7 @@ async def test_done_for_good_answers_done(store: Store, clock: ManualClock) -> N
     assert await count(store) == 1
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_done_for_good_outlives_its_job(store: Store, clock: ManualClock) -> None:
     """F48"""
     pruned = await make(store, State.DONE, key="pruned", unique="forever", keep=HOUR)

@@ -13,6 +13,7 @@ from relevo.job import Ending, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import Arrival, Store, Want
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import AT_ONCE
 from tests.conformance.steps import (
     ANN,
     BOOM,
@@ -145,6 +146,7 @@ async def test_an_older_one_of_high_priority_does_not_run(store: Store) -> None:
     await is_replaced(store, old, newest)
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_repeated_insert_never_becomes_newer(store: Store) -> None:
     old, newest = latest(), latest()
     await put(store, old)
@@ -159,6 +161,7 @@ async def test_a_repeated_insert_never_becomes_newer(store: Store) -> None:
     assert await take(store) == []
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_repeated_insert_of_what_is_gone_starts_nothing(
     store: Store, clock: ManualClock
 ) -> None:

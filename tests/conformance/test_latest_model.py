@@ -15,6 +15,7 @@ from hypothesis.stateful import initialize, rule
 
 from relevo.ids import new_id
 from relevo.job import ENDED, Ending, Lease, NewJob, State
+from relevo.relay import Relayed
 from relevo.store import By, Want
 from tests.conformance.stories import Steps, StoreStory, steps_of, tell
 
@@ -149,8 +150,10 @@ class LatestStory(StoreStory):
         if row is not None:
             (answer,) = self.call(self.store.insert, [self.job(row)])
             self.adopt()
-            verdict = "in_progress" if row.is_live else "done"
-            assert (answer.id, answer.verdict.value) == (row.id, verdict)
+            assert answer.id == row.id
+            # Of a letter the receipt tells whether it is closed, which one called off is not yet.
+            if not isinstance(self.store, Relayed):
+                assert answer.verdict.value == ("in_progress" if row.is_live else "done")
 
     def startable(self) -> list[Row]:
         """What may be given out: one of each key at most."""

@@ -7,12 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 
 from relevo.ids import new_id
 from relevo.job import LIVE, Failure, State
 from relevo.store import Audit, By, Edit, Filter, QueueMode, Store, WorkerInfo
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import AT_ONCE
 from tests.conformance.steps import (
     ANN,
     BOOM,
@@ -28,6 +30,7 @@ from tests.conformance.steps import (
     count,
     end,
     job,
+    legible,
     look,
     make,
     outcomes,
@@ -91,6 +94,15 @@ async def test_a_page_reads_newest_first(store: Store) -> None:
 
     assert [found.id for found in page.jobs] == ids[::-1]
     assert page.cursor is None
+
+
+async def test_calls_of_one_millisecond_keep_their_order(store: Store) -> None:
+    """Also on a cluster, where the queues of a call are on several servers."""
+    ids = [id for _ in range(90) for id in await put(store, job(), job(OTHER))]
+
+    page = await store.page(Filter(), limit=180)
+
+    assert [found.id for found in page.jobs] == ids[::-1]
 
 
 async def test_all_is_read_page_by_page(store: Store) -> None:
@@ -164,12 +176,12 @@ async def test_text_is_found_in_payload_key_and_error(store: Store) -> None:
     await end(store, lease, State.DEAD, failure=failure)
     await add(store, "app:module:fourth", payload=b'{"code":"RES-9"}')
 
-    assert await listed(store, text="RES-7K2M") == {in_payload, in_key, failing}
+    assert await listed(store, text="RES-7K2M") == {in_key, failing} | legible(store, in_payload)
     assert await listed(store, text="RES-7K2M is") == {failing}
-    assert await listed(store, text="caña") == {in_payload}
+    assert await listed(store, text="caña") == legible(store, in_payload)
     assert await listed(store, text="RES-7K2M", queue=OTHER) == {in_key}
     assert await listed(store, text="nothing of the kind") == set()
-    assert await count(store, text="RES-7K2M") == 3
+    assert await count(store, text="RES-7K2M") == 2 + len(legible(store, in_payload))
 
 
 async def test_dead_letters_are_found_by_fingerprint(store: Store) -> None:
@@ -207,6 +219,7 @@ async def test_a_tally_counts_every_state(store: Store, clock: ManualClock) -> N
         assert {s: c for s, c in counts.items() if c} == {wanted: n % 3 + 1}
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_queue_that_had_jobs_is_still_tallied(store: Store) -> None:
     lease = await take_id(store, await add(store, keep=0))
     await end(store, lease)

@@ -6,8 +6,10 @@ import pytest
 
 from relevo.ids import new_id
 from relevo.job import After, NewJob, Receipt, State, Verdict
-from relevo.store import Arrival, QueueMode, Store
+from relevo.relay import Relayed
+from relevo.store import KNOWN, Arrival, QueueMode, Store
 from relevo.testing import ManualClock
+from tests.conformance.fresh import AT_ONCE
 from tests.conformance.steps import (
     ANN,
     DAY,
@@ -52,6 +54,9 @@ async def gone(store: Store, clock: ManualClock, how: str) -> NewJob:
             assert await store.erase([new.id], [], ANN, act="forget-1") == (1, 0)
         case _:
             assert how == "unkept"
+            if isinstance(store, Relayed):
+                clock.advance(f"{KNOWN}ms")
+                await store.prune(dead_keep=HOUR)
     assert await store.find([new.id]) == [None]
     return new
 
@@ -73,6 +78,7 @@ async def test_an_id_answers_after_its_row_is_gone(
     assert await count(store) == 0
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_many_that_are_not_kept_are_remembered_each(store: Store) -> None:
     batch = [job(keep=0, remember=DAY if n % 2 else 0) for n in range(20)]
     await put(store, *batch)
@@ -264,6 +270,7 @@ async def test_a_delivery_starts_nothing_twice(store: Store, clock: ManualClock,
     assert [lease.id for lease in await take(store, 9)] == [fresh.id]
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_deliveries_with_new_and_known_ids_come_together(
     store: Store, clock: ManualClock
 ) -> None:
@@ -289,6 +296,7 @@ async def test_deliveries_with_new_and_known_ids_come_together(
     assert await count(store) == 11
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_what_joins_in_a_delivery_is_remembered(store: Store) -> None:
     first = await add(store, key="k")
     joined = job(key="k", remember=DAY)
@@ -299,6 +307,7 @@ async def test_what_joins_in_a_delivery_is_remembered(store: Store) -> None:
     assert await ask(store, joined) == [(first, Verdict.DONE)]
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_ids_are_known_within_a_transaction(
     store: Store, session: Session | None, clock: ManualClock
 ) -> None:

@@ -12,6 +12,7 @@ from relevo.job import Ending, Failure, Lease, State
 from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import AT_ONCE
 from tests.conformance.steps import (
     ANN,
     BOOM,
@@ -64,6 +65,7 @@ async def test_a_done_job_is_kept_with_its_result(store: Store) -> None:
     assert run.ended_at == found.ended_at
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_done_job_that_is_not_to_be_kept_is_gone_at_once(store: Store) -> None:
     lease = await take_id(store, await add(store, keep=0))
 
@@ -73,6 +75,7 @@ async def test_a_done_job_that_is_not_to_be_kept_is_gone_at_once(store: Store) -
     assert await count(store) == 0
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_unkept_jobs_end_together_whatever_they_went_through(
     store: Store, clock: ManualClock
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +16,8 @@ from relevo.job import After, Ending, Receipt, State, Verdict
 from relevo.store import Note, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
+from tests.conformance.fresh import AT_ONCE
+from tests.conformance.relaying import Prompt
 from tests.conformance.steps import (
     ANN,
     OTHER,
@@ -51,7 +53,7 @@ class Session(Protocol):
 
 class SqliteSession:
     def __init__(self, store: Store) -> None:
-        path = urlsplit(store.url).path.removeprefix("/")
+        path = urlsplit(store.dsn).path.removeprefix("/")
         path = path if path.startswith("/") else f"/{path}"
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.connection.execute("create table if not exists app_rows (text text)")
@@ -73,6 +75,22 @@ class SqliteSession:
 
     async def close(self) -> None:
         self.connection.close()
+
+
+class RelayedSession(SqliteSession):
+    """Tells the store of its end, as a Context does."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = cast("Prompt", store)
+
+    async def commit(self) -> None:
+        await super().commit()
+        self.store.transaction_ended(is_committed=True)
+
+    async def rollback(self) -> None:
+        await super().rollback()
+        self.store.transaction_ended(is_committed=False)
 
 
 class PostgresSession:
@@ -117,7 +135,9 @@ class PostgresSession:
 async def session(store: Store, store_name: str) -> AsyncIterator[Session | None]:
     """None where the store is no SQL database."""
     match store_name:
-        case "sqlite":
+        case "relayed":
+            session = RelayedSession(store)
+        case "sqlite" | "sealed":
             session = SqliteSession(store)
         case "postgres":
             session = await PostgresSession().open()
@@ -193,6 +213,7 @@ async def test_an_open_transactions_jobs_are_unseen(store: Store, session: Sessi
     assert await state(store, new.id) is State.READY
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_the_rules_of_insert_hold_within(store: Store, session: Session | None) -> None:
     if session is None:
         await refuses(store)
@@ -311,6 +332,7 @@ async def test_a_settle_rolled_back_never_was(store: Store, session: Session | N
     assert await state(store, parent) is State.READY
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_lost_lease_is_seen_within(
     store: Store, session: Session | None, clock: ManualClock
 ) -> None:
@@ -341,6 +363,7 @@ async def test_a_lost_lease_is_seen_within(
     assert await store.settle([Ending(lease=again, state=State.DONE)]) == [True]
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_a_run_settles_and_enqueues_in_one_transaction(
     store: Store, session: Session | None
 ) -> None:
@@ -359,6 +382,7 @@ async def test_a_run_settles_and_enqueues_in_one_transaction(
     assert await states(store, lease.id, follow.id) == [None, State.READY]
 
 
+@pytest.mark.parametrize("store_name", AT_ONCE)
 async def test_many_transactions_share_a_key(store: Store, session: Session | None) -> None:
     if session is None:
         await refuses(store)

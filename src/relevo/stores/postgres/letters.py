@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from relevo.job import NewJob, Verdict
-from relevo.store import BATCH, Letter
+from relevo.store import BATCH, DELIVERY_KEEP, Letter
 from relevo.stores.postgres.lines import lent
 from relevo.stores.postgres.session import Session
 
@@ -116,6 +116,44 @@ class Letters(Session):
         )
         ended = {row["id"].hex for row in rows}
         return [id in ended for id in ids]
+
+    async def old_effects(
+        self, *, dead_keep: int, after: int = 0, limit: int = BATCH
+    ) -> list[tuple[int, str]]:
+        rows = await self._upkeep.fetch(
+            self._sql("""
+            select seq, job
+            from relevo.effects
+            where state in ('confirmed', 'refused', 'failed')
+                and updated_at <= relevo.moment($1) - $2 and seq > $3
+            order by seq
+            limit $4
+            """),
+            self._skew,
+            max(dead_keep, DELIVERY_KEEP),
+            after,
+            limit,
+            repeat=True,
+        )
+        return [(row["seq"], row["job"]) for row in rows]
+
+    async def drop_effects(self, numbers: Sequence[int], *, dead_keep: int) -> int:
+        rows = await self._upkeep.fetch(
+            self._sql("""
+            with gone as (
+                delete from relevo.effects
+                where seq = any ($3::bigint[])
+                    and state in ('confirmed', 'refused', 'failed')
+                    and updated_at <= relevo.moment($1) - $2
+                returning 1
+            )
+            select count(*) from gone
+            """),
+            self._skew,
+            max(dead_keep, DELIVERY_KEEP),
+            list(numbers),
+        )
+        return rows[0]["count"]
 
     async def prune_letters(self, *, keep: int, limit: int = BATCH) -> int:
         rows = await self._upkeep.fetch(

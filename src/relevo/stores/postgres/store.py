@@ -31,6 +31,8 @@ log = logging.getLogger("relevo.postgres")
 
 _INSERT = f"select place, id, verdict, differs from relevo.insert_jobs($1, {job_arguments(2)})"  # noqa: S608 - numbers of parameters
 
+AGES = 10_000_000_000_000  # milliseconds, longer than anything is kept
+
 
 class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
     """Jobs in PostgreSQL 14 or newer, as a plain role, in a schema of its own."""
@@ -245,8 +247,15 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
         return freed
 
     async def prune(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        return await self._prune(dead_keep, dead_keep, limit)
+
+    async def prune_posted(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        # The jobs are elsewhere: effects are all that relevo.prune() keeps as long as dead jobs.
+        return await self._prune(AGES, dead_keep, limit)
+
+    async def _prune(self, keep: int, dead_keep: int, limit: int) -> int:
         rows = await self._upkeep.fetch(
-            self._sql("select relevo.prune($1, $2, $3) as gone"), self._skew, dead_keep, limit
+            self._sql("select relevo.prune($1, $2, $3) as gone"), self._skew, keep, limit
         )
         gone: int = rows[0]["gone"]
         return (

@@ -132,9 +132,13 @@ class Frame:
 
     @timely
     async def now(self) -> int:
+        return int(await self._moment())
+
+    async def _moment(self) -> float:
+        """Now, in milliseconds to the microsecond: several calls fall within one millisecond."""
         key = self._key("schema")
         seconds, micros = await self._wire.command(key, b"TIME")
-        return int(seconds) * 1000 + int(micros) // 1000 + self._offset
+        return int(seconds) * 1000 + int(micros) / 1000 + self._offset
 
     @property
     def _offset(self) -> int:

@@ -202,7 +202,7 @@ class Inlet(Frame):
         for n, job in enumerate(jobs):
             by_queue.setdefault(job.queue, []).append(n)
         # The nodes' moments differ; what came in one call shall rank in its order all the same.
-        moment = str(await self.now()) if len(by_queue) > 1 else ""
+        moment = f"{await self._moment():.3f}" if len(by_queue) > 1 else ""
         found = await side_by_side(
             *(
                 self._put_into(queue, [jobs[n] for n in mine], Part(moment, mine), form)

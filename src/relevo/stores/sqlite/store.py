@@ -498,6 +498,17 @@ class SqliteStore:
     async def closed(self, ids: Sequence[str]) -> list[bool]:
         return await self._read(letters.closed, ids)
 
+    async def prune_posted(self, *, dead_keep: int, limit: int = BATCH) -> int:
+        return await self._write(upkeep.prune, dead_keep, limit, False)
+
+    async def old_effects(
+        self, *, dead_keep: int, after: int = 0, limit: int = BATCH
+    ) -> list[tuple[int, str]]:
+        return await self._read(upkeep.old_effects, self._now, dead_keep, after, limit)
+
+    async def drop_effects(self, numbers: Sequence[int], *, dead_keep: int) -> int:
+        return await self._write(upkeep.drop_effects, numbers, dead_keep)
+
     async def prune_letters(self, *, keep: int, limit: int = BATCH) -> int:
         return await self._write(letters.prune, keep, limit)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Sequence
 
 from relevo.job import Failure, State
@@ -169,7 +171,7 @@ def unpark(
     return count
 
 
-def prune(tx: Tx, dead_keep: int, limit: int) -> int:
+def prune(tx: Tx, dead_keep: int, limit: int, with_effects: bool = True) -> int:
     """Remove what has been kept long enough, at most `limit` rows."""
     left = limit
     before = tx.now - dead_keep
@@ -178,17 +180,50 @@ def prune(tx: Tx, dead_keep: int, limit: int) -> int:
         left -= _prune_bad(tx, queue, before, left)
     for sql, moment in (
         (_OLD_NOTES, tx.now),
-        (_OLD_EFFECTS, min(before, tx.now - DELIVERY_KEEP)),  # a replayed delivery finds them
+        (_OLD_EFFECTS, _effects_before(tx.now, dead_keep)),
         (_OLD_WORKERS, tx.now - DAY),
         (_OLD_LANES, tx.now - DAY),
     ):
-        if left > 0:
+        if left > 0 and (with_effects or sql is not _OLD_EFFECTS):
             left -= tx.run(sql, (moment, left))
     if left > 0:
         left -= remembered.prune(tx, left)
     if left > 0:
         left -= deliveries.prune(tx, dead_keep, left)
     return limit - left
+
+
+def _effects_before(now: int, dead_keep: int) -> int:
+    """The moment before which a concluded effect is old: until then a replay must find it."""
+    return now - max(dead_keep, DELIVERY_KEEP)
+
+
+def old_effects(
+    connection: sqlite3.Connection, now: int, dead_keep: int, after: int, limit: int
+) -> list[tuple[int, str]]:
+    """The number and job of effects whose jobs another store knows."""
+    return connection.execute(
+        """
+        select seq, job
+        from relevo_effects
+        where state in ('confirmed', 'refused', 'failed') and updated_at <= ? and seq > ?
+        order by seq
+        limit ?
+        """,
+        (_effects_before(now, dead_keep), after, limit),
+    ).fetchall()
+
+
+def drop_effects(tx: Tx, numbers: Sequence[int], dead_keep: int) -> int:
+    return tx.run(
+        """
+        delete from relevo_effects
+        where seq in (select value from json_each(?))
+          and state in ('confirmed', 'refused', 'failed')
+          and updated_at <= ?
+        """,
+        (json.dumps(list(numbers)), _effects_before(tx.now, dead_keep)),
+    )
 
 
 _OLD_NOTES = """
