@@ -285,7 +285,7 @@ class SentinelTrio:
             RedisServer(
                 f"sentinel monitor {SERVICE} {HOST} {self.master.port} 2",
                 f"sentinel down-after-milliseconds {SERVICE} {down_after}",
-                f"sentinel failover-timeout {SERVICE} 5000",
+                f"sentinel failover-timeout {SERVICE} 2000",
                 sentinel=True,
             )
             for _ in range(3)
