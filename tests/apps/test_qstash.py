@@ -651,6 +651,58 @@ async def test_flow_control_holds_back(house: House, clock: ManualClock) -> None
     assert (await house.sdk.flow_control.get_global_parallelism()).parallelism_count == 0
 
 
+async def test_what_was_published_before_a_reset_is_not_counted_after_it(
+    house: House, clock: ManualClock
+) -> None:
+    flow: Any = {"key": "k", "rate": 2, "period": "10s"}
+    for body in ("a", "b", "c"):
+        await house.sdk.message.publish(url=house.to(), body=body, flow_control=flow)
+    assert (await house.sdk.flow_control.get("k")).rate_count == 2
+    await house.sdk.flow_control.reset_rate("k")
+    assert (await house.sdk.flow_control.get("k")).rate_count == 0
+
+    await house.drain()
+
+    assert len(house.there.calls) == 3
+    assert (await house.sdk.flow_control.get("k")).rate_count == 1  # the one that had no room
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("path=/hook", 2),
+        ("path=/hook&path=/deep/hook", 3),
+        ("path=/ho", 0),
+        ("label=a", 1),
+        ("label=b", 2),
+        ("label=a,b", 2),
+        ("flowControlKey=k1&flowControlKey=k2", 2),
+        ("flowControlKey=k1,k2", 2),
+        ("flowControlKey=k1&path=/hook", 1),
+    ],
+)
+async def test_a_filter_may_have_several_values(house: House, query: str, count: int) -> None:
+    wishes: list[tuple[str, dict[str, Any]]] = [
+        ("/hook?x=1", {"label": "a, b", "flow_control": {"key": "k1", "parallelism": 1}}),
+        ("/hook", {"label": "b", "flow_control": {"key": "k3", "parallelism": 1}}),
+        ("/deep/hook", {"label": "ab", "flow_control": {"key": "k2", "parallelism": 1}}),
+    ]
+    for path, more in wishes:
+        await house.sdk.message.publish(url=house.to(path), body="x", delay="1h", **more)
+    async with house.client() as client:
+        answer = await client.delete(f"/v2/messages?{query}")
+
+    assert (answer.status_code, answer.json()) == (200, {"cancelled": count})
+
+
+async def test_a_message_has_its_first_label_and_all_of_them(house: House) -> None:
+    done = await house.sdk.message.publish(url=house.to(), body="x", delay="1h", label="a,b")
+    async with house.client() as client:
+        shown = (await client.get(f"/v2/messages/{done.message_id}")).json()
+
+    assert (shown["label"], shown["labels"]) == ("a", ["a", "b"])
+
+
 async def test_what_is_pinned_keeps_the_bounds_of_what_messages_say(house: House) -> None:
     wrong = ("rate=1&period=999999999999999999", "rate=1&period=8d", "rate=1000001", "parallelism=")
     async with house.client() as client:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.requests import Request
 from starlette.responses import Response
@@ -185,9 +187,7 @@ async def _events(request: Request, tx: AsyncSession, name: str) -> Any:
             found = found.where(Event.time >= at if is_from else Event.time <= at)
     if cursor := q.get("cursor"):
         found = found.where(Event.id < integer(cursor, "cursor"))
-    for key, column in _FILTERS.items():
-        if value := q.get(key):
-            found = found.where(column == value)
+    found = found.where(*_described(request))
     rows = (await tx.execute(found.order_by(Event.id.desc()).limit(count + 1))).all()
     shown: dict[str, Any] = {name: [views.event(*row) for row in rows[:count]]}
     if len(rows) > count:
@@ -198,6 +198,7 @@ async def _events(request: Request, tx: AsyncSession, name: str) -> Any:
 _FILTERS: dict[str, Any] = {
     "messageId": Message.id,
     "url": Message.url,
+    "path": Message.url,
     "topicName": Message.topic,
     "queueName": Message.queue,
     "scheduleId": Message.schedule_id,
@@ -207,6 +208,28 @@ _FILTERS: dict[str, Any] = {
     "callerIP": Message.caller_ip,
 }
 _ALSO = {"responseStatus", "fromDate", "toDate", "count", "qstash_token"}
+
+
+def _described(request: Request) -> Iterator[ColumnElement[bool]]:
+    """A condition for each filter that is given; of its values any will do.
+
+    They come repeated or parted by commas. A URL has commas of its own.
+    """
+    for key, column in _FILTERS.items():
+        given = [value for value in request.query_params.getlist(key) if value]
+        if key not in ("url", "path"):
+            given = [value.strip() for told in given for value in told.split(",")]
+        if key == "path":
+            places = [rf"^https?://[^/?#]*{re.escape(path)}([?#]|$)" for path in given]
+            conditions = [column.regexp_match(place) for place in places]
+        elif key == "label":
+            # A column holds all labels of its message, as they were told.
+            all_of_it = "," + func.replace(column, ", ", ",") + ","
+            conditions = [all_of_it.contains(f",{value},", autoescape=True) for value in given]
+        else:
+            conditions = [column.in_(given)] if given else []
+        if conditions:
+            yield or_(*conditions)
 
 
 def _chosen(request: Request, name: str, column: Any, most: int) -> Select[Message]:
@@ -240,9 +263,7 @@ def _named(request: Request, name: str) -> list[str] | None:
 
 def _filtered(found: Select[Message], request: Request) -> Select[Message]:
     q = request.query_params
-    for key, column in _FILTERS.items():
-        if value := q.get(key):
-            found = found.where(column == value)
+    found = found.where(*_described(request))
     if status := q.get("responseStatus"):
         found = found.where(Message.response_status == integer(status, "responseStatus", 999))
     for key, is_from in (("fromDate", True), ("toDate", False)):

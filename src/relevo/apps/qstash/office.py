@@ -150,8 +150,7 @@ class Office:
         )
         tx.add(message)
         self.note(tx, message, "CREATED")
-        if wish.flow is not None:
-            await self._follow(tx, wish)
+        await self._follow(tx, wish, message)
         await tx.flush()
         if wish.queue is None:
             await self._let_go(tx, message)
@@ -181,7 +180,11 @@ class Office:
         found.message_id, found.until = id, now + SEEN_MS
         return None
 
-    async def _follow(self, tx: AsyncSession, wish: Wish) -> None:
+    async def _follow(self, tx: AsyncSession, wish: Wish, message: Message) -> None:
+        """Take over what a message says of its flow, and count it, where it may go at once.
+
+        Counted only when it goes, one that came before a reset would be counted after that.
+        """
         if wish.flow is None:
             return
         row = await tx.get(FlowKey, wish.flow.key, with_for_update=True)
@@ -196,6 +199,9 @@ class Office:
             )
             tx.add(row)
         row.follow(wish.flow)
+        now = self.now()
+        if wish.queue is None and message.not_before <= now and row.count_one(now):
+            tx.add(Slot.counted(message.id, row))
 
     # out of the queue
 

@@ -156,11 +156,36 @@ class FlowKey(Base):
         if not self.is_rate_pinned:
             self.rate, self.period = flow.rate, flow.period
 
+    @property
+    def window_end(self) -> int:
+        return self.window_at + self.period * 1000
+
+    def count_one(self, now: int) -> bool:
+        """Count a call in the window of this moment, if there is a rate with room for it."""
+        if not self.rate:
+            return False
+        if now >= self.window_end:
+            self.window_at, self.window_count = now, 0
+        if self.window_count >= self.rate:
+            return False
+        self.window_count += 1
+        return True
+
 
 class Slot(Base):
-    """A delivery under way that counts for a flow-control key; it lapses with its worker."""
+    """A delivery under way that counts for a flow-control key; it lapses with its worker.
+
+    Before it is under way, `until` is minus the end of the window in which it was counted.
+    """
 
     __tablename__ = "qstash_slots"
     message_id: Mapped[str] = mapped_column(String(40), primary_key=True)
     key: Mapped[str] = mapped_column(String(256))
     until: Mapped[int] = mapped_column(BigInteger)
+
+    @classmethod
+    def counted(cls, message_id: str, flow: FlowKey) -> Slot:
+        return cls(message_id=message_id, key=flow.key, until=-flow.window_end)
+
+    def is_counted(self, now: int) -> bool:
+        return now < -self.until

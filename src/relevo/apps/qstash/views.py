@@ -71,13 +71,18 @@ def message(row: Message) -> dict[str, Any]:
             queueName=row.queue,
             scheduleId=row.schedule_id,
             callerIP=row.caller_ip,
-            label=row.label,
-            labels=None if row.label is None else [each.strip() for each in row.label.split(",")],
+            label=None if row.label is None else labels(row.label)[0],
+            labels=None if row.label is None else labels(row.label),
             retryDelayExpression=wish.retry_delay,
         ),
         **_callbacks(wish),
         **_flow(wish),
     }
+
+
+def labels(told: str) -> list[str]:
+    """Those in `Upstash-Label: a,b`."""
+    return [each.strip() for each in told.split(",")]
 
 
 def dead(row: Message) -> dict[str, Any]:

@@ -125,11 +125,10 @@ async def _not_yet(tx: AsyncSession, office: Office, message: Message) -> timede
         if (running or 0) >= flow.parallelism:
             return LOOK_AGAIN / 4
     if flow.rate:
-        if now >= flow.window_at + flow.period * 1000:
-            flow.window_at, flow.window_count = now, 0
-        if flow.window_count >= flow.rate:
-            return timedelta(milliseconds=max(10, flow.window_at + flow.period * 1000 - now))
-        flow.window_count += 1
+        slot = await tx.get(Slot, message.id)
+        is_counted = slot is not None and slot.is_counted(now)
+        if not (is_counted or flow.count_one(now)):
+            return timedelta(milliseconds=max(10, flow.window_end - now))
     await tx.merge(Slot(message_id=message.id, key=flow.key, until=now + 7_200_000))
     return None
 
@@ -234,4 +233,4 @@ async def tidy(order: Tidy, ctx: Context) -> None:
                 await tx.execute(delete(Event).where(Event.message_id.in_(some)))
                 await tx.execute(delete(Message).where(Message.id.in_(some)))
         await tx.execute(delete(Seen).where(Seen.until < now))
-        await tx.execute(delete(Slot).where(Slot.until < now))
+        await tx.execute(delete(Slot).where(func.abs(Slot.until) < now))
