@@ -13,7 +13,7 @@ from relevo.store import Store
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES, fresh
 
-pytest_plugins = ["tests.matrix", "tests.scheduler"]
+pytest_plugins = ["tests.matrix", "tests.scheduler", "tests.second_try"]
 
 # An example that stood still for 200 ms on a busy machine is no example of a fault.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
