@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Raw, Struct
@@ -70,6 +70,15 @@ class Verdict(StrEnum):
     REOPENED = "reopened"  # unique forever, was dead or cancelled, is ready again
     CLOSED = "closed"  # the queue is draining; nothing was stored
     ORDERED = "ordered"  # of a webhook's function: what becomes of it, its delivery's commit tells
+
+
+class Suspicion(IntEnum):
+    """How strongly a job is suspected of having killed the worker process that ran it."""
+
+    NONE = 0
+    LOST = 1  # its lease has lapsed once: its worker may have died, or only been cut off
+    ALONE = 2  # it was running when its process died: it runs again with nothing beside it
+    ALONE_ON_HOST = 3  # it has been alone in its process: the next such run has the host to itself
 
 
 Unique: TypeAlias = Literal["unfinished", "forever", "latest"]
@@ -170,6 +179,8 @@ class Lease(Struct, eq=False, gc=False):
     inserted_at: int = 0
     claimed_at: int = 0
     turn: int = 0  # how often an earlier run of this job has ended by plan
+    suspicion: int = 0  # a Suspicion
+    crashes: int = 0  # how often its process died while it ran alone, since a run last ended
     expires: float = 0.0  # when it lapses unless extended, on the clock of its worker's event loop
     sealed_by: str | None = None  # the name of the key that its payload was sealed with
 
@@ -195,6 +206,9 @@ class Ending(Struct, frozen=True, gc=False):
     park: str | None = None  # what it is parked behind
     planned: bool = False  # SCHEDULED because that was the plan: the job's turn rises by one;
     # nothing else raises it, and nothing sets it back
+    released: bool = False  # SCHEDULED because it never began: no line in its history
+    suspicion: int = 0  # what the job is left with where it has not ended
+    crashes: int = 0
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -225,7 +239,7 @@ class Job(Struct, kw_only=True):
     state: State
     payload: bytes
     priority: int
-    attempt: int  # spent so far, the running one included
+    attempt: int  # spent so far, the running one included; a run lost with its worker spends none
     attempts: int
     inserted_at: int
     run_at: int
@@ -246,6 +260,8 @@ class Job(Struct, kw_only=True):
     note: str = ""  # what a person wrote when discarding or deciding
     history: tuple[Attempt, ...] = ()
     turn: int = 0  # how often a run of it has ended by plan
+    suspicion: int = 0  # a Suspicion; 0 once it has ended
+    crashes: int = 0  # how often its process died while it ran alone, since a run last ended
     remember: int = 0
     joined: int = 0  # how many commands with another payload joined it; find() alone tells
     joins: tuple[Joined, ...] = ()  # the newest JOINS of these, oldest first; find() alone tells

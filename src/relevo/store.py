@@ -14,7 +14,17 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from relevo.job import Ending, Job, Lease, NewJob, Receipt, State, Verdict
+from relevo.job import (
+    Ending,
+    Failure,
+    Job,
+    Lease,
+    NewJob,
+    Receipt,
+    State,
+    Suspicion,
+    Verdict,
+)
 
 DEADLINE = 5.0
 BATCH = 1_000
@@ -57,12 +67,20 @@ class Claim(Struct, frozen=True):
 
 
 class Rescued(Struct, frozen=True):
-    """A job taken back from a worker that went silent."""
+    """A job taken back from a worker that went silent; it is READY again."""
 
     id: str
     queue: str
     worker: str
-    state: State  # READY, or DEAD when it has killed its worker once too often
+
+
+class Loss(Struct, frozen=True, kw_only=True):
+    """What the death of its worker process means for one job that was running in it."""
+
+    id: str
+    failure: Failure  # a line of the job's history says so
+    suspicion: Suspicion = Suspicion.NONE  # the job is under at least this one from now on
+    is_excused: bool = False  # the crash that isolate() has counted does not count
 
 
 class Sweep(list[Rescued]):
@@ -585,12 +603,26 @@ class Store(Protocol):
         limit: int = BATCH,
         *,
         worker: str | None = None,
+        losses: Sequence[Loss] = (),
         queues: Sequence[str] | None = None,
     ) -> Sweep:
         """Take back the jobs whose lease has lapsed, or all of `worker`, which is known to be gone.
 
-        In these queues at least, or in all; whoever serves a queue sweeps it often. A rescued
-        attempt counts: a job that kills its worker ends among the dead letters.
+        In these queues at least, or in all; whoever serves a queue sweeps it often. A rescued job
+        is READY, however often that has happened, and its run has spent no attempt.
+
+        Of a worker that is known to be gone, the jobs in `losses` were running: their history gets
+        a line, and their suspicion rises to what the loss says. Its other jobs had never begun, and
+        are given back as they were. Where a lease has lapsed, nobody knows whether the run had
+        begun: the job's history gets a line, and its suspicion rises by one, to ALONE at most.
+        """
+        ...
+
+    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+        """Count a crash for each job before it runs alone; False where the lease is no longer ours.
+
+        Its suspicion is ALONE_ON_HOST from now on. The ending of the run writes both anew
+        (`Ending.crashes`, `Ending.suspicion`), so that a crash stays counted only if there is none.
         """
         ...
 
