@@ -277,21 +277,18 @@ async def test_a_retry_races_an_insert_and_one_has_the_key(store: Store, handles
         assert len(await take(store, 10, f"app:module:race-{n}")) == 1
 
 
-async def test_every_bad_end_frees_the_key(store: Store, clock: ManualClock) -> None:
+async def test_every_bad_end_frees_the_key(store: Store) -> None:
     cancelled = await make(store, State.RUNNING, key="cancelled")
     await store.cancel([cancelled], ANN)
     discarded = await make(store, State.HELD, key="discarded")
     await store.discard([discarded], ANN)
-    killer = await make(store, State.RUNNING, key="killer", attempts=1)
-    clock.advance("2m")
-    await store.rescue()
-    assert await state(store, killer) is State.DEAD
+    await make(store, State.DEAD, key="dead")
     child = await make(store, State.RUNNING, "app:module:child")
     parent = await add(store, key="parent", after=(After(child),))
     await store.cancel([child], ANN)
     assert await state(store, parent) is State.DEAD
 
-    for key in ("cancelled", "discarded", "killer", "parent"):
+    for key in ("cancelled", "discarded", "dead", "parent"):
         assert (await insert(store, key=key)).verdict is Verdict.NEW, key
 
 

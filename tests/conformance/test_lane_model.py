@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from relevo.ids import new_id
-from relevo.job import ENDED, Ending, Lease, NewJob, State
-from relevo.store import By, Want
+from relevo.job import ENDED, Ending, Failure, Lease, NewJob, State, Suspicion
+from relevo.store import By, Loss, Want
 from tests.conformance.stories import Steps, StoreStory, steps_of, tell
 
 HOUR = 3_600_000
@@ -24,6 +24,7 @@ HALF = HOUR // 2
 QUEUE = "app:module:lanes"
 LANES = ["a", "b", "c"]
 ANN = By("ann")
+BOOM = Failure(type="Boom", message="it went boom", fingerprint="boom")
 WANTS = [
     Want(queue=QUEUE),
     Want(queue=QUEUE, ordered=True),
@@ -71,8 +72,10 @@ STEPS: Steps = {
             "delay": st.integers(0, 2),
         },
     ),
+    "release": (3, {"number": numbers}),
     "advance": (2, {"hours": st.integers(1, 3)}),
     "rescue": (2, {}),
+    "rescue_worker": (1, {"numbers": st.lists(numbers, max_size=3)}),
     "unpark": (2, {}),
     "retry": (2, {"number": numbers}),
     "cancel": (1, {"number": numbers}),
@@ -175,6 +178,14 @@ class LaneStory(StoreStory):
         if state is State.SCHEDULED:
             row.state, row.due = State.READY, self.hour + delay
 
+    def release(self, number: int) -> None:
+        row = self.pick(number, State.RUNNING)
+        if row is None or row.lease is None:
+            return
+        ending = Ending(lease=row.lease, state=State.SCHEDULED, spend=False, released=True)
+        assert self.call(self.store.settle, [ending]) == [True]
+        row.state, row.lease = State.READY, None
+
     def advance(self, hours: int) -> None:
         self.clock.advance(f"{hours}h")
         self.hour += hours
@@ -184,6 +195,15 @@ class LaneStory(StoreStory):
         assert {one.id for one in self.call(self.store.rescue)} == {row.id for row in lost}
         for row in lost:
             row.state, row.due, row.lease = State.READY, self.hour, None
+
+    def rescue_worker(self, numbers: list[int]) -> None:
+        lost = [row for row in self.rows if row.state is State.RUNNING]
+        told = {row.id for n in numbers if (row := self.pick(n, State.RUNNING))}
+        losses = [Loss(id=id, failure=BOOM, suspicion=Suspicion.ALONE) for id in sorted(told)]
+        rescued = self.call(self.store.rescue, worker="w1", losses=losses)
+        assert {one.id for one in rescued} == {row.id for row in lost}
+        for row in lost:
+            row.state, row.lease = State.READY, None
 
     def unpark(self) -> None:
         parked = [row for row in self.rows if row.state is State.PARKED]

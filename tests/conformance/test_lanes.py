@@ -116,7 +116,7 @@ async def test_a_queue_keeps_its_limit_over_the_fleet(store: Store, handles: Han
     assert await take(store, 10, want) == []
 
 
-@pytest.mark.parametrize("how", ["done", "retry", "held", "rescue", "cancel"])
+@pytest.mark.parametrize("how", ["done", "retry", "release", "held", "rescue", "gone", "cancel"])
 async def test_whatever_ends_a_run_frees_its_slot(
     store: Store, clock: ManualClock, how: str
 ) -> None:
@@ -128,6 +128,10 @@ async def test_whatever_ends_a_run_frees_its_slot(
     if how == "rescue":
         clock.advance("61s")
         assert len(await store.rescue(limit=1)) == 1
+    elif how == "gone":
+        assert len(await store.rescue(limit=1, worker="w1")) == 1
+    elif how == "release":
+        assert await end(store, lease, State.SCHEDULED, spend=False, released=True)
     elif how == "cancel":
         await store.cancel([lease.id], ANN)
     else:
@@ -319,7 +323,7 @@ async def test_a_rescued_head_runs_first_again(store: Store, clock: ManualClock)
 
     again = await take_one(store, ORDERED)
 
-    assert (again.id, again.attempt) == (filled["a"][0], 2)
+    assert (again.id, again.attempt) == (filled["a"][0], 1)
 
 
 async def test_a_fleet_keeps_the_order_of_every_lane(store: Store, handles: Handles) -> None:

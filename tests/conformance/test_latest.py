@@ -238,7 +238,7 @@ async def test_others_wait_behind_one_that_has_started(store: Store, going: Stat
     assert claim.leases == []
 
 
-async def finish(store: Store, how: str, lease: Lease, clock: ManualClock) -> None:
+async def finish(store: Store, how: str, lease: Lease) -> None:
     match how:
         case "done" | "dead" | "cancelled":
             assert await end(store, lease, State(how))
@@ -247,18 +247,13 @@ async def finish(store: Store, how: str, lease: Lease, clock: ManualClock) -> No
         case "discarded":
             assert await end(store, lease, State.HELD)
             assert await store.discard([lease.id], ANN) == [True]
-        case "rescued":
-            clock.advance("2m")
-            assert [one.state for one in await store.rescue()] == [State.DEAD]
         case _:
             raise AssertionError(how)
 
 
 @pytest.mark.parametrize("keep", [0, DAY])
 @pytest.mark.parametrize("seen", [True, False])
-@pytest.mark.parametrize(
-    "how", ["done", "dead", "cancelled", "cancelled by a person", "discarded", "rescued"]
-)
+@pytest.mark.parametrize("how", ["done", "dead", "cancelled", "cancelled by a person", "discarded"])
 async def test_the_newest_goes_on_when_it_has_ended(
     store: Store, clock: ManualClock, how: str, seen: bool, keep: int
 ) -> None:
@@ -269,7 +264,7 @@ async def test_the_newest_goes_on_when_it_has_ended(
     if seen:
         assert await take(store, 9) == []
 
-    await finish(store, how, first, clock)
+    await finish(store, how, first)
 
     clock.advance("1s")
     await take_id(store, newest)

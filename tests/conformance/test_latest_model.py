@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from relevo.ids import new_id
-from relevo.job import ENDED, Ending, Lease, NewJob, State
+from relevo.job import ENDED, Ending, Failure, Lease, NewJob, State, Suspicion
 from relevo.relay import Relayed
-from relevo.store import By, Want
+from relevo.store import By, Loss, Want
 from tests.conformance.stories import Steps, StoreStory, steps_of, tell
 
 HOUR = 3_600_000
@@ -29,6 +29,7 @@ WANTS = [
     Want(queue=QUEUE, rate=(1_000, 1_000)),
 ]
 ANN = By("ann", "because")
+BOOM = Failure(type="Boom", message="it went boom", fingerprint="boom")
 numbers = st.integers(0, 1_000)
 batches = st.lists(
     st.tuples(st.sampled_from("ab"), st.sampled_from([0, 0, 0, 1, 2]), st.integers(0, 2)),
@@ -46,6 +47,7 @@ class Row:
     due: int  # in whole hours of the story
     state: State = State.READY
     has_started: bool = False
+    has_begun: bool = False  # a run of it may have done something: no release undoes its start
     is_old: bool = False  # a newer one of its key has started
     lease: Lease | None = None
     lapses: int = 0
@@ -77,7 +79,9 @@ STEPS: Steps = {
         },
     ),
     "advance": (2, {"hours": st.integers(1, 3)}),
+    "release": (3, {"number": numbers}),
     "rescue": (1, {}),
+    "rescue_worker": (1, {"numbers": st.lists(numbers, max_size=2)}),
     "unpark": (2, {}),
     "retry": (3, {"number": numbers}),
     "cancel": (2, {"number": numbers}),
@@ -213,9 +217,18 @@ class LatestStory(StoreStory):
             park="breaker" if state is State.PARKED else None,
         )
         assert self.call(self.store.settle, [ending]) == [True]
+        row.has_begun = True
         row.state = State.READY if state is State.SCHEDULED else state
         if state is State.SCHEDULED:
             row.due = self.hour + delay
+
+    def release(self, number: int) -> None:
+        row = self.pick(number, State.RUNNING)
+        if row is None or row.lease is None:
+            return
+        ending = Ending(lease=row.lease, state=State.SCHEDULED, spend=False, released=True)
+        assert self.call(self.store.settle, [ending]) == [True]
+        row.state, row.has_started = State.READY, row.has_begun
 
     def advance(self, hours: int) -> None:
         self.clock.advance(f"{hours}h")
@@ -226,7 +239,17 @@ class LatestStory(StoreStory):
         lapsed = [r for r in self.rows if r.state is State.RUNNING and r.lapses <= self.hour]
         assert taken == {row.id for row in lapsed}
         for row in lapsed:
-            row.state = State.READY
+            row.state, row.has_begun = State.READY, True
+
+    def rescue_worker(self, numbers: list[int]) -> None:
+        gone = [row for row in self.rows if row.state is State.RUNNING]
+        told = {row.id for n in numbers if (row := self.pick(n, State.RUNNING))}
+        losses = [Loss(id=id, failure=BOOM, suspicion=Suspicion.ALONE) for id in sorted(told)]
+        rescued = self.call(self.store.rescue, worker="w", losses=losses)
+        assert {one.id for one in rescued} == {row.id for row in gone}
+        for row in gone:
+            row.has_begun = row.has_begun or row.id in told
+            row.state, row.has_started = State.READY, row.has_begun
 
     def unpark(self) -> None:
         parked = [row for row in self.rows if row.state is State.PARKED]
@@ -249,6 +272,7 @@ class LatestStory(StoreStory):
             self.adopt()
             expected = row.is_live
             assert self.call(self.store.cancel, [row.id], ANN) == [expected]
+            row.has_begun = row.has_begun or row.state is State.RUNNING
             row.state = State.CANCELLED
 
     def discard(self, number: int) -> None:

@@ -35,9 +35,10 @@ from relevo.job import (
     Policy,
     Receipt,
     State,
+    Suspicion,
     Verdict,
 )
-from relevo.store import By, Edit, Filter, QueueMode, Rescued, Want
+from relevo.store import By, Edit, Filter, Loss, QueueMode, Rescued, Want
 from tests.conformance.stories import Steps, StoreStory, steps_of, tell
 
 HOUR = 3_600_000
@@ -79,6 +80,8 @@ class Row:
     state: State = State.READY
     run_at: int = 0
     attempt: int = 0
+    suspicion: int = 0
+    crashes: int = 0
     lease: Lease | None = None
     lease_until: int = 0
     was_extended: bool = False
@@ -112,19 +115,31 @@ specs = st.builds(
     keep=st.sampled_from([0, HALF, 30 * HOUR]),
     key=st.sampled_from([None, None, "once-a", "once-b", "ever-a", "ever-b"]),
 )
+marks = {"suspicion": st.integers(0, 3), "crashes": st.integers(0, 2)}
 endings = st.builds(
-    lambda state, delay, spend, park: {
+    lambda state, delay, spend, park, **marks: {
         "state": state,
         "delay": delay,
         "spend": spend or state in ENDED,
         "park": park if state is State.PARKED else None,
         "failure": BOOM if state is State.DEAD else None,
+        **marks,
     },
     st.sampled_from([*OUTCOMES, State.SCHEDULED, State.SCHEDULED]),
     delays,
     st.booleans(),
     st.sampled_from(PARKS),
+    **marks,
 )
+releases = st.fixed_dictionaries(
+    {
+        "state": st.just(State.SCHEDULED),
+        "spend": st.just(False),
+        "released": st.just(True),
+        **marks,
+    }
+)
+losses = st.lists(st.tuples(numbers, st.sampled_from(Suspicion), st.booleans()), max_size=3)
 STEPS: Steps = {
     "insert": (5, {"batch": st.lists(specs, min_size=1, max_size=3)}),
     "insert_parent": (
@@ -147,9 +162,18 @@ STEPS: Steps = {
         },
     ),
     "extend": (2, {"number": numbers, "length": lengths}),
-    "settle": (7, {"told": st.lists(st.tuples(numbers, endings), min_size=1, max_size=3)}),
+    "settle": (
+        7,
+        {
+            "told": st.lists(
+                st.tuples(numbers, st.one_of(endings, endings, releases)), min_size=1, max_size=3
+            )
+        },
+    ),
+    "isolate": (2, {"several": st.lists(numbers, min_size=1, max_size=2, unique=True)}),
     "advance": (3, {"hours": st.integers(1, 4)}),
-    "rescue": (2, {"worker": st.sampled_from([None, None, *WORKERS])}),
+    "rescue": (1, {}),
+    "rescue_worker": (2, {"worker": st.sampled_from(WORKERS), "told": losses}),
     "unpark": (2, {"park": st.sampled_from(PARKS)}),
     "prune": (1, {"dead_keep": lengths}),
     "cancel": (2, {"number": numbers}),
@@ -200,6 +224,7 @@ class Story(StoreStory):
 
     def end(self, row: Row, state: State) -> None:
         row.state, row.lease, row.park = state, None, None
+        row.suspicion = row.crashes = 0
         self.ends.append(row)
         if row.key and row.key.startswith("ever"):
             self.forever[row.queue, row.key] = (row.id, "done" if state is State.DONE else "bad")
@@ -267,6 +292,7 @@ class Story(StoreStory):
     def reopen(self, row: Row, new: NewJob) -> None:
         row.payload, row.priority, row.attempts = new.payload, new.priority, new.attempts
         row.keep, row.attempt, row.was_reopened = new.keep, 0, True
+        row.suspicion = row.crashes = 0
         self.schedule(row, new.delay)
 
     def has_waiting_parent(self, id: str) -> bool:
@@ -390,6 +416,7 @@ class Story(StoreStory):
             row.lease_until, row.was_extended = self.low + length, False
             row.attempt += 1
             assert (lease.attempt, lease.attempts) == (row.attempt, row.attempts)
+            assert (lease.suspicion, lease.crashes) == (row.suspicion, row.crashes)
             assert bytes(lease.payload) == row.payload
             assert lease.key == row.key
         self.leases += leases
@@ -431,7 +458,10 @@ class Story(StoreStory):
             return False
         row.lease = None
         row.attempt -= not ending.spend
-        if ending.state is State.SCHEDULED:
+        row.suspicion, row.crashes = ending.suspicion, ending.crashes
+        if ending.released:
+            self.schedule(row)
+        elif ending.state is State.SCHEDULED:
             row.outcomes.append("retry" if ending.spend else "snooze")
             self.schedule(row, ending.delay)
         else:
@@ -443,31 +473,58 @@ class Story(StoreStory):
                 row.state, row.park = ending.state, ending.park
         return True
 
+    def isolate(self, several: list[int]) -> None:
+        picked = {lease.id: lease for n in several if (lease := self.a_lease(n))}
+        expected: list[bool] = []
+        for lease in picked.values():
+            row = self.rows.get(lease.id)
+            mine = row is not None and row.lease is lease
+            expected.append(mine)
+            if row is not None and mine:
+                row.suspicion, row.crashes = Suspicion.ALONE_ON_HOST, row.crashes + 1
+        assert self.call(self.store.isolate, list(picked.values())) == expected
+
     # upkeep
 
     def advance(self, hours: int) -> None:
         self.clock.advance(f"{hours}h")
         self.low += hours * HOUR
 
-    def rescue(self, worker: str | None) -> None:
+    def rescue(self) -> None:
         lost = [
             row
             for row in self.rows.values()
-            if row.state is State.RUNNING
-            and (row.lease_until <= self.low if worker is None else row.worker == worker)
+            if row.state is State.RUNNING and row.lease_until <= self.low
         ]
-        expected: list[Rescued] = []
         for row in lost:
-            row.lease = None
             row.outcomes.append("rescued")
-            if row.attempt >= row.attempts:
-                row.failure = "WorkerLost"
-                self.end(row, State.DEAD)
-            else:
-                self.schedule(row)
-            expected.append(Rescued(row.id, row.queue, row.worker, row.state))
-        rescued: list[Rescued] = self.call(self.store.rescue, worker=worker)
+            row.suspicion = max(row.suspicion, min(row.suspicion + 1, Suspicion.ALONE))
+        self.take_back(lost, self.call(self.store.rescue))
+
+    def rescue_worker(self, worker: str, told: list[tuple[int, Suspicion, bool]]) -> None:
+        gone = [
+            row for row in self.rows.values() if row.state is State.RUNNING and row.worker == worker
+        ]
+        losses = {
+            (id := self.name(n, lambda row: row in gone)): Loss(
+                id=id, failure=BOOM, suspicion=suspicion, is_excused=is_excused
+            )
+            for n, suspicion, is_excused in told
+        }
+        for row in gone:
+            if loss := losses.get(row.id):
+                row.outcomes.append("rescued")
+                row.suspicion = max(row.suspicion, loss.suspicion)
+                row.crashes = max(row.crashes - loss.is_excused, 0)
+        given = list(losses.values())
+        self.take_back(gone, self.call(self.store.rescue, worker=worker, losses=given))
+
+    def take_back(self, lost: list[Row], rescued: list[Rescued]) -> None:
+        expected = [Rescued(row.id, row.queue, row.worker) for row in lost]
         assert sorted(rescued, key=lambda one: one.id) == sorted(expected, key=lambda one: one.id)
+        for row in lost:
+            row.lease, row.attempt = None, row.attempt - 1
+            self.schedule(row)
 
     def unpark(self, park: str) -> None:
         parked = [row for row in self.rows.values() if row.park == park]
@@ -521,6 +578,7 @@ class Story(StoreStory):
         assert self.call(self.store.retry, [id], ANN) == [can]
         if row is not None and can:
             row.attempt, row.park, row.lease = 0, None, None
+            row.suspicion = row.crashes = 0
             self.schedule(row)
             if row.after:
                 self.wait_for_children(row)
@@ -618,6 +676,7 @@ class Story(StoreStory):
         assert (job.queue, job.payload, job.key) == (row.queue, row.payload, row.key)
         assert (job.priority, job.attempts) == (row.priority, row.attempts)
         assert job.attempt == row.attempt, (job, row)
+        assert (job.suspicion, job.crashes) == (row.suspicion, row.crashes), (job, row)
         assert job.park == row.park
         outcomes = [run.outcome for run in job.history]
         assert outcomes == row.outcomes[-50:] or row.was_reopened, (job, row)

@@ -276,6 +276,8 @@ async def test_a_tally_follows_every_move(store: Store, clock: ManualClock) -> N
     assert await live() == {State.RUNNING: 1}
     clock.advance("61s")
     await store.rescue()
+    assert await live() == {State.READY: 1}
+    await end(store, await take_id(store, id), State.DEAD)
     assert await live() == {State.DEAD: 1}
     await store.retry([id], ANN)
     assert await live() == {State.READY: 1}

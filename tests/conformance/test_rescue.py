@@ -39,11 +39,11 @@ async def test_a_lapsed_lease_is_taken_back(store: Store, clock: ManualClock) ->
     lease = await take_id(store, id, worker="gone")
     clock.advance("61s")
 
-    assert await store.rescue() == [Rescued(id, WORK, "gone", State.READY)]
+    assert await store.rescue() == [Rescued(id, WORK, "gone")]
 
     found = await look(store, id)
     assert found.state is State.READY
-    assert found.attempt == 1
+    assert found.attempt == 0
     assert found.lease_until is None
     (run,) = found.history
     assert (run.number, run.outcome, run.worker) == (1, "rescued", "gone")
@@ -51,7 +51,7 @@ async def test_a_lapsed_lease_is_taken_back(store: Store, clock: ManualClock) ->
     assert run.failure.type == "WorkerLost"
     assert run.began_at == lease.claimed_at
     again = await take_id(store, id, worker="w2")
-    assert again.attempt == 2
+    assert again.attempt == 1
 
 
 async def test_a_live_lease_is_left_alone(store: Store, clock: ManualClock) -> None:
@@ -72,71 +72,6 @@ async def test_a_lapse_is_rescued_once(store: Store, clock: ManualClock) -> None
     assert await store.rescue() == []
 
 
-async def test_a_job_that_kills_its_worker_ends_among_the_dead(
-    store: Store, clock: ManualClock
-) -> None:
-    id = await add(store, attempts=3)
-    for n in range(1, 4):
-        assert (await take_id(store, id)).attempt == n
-        clock.advance("61s")
-        (rescued,) = await store.rescue()
-        assert rescued.state is (State.DEAD if n == 3 else State.READY)
-
-    found = await look(store, id)
-    assert found.state is State.DEAD
-    assert found.ended_at is not None
-    assert found.failure is not None
-    assert found.failure.type == "WorkerLost"
-    assert "3" in found.failure.message
-    assert [run.outcome for run in found.history] == ["rescued"] * 3
-    assert [run.number for run in found.history] == [1, 2, 3]
-    assert await take(store) == []
-
-
-async def test_dead_by_rescue_is_a_dead_letter_like_any_other(
-    store: Store, clock: ManualClock
-) -> None:
-    ids = await put(store, job(attempts=1), job(attempts=1))
-    await take(store, 2)
-    clock.advance("61s")
-    await store.rescue()
-
-    (group,) = await store.groups()
-    assert (group.type, group.count, group.queue) == ("WorkerLost", 2, WORK)
-    assert await store.retry(ids, ANN) == [True, True]
-    assert await store.groups() == []
-
-
-async def test_a_turn_that_is_over_clears_the_count_of_workers_killed(
-    store: Store, clock: ManualClock
-) -> None:
-    """A poller lives for years, and every deploy kills it once."""
-    id = await add(store, attempts=3)
-    for _ in range(4):
-        for n in (1, 2):
-            assert (await take_id(store, id)).attempt == n
-            clock.advance("61s")
-            assert [rescued.state for rescued in await store.rescue()] == [State.READY]
-        turn = await take_id(store, id)
-        assert await end(store, turn, State.SCHEDULED, spend=False, result=b"{}")
-
-        assert (await look(store, id)).attempt == 0
-
-
-async def test_a_retried_killer_has_fresh_attempts(store: Store, clock: ManualClock) -> None:
-    id = await add(store, attempts=1)
-    await take_id(store, id)
-    clock.advance("61s")
-    await store.rescue()
-    assert await store.retry([id], ANN) == [True]
-
-    lease = await take_id(store, id)
-
-    assert lease.attempt == 1
-    assert await outcomes(store, id) == ["rescued"]
-    assert await end(store, lease)
-
-
 async def test_many_rescuers_rescue_each_once(
     store: Store, handles: Handles, clock: ManualClock
 ) -> None:
@@ -150,7 +85,7 @@ async def test_many_rescuers_rescue_each_once(
 
     rescued = Counter(one.id for answer in answers for one in answer)
     assert rescued == Counter(ids)
-    assert [(await look(store, id)).attempt for id in ids[:5]] == [1] * 5
+    assert [(await look(store, id)).attempt for id in ids[:5]] == [0] * 5
     assert await outcomes(store, ids[0]) == ["rescued"]
 
 

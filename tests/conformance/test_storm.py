@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from relevo.ids import new_id
-from relevo.job import ENDED, LIVE, After, Ending, Job, NewJob, State
-from relevo.store import BATCH, Edit, Filter, QueueMode, Store
+from relevo.job import ENDED, LIVE, After, Ending, Job, NewJob, State, Suspicion
+from relevo.store import BATCH, Edit, Filter, Loss, QueueMode, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.steps import (
@@ -108,7 +108,10 @@ class Actor:
     async def keep(self) -> None:
         match self.random.randrange(4):
             case 0:
-                await self.store.rescue(worker=self.worker)
+                losses = [
+                    Loss(id=id, failure=BOOM, suspicion=Suspicion.ALONE) for id in self.some()
+                ]
+                await self.store.rescue(worker=self.worker, losses=losses)
             case 1:
                 await self.store.unpark("p")
             case 2:

@@ -176,7 +176,19 @@ async def test_two_waits_on_one_handle_both_wake(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["retry", "unpark", "resume", "release", "requeue", "rescue", "reopen", "edit"]
+    "how",
+    [
+        "retry",
+        "unpark",
+        "resume",
+        "release",
+        "requeue",
+        "give up",
+        "rescue",
+        "gone",
+        "reopen",
+        "edit",
+    ],
 )
 async def test_whatever_makes_a_job_ready_wakes(
     store: Store, handles: Handles, clock: ManualClock, how: str
@@ -194,7 +206,7 @@ async def test_whatever_makes_a_job_ready_wakes(
             child = await add(store, OTHER)
             id = await add_parent(store, child, queue=WORK)
             child_lease = await take_id(store, child, OTHER)
-        case "requeue" | "rescue":
+        case "requeue" | "give up" | "rescue" | "gone":
             id = await add(store)
             lease = await take_id(store, id, lease=LEASE)
         case "reopen":
@@ -216,8 +228,12 @@ async def test_whatever_makes_a_job_ready_wakes(
             await end(store, child_lease)
         case "requeue":
             await end(store, lease, State.SCHEDULED)
+        case "give up":
+            await end(store, lease, State.SCHEDULED, spend=False, released=True)
         case "rescue":
             await store.rescue()
+        case "gone":
+            await store.rescue(worker="w1")
         case "reopen":
             await store.insert([job(key="k", unique="forever")])
         case _:
