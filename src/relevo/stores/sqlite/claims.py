@@ -36,7 +36,7 @@ decode_all = msgspec.json.Decoder(list[Claimed]).decode
 # because payloads are.
 _ROW = """
     printf(
-        '["%s","",%s,%s,%d,%d,0,%d,%s,%d,%d,0,%d]',
+        '["%s","",%s,%s,%d,%d,0,%d,%s,%d,%d,0,%d,%d,%d]',
         id, json_quote(kind), payload, attempt + 1, attempts, seq,
         case
             when coalesce(key, lane, thread, cause, meta, flow, node) is null
@@ -46,7 +46,7 @@ _ROW = """
                 || json_quote(cast(meta as text)) || ','
                 || json_quote(flow) || ',' || json_quote(node)
         end,
-        keep, inserted_at, turn
+        keep, inserted_at, turn, suspicion, crashes
     )
 """
 BATCH = f"""

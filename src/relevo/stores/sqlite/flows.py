@@ -158,10 +158,10 @@ def ended(tx: Tx, good: Sequence[str], bad: Sequence[str]) -> None:
     _fail(tx, failed)
     _release(tx, [parent for (parent,) in parents])
     if any(row.latest for row in tx.known.queues.values()):
-        _let_newest_go_on(tx, both)
+        let_newest_go_on(tx, both)
 
 
-def _let_newest_go_on(tx: Tx, ended: str) -> None:
+def let_newest_go_on(tx: Tx, ended: str) -> None:
     """Jobs of unique="latest" that waited for the end of these are due when they were before."""
     rows = tx.all(
         """

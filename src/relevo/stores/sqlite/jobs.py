@@ -18,6 +18,7 @@ from relevo.stores.sqlite.transaction import (
     CODES,
     DEAD,
     DONE,
+    NEVER,
     READY,
     WAITING,
     Tx,
@@ -370,9 +371,9 @@ def _reopen(tx: Tx, standing: str, job: NewJob) -> None:
     tx.run(
         """
         update relevo_jobs
-        set state = ?, priority = ?, attempt = 0, attempts = ?, run_at = ?, keep = ?, kind = ?,
-            lane = ?, thread = ?, cause = ?, flow = ?, node = ?, payload = ?, meta = ?,
-            remember = max(remember, ?), digest = ?,
+        set state = ?, priority = ?, attempt = 0, attempts = ?, suspicion = 0, crashes = 0,
+            run_at = ?, keep = ?, kind = ?, lane = ?, thread = ?, cause = ?, flow = ?,
+            node = ?, payload = ?, meta = ?, remember = max(remember, ?), digest = ?,
             result = null, failure = null, fingerprint = null, note = null
         where id = ?
         """,
@@ -445,6 +446,20 @@ def _held(tx: Tx, leases: Sequence[Lease]) -> dict[tuple[int, int | str], bool]:
         )
         held.update({(seq, token): bool(waited) for seq, token, waited in rows})
     return held
+
+
+def isolate(tx: Tx, leases: Sequence[Lease]) -> list[bool]:
+    """Count a crash for jobs that are about to run alone."""
+    held = _held(tx, leases)
+    tx.run(
+        """
+        update relevo_jobs
+        set suspicion = 3, crashes = crashes + 1
+        where seq in (select value from json_each(?))
+        """,
+        (as_list(seq for seq, _ in held),),
+    )
+    return [(lease.ref, lease.token) in held for lease in leases]
 
 
 def settle_runs(tx: Tx, endings: Sequence[Ending]) -> list[bool]:
@@ -552,10 +567,11 @@ def _settle_any(tx: Tx, endings: Sequence[Ending], places: Sequence[int]) -> lis
         [
             (one.lease.ref, OUTCOMES.get(one.state) or _again(one), failure_text(one.failure))
             for one in ours
-            if one.state is not State.DONE
+            if one.state is not State.DONE and not one.released
         ],
     )
     _write_endings(tx, ours)
+    never_began(tx, [one.lease.ref for one in ours if one.released])
     done = [one.lease for one in ours if one.state is State.DONE]
     bad = [one.lease.id for one in ours if one.state in (State.DEAD, State.CANCELLED)]
     if waited:
@@ -588,7 +604,7 @@ def _write_endings(tx: Tx, endings: list[Ending]) -> None:
             values += (
                 ending.lease.ref,
                 CODES[ending.state],
-                ending.delay if ending.state is State.SCHEDULED else None,
+                ending.delay if ending.state is State.SCHEDULED and not ending.released else None,
                 _unspent(ending),
                 failure_text(failure),
                 text(failure.fingerprint)
@@ -599,13 +615,17 @@ def _write_endings(tx: Tx, endings: list[Ending]) -> None:
                 ending.result,
                 optional(ending.park),
                 ending.planned and ending.state is State.SCHEDULED,
+                ending.suspicion,
+                ending.crashes,
             )
         tx.run(fill(_END, len(some)), [*values, -new_token(), tx.now])
 
 
 _END = """
-    with ending (seq, state, delay, unspent, failure, fingerprint, result, park, planned) as (
-        values [?, ?, ?, ?, ?, ?, ?, ?, ?]
+    with ending (
+        seq, state, delay, unspent, failure, fingerprint, result, park, planned, suspicion, crashes
+    ) as (
+        values [?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?]
     ), mark (token, now) as (
         values (?, ?)
     )
@@ -620,10 +640,33 @@ _END = """
         fingerprint = ifnull(ending.fingerprint, relevo_jobs.fingerprint),
         result = ifnull(ending.result, relevo_jobs.result),
         park = ending.park,
-        turn = turn + ending.planned
+        turn = turn + ending.planned,
+        suspicion = ending.suspicion,
+        crashes = ending.crashes
     from ending, mark
     where relevo_jobs.seq = ending.seq
 """
+
+
+def never_began(tx: Tx, seqs: Sequence[int]) -> None:
+    """Take back that these jobs, ready again, have started, where no run of theirs has begun.
+
+    Only unique="latest" asks: a newer job may replace such a one, and waits for it no longer.
+    """
+    if not seqs or not any(row.latest for row in tx.known.queues.values()):
+        return
+    rows = tx.all(
+        """
+        update relevo_jobs
+        set claimed_at = ?
+        where seq in (select value from json_each(?))
+          and forever = 2
+          and runs = 0
+        returning id
+        """,
+        (NEVER, as_list(seqs)),
+    )
+    flows.let_newest_go_on(tx, as_list(id_ for (id_,) in rows))
 
 
 def failure_text(failure: Failure | None) -> str | None:

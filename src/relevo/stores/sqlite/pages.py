@@ -50,7 +50,7 @@ _COLUMNS = """
     job.attempts, job.inserted_at, job.run_at, job.ended_at, job.until_at, job.worker, job.key,
     job.forever, job.lane, job.park, job.thread, job.cause, job.meta, job.flow, job.node,
     job.result, job.failure, job.note, job.claimed_at, name.name,
-    job.turn, job.remember, job.joined
+    job.turn, job.remember, job.joined, job.suspicion, job.crashes
 """
 _JOBS = f"""
     select {_COLUMNS}
@@ -129,6 +129,8 @@ def job_of(row: Sequence[Any], now: int) -> Job:
         failure=failure_of(row[24]),
         note=plain(row[25] or ""),
         turn=_number(row[28]),
+        suspicion=0 if ended else _number(row[31]),
+        crashes=0 if ended else _number(row[32]),
         remember=_number(row[29]),
     )
 

@@ -80,7 +80,8 @@ def retry(tx: Tx, ids: Sequence[str], by: By, spread: int) -> list[bool]:
         tx.run(
             """
             update relevo_jobs
-            set state = ?, attempt = 0, run_at = ?, due_at = null, park = null, note = null
+            set state = ?, attempt = 0, suspicion = 0, crashes = 0, run_at = ?, due_at = null,
+                park = null, note = null
             where seq = ?
             """,
             (40 if is_parent else READY, run_at, row.seq),

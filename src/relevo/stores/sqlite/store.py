@@ -30,6 +30,7 @@ from relevo.store import (
     Kept,
     Letter,
     Letterbox,
+    Loss,
     Note,
     Page,
     QueueMode,
@@ -54,7 +55,7 @@ from relevo.stores.sqlite import (
     writer,
 )
 from relevo.stores.sqlite.command import Command, Verb
-from relevo.stores.sqlite.jobs import extend_leases, insert_jobs, settle_runs
+from relevo.stores.sqlite.jobs import extend_leases, insert_jobs, isolate, settle_runs
 from relevo.stores.sqlite.readers import Reading
 from relevo.stores.sqlite.transaction import Known, Tx
 from relevo.stores.sqlite.writer import Writer
@@ -563,9 +564,13 @@ class SqliteStore:
         limit: int = BATCH,
         *,
         worker: str | None = None,
+        losses: Sequence[Loss] = (),
         queues: Sequence[str] | None = None,
     ) -> Sweep:
-        return await self._write(upkeep.rescue, limit, worker)
+        return await self._write(upkeep.rescue, limit, worker, losses)
+
+    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+        return await self._write(isolate, leases) if leases else []
 
     async def unpark(
         self,

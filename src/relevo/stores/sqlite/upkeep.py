@@ -5,75 +5,67 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from relevo.job import Failure, State
-from relevo.store import DELIVERY_KEEP, By, Rescued, Sweep
+from relevo.job import Failure, Suspicion
+from relevo.store import DELIVERY_KEEP, By, Loss, Rescued, Sweep
 from relevo.stores.sqlite import deliveries, flows, remembered
-from relevo.stores.sqlite.jobs import failure_text, remove, write_lines
+from relevo.stores.sqlite.jobs import failure_text, never_began, remove, write_lines
 from relevo.stores.sqlite.memory import write_audit
 from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, new_token, plain, text
 
 DAY = 86_400_000
 
 
-def rescue(tx: Tx, limit: int, worker: str | None) -> Sweep:
+def rescue(tx: Tx, limit: int, worker: str | None, losses: Sequence[Loss]) -> Sweep:
     """Take back jobs whose lease has lapsed, or all of a worker that is known to be gone."""
-    rescued = _rescue(tx, limit, worker)
+    _bury_unreadable(tx)
+    rescued = _lapsed(tx, limit) if worker is None else _of_worker(tx, worker, limit, losses)
     (lapse,) = tx.one("select min(until_at) from relevo_jobs where state = 20")
     return Sweep(rescued, None if lapse is None else lapse - tx.now)
 
 
-def _rescue(tx: Tx, limit: int, worker: str | None) -> list[Rescued]:
-    _bury_unreadable(tx)
-    if worker is None:
-        rows = tx.all(_LAPSED.replace("THOSE", "job.until_at <= ?"), (tx.now, limit))
-    else:
-        rows = tx.all(_LAPSED.replace("THOSE", "job.worker = ?"), (tx.worker(worker), limit))
-    if not rows:
-        return []
-    lines: list[tuple[int, str, str | None]] = []
-    rescued: list[Rescued] = []
-    for seq, id_, queue, worker_name, attempt, attempts, _ in rows:
-        name = plain(worker_name)
-        dead = attempt >= attempts
-        lines.append((seq, "rescued", failure_text(_worker_lost(name, attempt, dead))))
-        rescued.append(Rescued(id_, queue, name, State.DEAD if dead else State.READY))
-    write_lines(tx, lines)
-    for some in chunks(lines):
-        tx.run(
-            fill(
-                """
-                with line (seq, failure) as (
-                    values [?, ?]
-                ), mark (token, now, fingerprint) as (
-                    values (?, ?, ?)
-                )
-                update relevo_jobs
-                set state = iif(attempt >= attempts, 70, 10),
-                    token = mark.token,
-                    ended_at = iif(attempt >= attempts, mark.now, ended_at),
-                    failure = line.failure,
-                    fingerprint = mark.fingerprint
-                from line, mark
-                where relevo_jobs.seq = line.seq
-                """,
-                len(some),
-            ),
-            [
-                *(value for seq, _, failure in some for value in (seq, failure)),
-                -new_token(),
-                tx.now,
-                "WorkerLost",
-            ],
-        )
-    dead_ids = [row[1] for row in rows if row[6] and row[4] >= row[5]]
-    flows.ended(tx, [], dead_ids)
-    tx.woken.update({queue for _, _, queue, *_ in rows})
+def _lapsed(tx: Tx, limit: int) -> list[Rescued]:
+    rows = tx.all(_HELD.replace("THOSE", "job.until_at <= ?"), (tx.now, limit))
+    rescued = [Rescued(id_, queue, plain(name)) for _, id_, queue, name, _ in rows]
+    lost = [
+        # One more than before, ALONE at most; what is above that stays.
+        (row[0], _worker_lost(one.worker), max(min(row[4] + 1, Suspicion.ALONE), row[4]), 0)
+        for row, one in zip(rows, rescued, strict=True)
+    ]
+    _take_back(tx, rescued, lost)
     return rescued
 
 
-_LAPSED = """
-    select job.seq, job.id, job.queue, ifnull(name.name, ''), job.attempt, job.attempts, job.waited
+def _of_worker(tx: Tx, worker: str, limit: int, losses: Sequence[Loss]) -> list[Rescued]:
+    """Those that were running, as `losses` tells, and those that had not begun."""
+    rows = tx.all(_HELD.replace("THOSE", "job.worker = ?"), (tx.worker(worker), limit))
+    rescued = [Rescued(id_, queue, plain(name)) for _, id_, queue, name, _ in rows]
+    told = {text(loss.id): loss for loss in losses}
+    lost: list[_Lost] = []
+    unbegun: list[int] = []
+    for seq, id_, _, _, suspicion in rows:
+        if (loss := told.get(id_)) is None:
+            unbegun.append(seq)
+        else:
+            lost.append((seq, loss.failure, max(suspicion, loss.suspicion), loss.is_excused))
+    _take_back(tx, rescued, lost)
+    if unbegun:
+        tx.run(
+            """
+            update relevo_jobs
+            set state = 10, token = ?, attempt = max(attempt - 1, 0)
+            where seq in (select value from json_each(?))
+            """,
+            (-new_token(), as_list(unbegun)),
+        )
+        never_began(tx, unbegun)
+    return rescued
+
+
+_HELD = """
+    select job.seq, job.id, job.queue, ifnull(name.name, ''),
+           cast(job.suspicion as integer)
     from relevo_jobs as job
     left join relevo_names as name on name.no = job.worker
     where job.state = 20
@@ -81,15 +73,44 @@ _LAPSED = """
     order by job.until_at
     limit ?
 """
+_Lost: TypeAlias = tuple[int, Failure, int, int]  # seq, why, suspicion, crashes that do not count
 
 
-def _worker_lost(worker: str, attempt: int, dead: bool) -> Failure:
-    times = "once" if attempt == 1 else f"{attempt} times"
+def _take_back(tx: Tx, rescued: Sequence[Rescued], lost: Sequence[_Lost]) -> None:
+    """Make jobs ready whose runs may have begun; their history tells of it."""
+    write_lines(tx, [(seq, "rescued", failure_text(failure)) for seq, failure, *_ in lost])
+    for some in chunks(lost):
+        values: list[object] = []
+        for seq, failure, suspicion, excused in some:
+            values += (seq, failure_text(failure), text(failure.fingerprint), suspicion, excused)
+        tx.run(fill(_TAKE_BACK, len(some)), [*values, -new_token()])
+    tx.woken.update({one.queue for one in rescued})
+
+
+# The attempt that its claim has counted is given back.
+_TAKE_BACK = """
+    with lost (seq, failure, fingerprint, suspicion, excused) as (
+        values [?, ?, ?, ?, ?]
+    ), mark (token) as (
+        values (?)
+    )
+    update relevo_jobs
+    set state = 10,
+        token = mark.token,
+        attempt = max(attempt - 1, 0),
+        suspicion = lost.suspicion,
+        crashes = max(crashes - lost.excused, 0),
+        failure = lost.failure,
+        fingerprint = lost.fingerprint
+    from lost, mark
+    where relevo_jobs.seq = lost.seq
+"""
+
+
+def _worker_lost(worker: str) -> Failure:
     return Failure(
         type="WorkerLost",
-        message=f"it killed its worker {times}"
-        if dead
-        else f"the worker {worker} went silent while it ran",
+        message=f"the worker {worker} went silent; whether it had begun this run is not known",
         fingerprint="WorkerLost",
     )
 
