@@ -30,8 +30,8 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.ids import new_id
-from relevo.job import After, Ending, Receipt, State, Verdict
-from relevo.store import RATE_MARGIN, By, Effect, EffectState, Filter, QueueMode, Want
+from relevo.job import After, Ending, Failure, Receipt, State, Suspicion, Verdict
+from relevo.store import RATE_MARGIN, By, Effect, EffectState, Filter, Loss, QueueMode, Want
 from relevo.stores import open_store
 from relevo.stores.sqlite import claims, doctor, file, log, schema, wake, writer
 from relevo.stores.sqlite.pace import ENTRIES, pace
@@ -298,6 +298,62 @@ async def test_jobs_from_before_the_promises_go_on(
         assert await store.settle(ends) == [True] * 3
         leases = (await store.claim([Want(queue=WORK)], 9, "w", 60_000)).leases
         assert [lease.turn for lease in leases] == [1, 1, 1]
+
+
+async def test_jobs_from_before_the_crashes_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of version 7: a job that waits, one that runs, one that has ended."""
+    with monkeypatch.context() as patch:
+        steps = schema.migrations()
+        patch.setattr(schema, "migrations", lambda: steps[:7])
+        schema.migrate(path)
+    ready, running, done = (f"{seq:032x}" for seq in (1, 2, 3))
+    with connected(path) as hand:
+        hand.execute("insert into relevo_queues (name) values (?)", (WORK,))
+        hand.execute("insert into relevo_names (no, name) values (1000, 'gone')")
+        for seq, (id, state, attempt) in enumerate(
+            [(ready, 10, 0), (running, 20, 3), (done, 30, 1)], 1
+        ):
+            hand.execute(
+                """
+                insert into relevo_jobs
+                    (seq, state, attempt, priority, attempts, run_at, until_at, claimed_at, worker,
+                     ended_at, inserted_at, keep, id, queue, kind, payload)
+                values (?, ?, ?, 1, 3, 0, 1000, 10, 1000, 1000, 0, 1000000000, ?, ?, 'DoWork', '{}')
+                """,
+                (seq, state, attempt, id, WORK),
+            )
+    assert await SqliteStore(f"sqlite:///{path}").migrate() == [name for _, name, _ in steps[7:]]
+
+    async with opened(path) as store:
+        found = [one for one in await store.find([ready, running, done]) if one]
+        assert [(one.suspicion, one.crashes) for one in found] == [(0, 0)] * 3
+        assert [one.id for one in await store.rescue()] == [running]
+        leases = (await store.claim([Want(queue=WORK)], 9, "w", 60_000)).leases
+        said = {lease.id: (lease.attempt, lease.suspicion, lease.crashes) for lease in leases}
+        assert said == {ready: (1, 0, 0), running: (3, 1, 0)}
+        assert await store.isolate(leases) == [True, True]
+        assert await store.settle([Ending(lease=one, state=State.DONE) for one in leases]) == [
+            True,
+            True,
+        ]
+
+
+async def test_a_suspicion_changed_by_hand_stops_no_upkeep(store: SqliteStore, path: Path) -> None:
+    """B36"""
+    ids = await put(store, job(), job())
+    for _ in range(2):
+        leases = await take(store, 2)
+        assert {lease.id for lease in leases} == set(ids)
+        with connected(path) as hand:
+            hand.execute(
+                "update relevo_jobs set suspicion = 'x', crashes = 'y', attempt = 0 where id = ?",
+                (ids[0],),
+            )
+        loss = Loss(id=ids[0], failure=Failure(type="T", message="m"), suspicion=Suspicion.ALONE)
+        assert len(await store.rescue(worker="w1", losses=[loss])) == 2
+        assert (await look(store, ids[0])).suspicion == Suspicion.ALONE
 
 
 @pytest.mark.parametrize("cut", [0, 50, 8_192, 100_000])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relevo.job import After, Ending, Failure, Lease, NewJob, State
-from relevo.store import By, Claim, Filter, QueueMode, Want
+from relevo.store import By, Claim, Filter, Loss, QueueMode, Want
 from relevo.stores.sqlite import claims, jobs, taking
 from relevo.stores.sqlite import store as stores
 from relevo.stores.sqlite.command import Command
@@ -145,8 +145,9 @@ async def test_leases_are_those_of_the_long_way(
 FAILED = Failure(type="E", message="m", trace="", fingerprint="f")
 WAYS: dict[str, Callable[[Lease], Ending]] = {
     "with a result": lambda lease: Ending(lease, State.DONE, result=b"1"),
-    "to be tried again": lambda lease: Ending(lease, State.SCHEDULED, failure=FAILED, delay=5),
+    "to be tried again": lambda lease: Ending(lease, State.SCHEDULED, failure=FAILED, delay=60_000),
     "dead": lambda lease: Ending(lease, State.DEAD, failure=FAILED),
+    "released": lambda lease: Ending(lease, State.SCHEDULED, spend=False, released=True),
 }
 
 
@@ -158,11 +159,32 @@ async def test_an_ending_that_is_not_plain_goes_the_long_way(
     await store.insert([job(), job(), job()])
     one, two = (await take(store, 2)).leases
     endings = [*done([one]), WAYS[what](two)]
-    answers, claim = await turn(store, endings)
+    answers, claim = await turn(store, endings, 1)
     assert answers == [True, True]
     assert len(claim.leases) == 1
     assert longer == ["settle", "claim"]
-    assert await states(store, one.id, two.id) == [State.DONE, endings[1].state]
+    ended = State.RUNNING if endings[1].released else endings[1].state  # it is claimed again
+    assert await states(store, one.id, two.id) == [State.DONE, ended]
+
+
+async def test_suspects_go_the_short_way_too(handles: list[SqliteStore], longer: list[str]) -> None:
+    store = handles[-1]
+    await store.insert([job(), job(keep=0), job()])
+    leases = (await take(store, 3)).leases
+    assert await store.isolate(leases[:2]) == [True, True]
+    await store.rescue(worker="w1", losses=[Loss(id=one.id, failure=FAILED) for one in leases[:2]])
+    longer.clear()
+    claim = await take(store, 3)
+    assert [(one.attempt, one.suspicion, one.crashes) for one in claim.leases] == [
+        (1, 3, 1),
+        (1, 3, 1),
+        (1, 0, 0),
+    ]
+    answers, _ = await turn(store, done(claim.leases))
+    assert answers == [True] * 3
+    assert longer == ["settle", "claim"]  # one of them is not kept, and has a history
+    found = await store.find([one.id for one in claim.leases])
+    assert [one and (one.suspicion, one.crashes) for one in found] == [(0, 0), None, (0, 0)]
 
 
 async def test_what_is_not_kept_is_gone(handles: list[SqliteStore], longer: list[str]) -> None:
