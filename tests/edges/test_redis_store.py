@@ -26,7 +26,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.ids import new_id
-from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Verdict
+from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Suspicion, Verdict
 from relevo.store import (
     DEADLINE,
     Arrival,
@@ -38,8 +38,10 @@ from relevo.store import (
     Filter,
     Kept,
     Letterbox,
+    Loss,
     Note,
     QueueMode,
+    Rescued,
     Want,
     WorkerInfo,
 )
@@ -124,6 +126,14 @@ async def take(store: RedisStore, count: int = 1, *queues: str | Want) -> list[L
 
 async def end(store: RedisStore, *leases: Lease, state: State = State.DONE) -> list[bool]:
     return await store.settle([Ending(lease=lease, state=state) for lease in leases])
+
+
+def released(lease: Lease) -> Ending:
+    return Ending(lease=lease, state=State.SCHEDULED, spend=False, released=True)
+
+
+def loss(id: str) -> Loss:
+    return Loss(id=id, failure=BOOM, suspicion=Suspicion.ALONE)
 
 
 async def state_of(store: RedisStore, id: str) -> State | None:
@@ -347,6 +357,10 @@ async def test_a_full_server_stores_nothing_and_loses_nothing(server: RedisServe
                 lambda: end(store, held),
                 lambda: end(store, held, state=State.SCHEDULED),
                 lambda: end(store, held, state=State.DEAD),
+                lambda: store.settle([released(held)]),
+                lambda: store.isolate([held]),
+                lambda: store.rescue(worker="w1"),
+                lambda: store.rescue(worker="w1", losses=[loss(held.id)]),
                 lambda: store.cancel([held.id], ANN),
                 lambda: store.remember([Note(kind="k", name="n", value=b"1")]),
             ):
@@ -570,6 +584,26 @@ async def test_what_was_never_heard_of_is_given_in_its_turn(
         assert turns == {poller.id: (1, 1), other.id: (0, 1)}
         assert await end(store, *leases) == [True] * 2
         assert [found and found.turn for found in await store.find([poller.id, other.id])] == [1, 0]
+
+
+async def test_a_suspect_that_was_never_heard_of_is_given_as_a_suspect(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(server.url) as store:
+        suspect, other = job(), job()
+        await store.insert([suspect])
+        (lease,) = await take(store)
+        assert await store.isolate([lease]) == [True]
+        await store.rescue(worker="w1", losses=[loss(suspect.id)])
+        await store.insert([other])
+        with answers_lost(monkeypatch), pytest.raises(StoreUnavailable):
+            await take(store, 2)
+
+        leases = await take(store, 2)
+
+        marks = {lease.id: (lease.suspicion, lease.crashes) for lease in leases}
+        assert marks == {suspect.id: (3, 1), other.id: (0, 0)}
+        assert await end(store, *leases) == [True] * 2
 
 
 async def test_what_was_never_heard_of_is_given_with_what_is_new(
@@ -1748,6 +1782,45 @@ async def test_leases_that_an_older_version_gave_are_kept(
         assert await _claims_left(server) == []
 
 
+async def test_an_old_worker_reads_the_record_of_a_suspect(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    """A record that it could not read would be no running job: its sweep would drop the claim."""
+    of_old = r"^(%u)|(%d+)%+?(%d*)|(%d*)|(%d*)|([%d.]*)|(%x*)|(.*)$"
+    read = f"return {{string.match(redis.call('HGET', KEYS[1], ARGV[1]), '{of_old}')}}"
+    async with opened(server.url, clock) as store:
+        await store.insert([job()])
+        (lease,) = await take(store)
+        assert await store.isolate([lease]) == [True]
+
+        record = server.command("EVAL", read, 1, f"relevo:{{{WORK}}}:state", lease.id)
+
+        assert (record[0], record[1], record[6]) == (b"R", b"1", str(lease.token).encode())
+        assert len(record) == 8
+        (held,) = await _as_of_old(store, server)
+        assert await store.rescue() == []
+        (found,) = await store.find([held])
+        assert found is not None
+        assert (found.suspicion, found.crashes, found.worker) == (3, 1, "w1")
+        assert await store.rescue(worker="w1") == [Rescued(held, WORK, "w1")]
+
+
+@pytest.mark.parametrize("worker", ["\t", "\t1+1\tw1", "\t\t", "a\t1+1\tb", "1+1"])
+async def test_no_name_of_a_worker_is_taken_for_a_suspicion(
+    server: RedisServer, worker: str
+) -> None:
+    async with opened(server.url) as store:
+        await store.insert([job()])
+        (lease,) = (await store.claim([Want(queue=WORK)], 1, worker, LEASE)).leases
+        for suspicion, crashes in ((0, 0), (3, 1), (3, 2)):
+            (found,) = await store.find([lease.id])
+            assert found is not None
+            assert (found.suspicion, found.crashes, found.worker) == (suspicion, crashes, worker)
+            assert await store.isolate([lease]) == [True]
+
+        assert await store.rescue(worker=worker) == [Rescued(lease.id, WORK, worker)]
+
+
 async def test_a_lease_of_old_shortens_no_later_one(
     server: RedisServer, clock: ManualClock
 ) -> None:
@@ -1827,6 +1900,52 @@ async def _as_of_old(store: RedisStore, server: RedisServer) -> list[str]:
 async def _claims_left(server: RedisServer) -> list[str]:
     parts = [*CLAIMS, "leases"]
     return [part for part in parts if server.command("EXISTS", f"relevo:{{{WORK}}}:{part}")]
+
+
+@pytest.mark.parametrize("how", ["released", "given back"])
+@pytest.mark.parametrize("due", ["delay", "run_at", "retried", "both"])
+async def test_what_never_began_is_as_old_as_before(
+    server: RedisServer, clock: ManualClock, due: str, how: str
+) -> None:
+    """Nothing but its header says when a job was due that had never been taken."""
+    async with opened(server.url, clock) as store:
+        run_at = await store.now() + LEASE if due in ("run_at", "both") else None
+        new = job(run_at=run_at, delay=0 if due == "run_at" else LEASE, key='"d":9,"r":9')
+        await store.insert([new])
+        if due == "retried":
+            clock.advance("61s")
+            (lease,) = await take(store)
+            again = Ending(lease=lease, state=State.SCHEDULED, delay=LEASE)
+            assert await store.settle([again]) == [True]
+        clock.advance("90s")
+        before = await store.find([new.id])
+        oldest = (await store.tally())[0].oldest
+        (lease,) = await take(store)
+
+        if how == "released":
+            assert await store.settle([released(lease)]) == [True]
+        else:
+            assert len(await store.rescue(worker="w1")) == 1
+
+        assert await store.find([new.id]) == before
+        assert abs(((await store.tally())[0].oldest or 0) - (oldest or 0)) < 1_000
+
+
+async def test_a_parent_that_never_began_is_no_older_than_its_claim(
+    server: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server.url, clock) as store:
+        child = job()
+        parent = job(after=(After(child.id),))
+        await store.insert([child, parent])
+        clock.advance("1h")
+        assert await end(store, *await take(store)) == [True]
+        (lease,) = await take(store)
+
+        assert await store.settle([released(lease)]) == [True]
+
+        assert ((await store.tally())[0].oldest or 0) < LEASE
+        assert (await take(store))[0].id == parent.id
 
 
 async def test_a_claim_is_gone_once_its_jobs_have_ended(

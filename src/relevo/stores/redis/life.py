@@ -20,6 +20,7 @@ STEPS = (
     "0004 leases by claim",
     "0005 turns, remembered ids and newest jobs",
     "0006 states of deliveries",
+    "0007 suspicions and crashes",
 )
 SCHEMA = len(STEPS)
 OLDEST = (6, 2)

@@ -10,6 +10,7 @@ versions wrote has neither that byte nor the space in front of the line's end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -81,6 +82,7 @@ class Line(Struct):
     f: Failure | None = None
 
 
+_marks = re.compile(rb"\t(\d+)\+(\d+)\t(.*)", re.DOTALL).fullmatch
 END = b" \n"  # of the line in front of a payload with a byte of ours behind it
 _tails = cycle([bytes([n]) for n in range(256)])
 _encode = Encoder().encode
@@ -349,7 +351,7 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         # Somebody edited it by hand: it is shown as it is, for a person to put aside.
         parts, header, payload = [b"u"] * 7, Header("?"), cast(bytes, blob)
         inserted_at, attempts, remember = 0, 0, 0
-    letter, spent, turn, began, ended, due, worker = _read_record(record)
+    letter, spent, turn, began, ended, due, worker, suspicion, crashes = _read_record(record)
     past = [_line.decode(line) for line in lines.split(b"\n") if line]
     asked = header.r if header.r is not None else inserted_at + header.d
     run_at = int(float(due)) if due else asked
@@ -391,6 +393,8 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         note=from_text(note),
         history=runs[-HISTORY:],
         turn=turn,
+        suspicion=suspicion,
+        crashes=crashes,
         remember=remember,
         joined=int(cast(bytes, joins).partition(b"\n")[0] or 0),
         joins=tuple([load(_joined, line) for line in joins.split(b"\n")[1:]]),
@@ -399,11 +403,14 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
     )
 
 
-def _read_record(record: bytes) -> tuple[str, int, int, int, int, bytes, str]:
+def _read_record(record: bytes) -> tuple[str, int, int, int, int, bytes, str, int, int]:
     if not record:
-        return "Q", 0, 0, 0, 0, b"", ""
+        return "Q", 0, 0, 0, 0, b"", "", 0, 0
     letter, count, began, ended, due, _, worker = record.split(b"|", 6)
     attempt, _, turn = count.partition(b"+")
+    suspicion = crashes = b"0"
+    if marks := _marks(worker):
+        suspicion, crashes, worker = marks.groups()
     return (
         letter.decode(),
         int(attempt),
@@ -412,6 +419,8 @@ def _read_record(record: bytes) -> tuple[str, int, int, int, int, bytes, str]:
         int(ended or 0),
         due,
         from_text(worker),
+        int(suspicion),
+        int(crashes),
     )
 
 

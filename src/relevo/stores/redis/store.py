@@ -21,6 +21,7 @@ from relevo.store import (
     Audit,
     By,
     Claim,
+    Loss,
     Rescued,
     Store,
     Sweep,
@@ -138,13 +139,17 @@ class RedisStore(People, Deliveries, Ledger, Memory):
         limit: int = BATCH,
         *,
         worker: str | None = None,
+        losses: Sequence[Loss] = (),
         queues: Sequence[str] | None = None,
     ) -> Sweep:
+        lost = [value for loss in losses for value in _loss(loss)]
         gone = (worker or "").encode("utf-8", "replace")
         sweep = Sweep()
         for keys in await self._groups(queues):
             left = max(min(limit - len(sweep), BATCH), 0)
-            found, out, bundles, lapse = await self._run("rescue", keys, (left, gone, ORPHANED))
+            found, out, bundles, lapse = await self._run(
+                "rescue", keys, (left, gone, ORPHANED, *lost)
+            )
             sweep += [_read_rescued(row) for row in found]
             if lapse >= 0:
                 known = sweep.next_lapse
@@ -153,6 +158,15 @@ class RedisStore(People, Deliveries, Ledger, Memory):
             for queue, name, jobs in bundles:
                 await self._finish(queue.decode(), name, jobs)
         return sweep
+
+    @timely
+    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+        answers = [False] * len(leases)
+        items = [(held.queue, (held.id, str(held.token))) for held in leases]
+        for places, counted in await self._over("isolate", items):
+            for place, ours in zip(places, counted, strict=True):
+                answers[place] = ours == 1
+        return answers
 
     @timely
     async def unpark(
@@ -236,7 +250,7 @@ class RedisStore(People, Deliveries, Ledger, Memory):
             now, look, given, out = await self._run("claim", keys, args)
         except BaseException as error:
             # What the server gave and we never heard of must not wait until its leases lapse,
-            # nor be taken for jobs that kill their worker: the next claim asks for it by name.
+            # nor come under suspicion then: the next claim asks for it by name.
             lost = [] if isinstance(error, (Unsent, Refused)) else [token]
             for queue, tokens in unheard.items():
                 if kept := [*tokens, *lost][-UNHEARD:]:
@@ -247,7 +261,8 @@ class RedisStore(People, Deliveries, Ledger, Memory):
             self._unheard |= {queue: tokens for queue, tokens in unheard.items() if tokens}
         leases: list[Lease] = []
         damaged: list[Lease] = []
-        for number, ids, blobs, attempts, turns in given:
+        suspects: dict[str, tuple[int, int]] = {}
+        for number, ids, blobs, attempts, turns, marks in given:
             queue = wants[int(number) - 1].queue
             counts = zip(attempts or repeat(1), turns or repeat(0), strict=False)
             for id, blob, (attempt, turn) in zip(ids, blobs, counts, strict=False):
@@ -255,6 +270,10 @@ class RedisStore(People, Deliveries, Ledger, Memory):
                     leases.append(read_lease(id, queue, blob or b"", attempt, turn, token, now))
                 except (Unreadable, ValueError):
                     damaged.append(_unreadable(id, queue, attempt, token, now))
+            for id, suspicion, crashes in marks:
+                suspects[id.decode("utf-8", "replace")] = suspicion, crashes
+        for held in leases if suspects else ():
+            held.suspicion, held.crashes = suspects.get(held.id, (0, 0))
         if damaged:
             await self._bury(damaged)
         if out:
@@ -415,7 +434,8 @@ def _rich_ending(ending: Ending) -> tuple[Arg, ...]:
         b"1" if ending.result is not None else b"0",
         ending.result or b"",
         to_text(ending.park or ""),
-        b"1" if ending.planned else b"0",
+        b"r" if ending.released else b"p" if ending.planned else b"",
+        f"{ending.suspicion}+{ending.crashes}" if ending.suspicion or ending.crashes else b"",
     )
 
 
@@ -447,9 +467,14 @@ def _unreadable(id: bytes, queue: str, attempt: int, token: str, now: int) -> Le
     )
 
 
+def _loss(loss: Loss) -> tuple[Arg, ...]:
+    is_excused = b"1" if loss.is_excused else b"0"
+    return loss.id, int(loss.suspicion), is_excused, pack_failure(loss.failure)
+
+
 def _read_rescued(row: Sequence[bytes]) -> Rescued:
-    id, queue, worker, letter = (value.decode("utf-8", "replace") for value in row)
-    return Rescued(id, queue, worker, State.DEAD if letter == "X" else State.READY)
+    id, queue, worker = (value.decode("utf-8", "replace") for value in row)
+    return Rescued(id, queue, worker)
 
 
 @asynccontextmanager

@@ -31,6 +31,8 @@ SLOTS = 16_384
 SHARED = {
     "insert": ("latest", "plain"),
     "claim": ("latest",),
+    "settle": ("unbegun",),
+    "rescue": ("unbegun",),
     "arrive": ("plain", "kept", "letters"),
     "receive": ("kept", "letters"),
     "resolve": ("kept", "letters"),

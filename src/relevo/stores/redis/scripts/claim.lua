@@ -5,7 +5,8 @@
 --       and '' or token,token… of claims whose answers never arrived
 -- Answers now, in how many milliseconds to look again (-1: when something happens), and for each
 -- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones), their
--- turns ({} if all are 0); last the releases that the caller must carry to other slots.
+-- turns ({} if all are 0), and id, suspicion and crashes of each that has any; last the releases that
+-- the caller must carry to other slots.
 
 local worker, lease, token, count = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 local due_by, until_then = '(' .. (now + 1), string.format('%d', now + lease)
@@ -400,6 +401,13 @@ if special then
   end
 end
 
+-- The suspicion and the crashes of those that have any.
+local function mark(marks, id, was)
+  if was.suspicion then
+    marks[#marks + 1] = { id, was.suspicion, was.crashes }
+  end
+end
+
 local function joined(some, others)
   local all = {}
   for _, list in ipairs({ some, others }) do
@@ -415,7 +423,7 @@ local left = count
 local answer = {}
 for _, want in ipairs(queues) do
   if want.unheard ~= '' then
-    local root, ids, attempts, turns, states = want.root, {}, {}, {}, {}
+    local root, ids, attempts, turns, states, marks = want.root, {}, {}, {}, {}, {}
     local before = {}
     for old in string.gmatch(want.unheard, '%x+') do
       local found, standing = running_of(root, old)
@@ -425,7 +433,8 @@ for _, want in ipairs(queues) do
         turns[#turns + 1] = was.turn
         states[#states + 1] = found[n]
         states[#states + 1] =
-          record('R', was.attempt, was.began, until_then, was.due, token, worker, was.turn)
+          record('R', was.attempt, was.began, until_then, was.due, token, worker, was.turn, was)
+        mark(marks, found[n], was)
       end
       before[old] = math.min(#found, left)
       left = left - before[old]
@@ -438,7 +447,7 @@ for _, want in ipairs(queues) do
         leave_claim(root, old, count)
       end
       answer[#answer + 1] = { want.n, ids, read('HMGET', root .. ':jobs', ids), attempts,
-        turns }
+        turns, marks }
     end
   end
 end
@@ -467,7 +476,7 @@ for _, want in ipairs(queues) do
   if ids[1] then
     local blobs = read('HMGET', root .. ':jobs', ids)
     local records = want.fresh and {} or read('HMGET', root .. ':state', ids) -- none was ever taken
-    local states, attempts, turns = {}, {}, {}
+    local states, attempts, turns, marks = {}, {}, {}, {}
     local first = record('R', 1, now, until_then, '', token, worker, 0)
     for n = 1, #ids do
       local id = ids[n]
@@ -478,7 +487,9 @@ for _, want in ipairs(queues) do
           attempts[before] = 1
         end
         attempts[n] = was.attempt + 1
-        states[2 * n] = record('R', was.attempt + 1, now, until_then, was.due, token, worker, was.turn)
+        states[2 * n] =
+          record('R', was.attempt + 1, now, until_then, was.due, token, worker, was.turn, was)
+        mark(marks, id, was)
         if was.turn > 0 then
           for before = #turns + 1, n - 1 do
             turns[before] = 0
@@ -505,7 +516,7 @@ for _, want in ipairs(queues) do
     if want.rate then
       spend_rate(want, #ids)
     end
-    answer[#answer + 1] = { want.n, ids, blobs, attempts, turns }
+    answer[#answer + 1] = { want.n, ids, blobs, attempts, turns, marks }
     want.blobs = blobs
   end
   for band = 0, 2 do

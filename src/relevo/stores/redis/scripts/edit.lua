@@ -8,7 +8,8 @@ local answer = {}
 
 local function edit(root, id, before, after, moment, was_hash, new_hash)
   local blob = call('HGET', root .. ':jobs', id)
-  local was = status(root, id)
+  local kept = call('HGET', root .. ':state', id)
+  local was = status_of(kept)
   if not blob or was.state == 'R' or was.state == 'D' then
     return 0
   elseif blob ~= before then
@@ -22,9 +23,9 @@ local function edit(root, id, before, after, moment, was_hash, new_hash)
     leave_due(root, id, job)
     enter_due(root, id, new, due)
   end
-  if due and (was.state ~= 'Q' or was.attempt > 0) then
+  if due and kept then
     call('HSET', root .. ':state', id, record(was.state, was.attempt, was.began, was.ended,
-      string.format('%.4f', math.max(due, 0)), was.token, was.worker, was.turn))
+      string.format('%.4f', math.max(due, 0)), was.token, was.worker, was.turn, was))
   end
   audit(root, ARGV[4], ARGV[5], 'edit', id, was_hash, new_hash)
   return 1

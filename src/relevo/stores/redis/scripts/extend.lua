@@ -14,7 +14,7 @@ for n = 5, #ARGV, 3 do
   if ours and was.ended ~= until_then then
     call('HSET', root .. ':state', id,
       record('R', was.attempt, was.began, until_then, was.due, token, was.worker,
-        was.turn))
+        was.turn, was))
     claims[root] = claims[root] or {}
     claims[root][token] = claims[root][token] or {}
     table.insert(claims[root][token], id)

@@ -7,7 +7,8 @@
 --                   keep+remember, if its id is remembered, and key-digest, if it has one
 --   root:state      HASH  id → state|attempt|began|ended|due|token|worker; none: never yet taken;
 --                   of one that runs, until when it is leased in place of ended; attempt+turn once a
---                   run has ended by plan
+--                   run has ended by plan; tab suspicion+crashes tab in front of the worker's name in
+--                   jobs that have any, as versions before the seventh read any name there
 --   root:all        ZSET  id → when it came in
 --   root:fresh:0…2  LIST  jobs that were ready when they came in, in the order of root:all, by
 --                   priority: most are, and a list costs the least;  root:gone  SET  those in it
@@ -160,10 +161,11 @@ local function facts(root, id)
 end
 
 -- What is so now. A job that was never taken has no record: it is queued, with no attempt spent.
+-- One without a suspicion or a crash has nil for both: a ninth field would double the table's size.
 local function status_of(record)
   local state, attempt, turn, began, ended, due, token, worker =
     string.match(record or '', '^(%u)|(%d+)%+?(%d*)|(%d*)|(%d*)|([%d.]*)|(%x*)|(.*)$')
-  return {
+  local was = {
     state = state or 'Q',
     attempt = tonumber(attempt or 0),
     turn = tonumber(turn) or 0,
@@ -173,14 +175,26 @@ local function status_of(record)
     token = token or '',
     worker = worker or '',
   }
+  if string.byte(was.worker) == 9 then
+    local suspicion, crashes, name = string.match(worker, '^\t(%d+)%+(%d+)\t(.*)$')
+    if name then
+      was.suspicion, was.crashes, was.worker = tonumber(suspicion), tonumber(crashes), name
+    end
+  end
+  return was
 end
 
 local function status(root, id)
   return status_of(call('HGET', root .. ':state', id))
 end
 
-local function record(state, attempt, began, ended, due, token, worker, turn)
+-- `marks` has the suspicion and the crashes of a job that may have them: of one that has not ended.
+local function record(state, attempt, began, ended, due, token, worker, turn, marks)
   local count = turn > 0 and attempt .. '+' .. turn or attempt
+  local suspicion, crashes = marks and marks.suspicion or 0, marks and marks.crashes or 0
+  if suspicion > 0 or crashes > 0 or string.byte(worker) == 9 then
+    worker = string.format('\t%d+%d\t', suspicion, crashes) .. worker
+  end
   return table.concat({ state, count, began, ended, due, token, worker }, '|')
 end
 
@@ -600,7 +614,7 @@ end
 
 local function requeue(root, id, job, was, attempt, moment)
   call('HSET', root .. ':state', id,
-    record('Q', attempt, '', '', string.format('%.4f', moment), '', '', was.turn))
+    record('Q', attempt, '', '', string.format('%.4f', moment), '', '', was.turn, was))
   enter_due(root, id, job, moment)
 end
 

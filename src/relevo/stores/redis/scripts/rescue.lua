@@ -1,13 +1,29 @@
 -- Takes back jobs whose lease has lapsed, or all that a worker has.
 -- KEYS  the roots of the queues
 -- ARGV  4 the most to take back, 5 '' or the worker that is known to be gone, 6 how old a bundle
---       must be to be nobody's
--- Answers id, queue, worker and new state (Q or X) of each; the releases that the caller must
--- carry to other slots, with those that callers who died have left; the bundles they left; and
--- the milliseconds until the next lease lapses, -1 if nothing runs.
+--       must be to be nobody's, then for each job that was running in that worker: id, the suspicion
+--       it is under at least, '1' if its last crash does not count, failure
+-- Answers id, queue and worker of each; the releases that callers who died have left for the caller to
+-- carry to other slots; the bundles they left; and the milliseconds until the next lease lapses, -1 if
+-- nothing runs.
 
 local left, gone = tonumber(ARGV[4]), ARGV[5]
-local answer = {}
+local answer, losses = {}, {}
+for n = 7, #ARGV, 4 do
+  losses[ARGV[n]] =
+    { suspicion = tonumber(ARGV[n + 1]), is_excused = ARGV[n + 2] == '1', failure = ARGV[n + 3] }
+end
+
+-- Nobody knows whether a run whose lease has lapsed had begun.
+local function lapse_of(was)
+  local message = 'the worker ' .. was.worker
+    .. ' went silent; whether it had begun this run is not known'
+  return {
+    suspicion = math.min((was.suspicion or 0) + 1, 2),
+    failure = '{"type":"WorkerLost","message":' .. cjson.encode(message)
+      .. ',"fingerprint":"WorkerLost"}',
+  }
+end
 
 -- Leases that an older version gave, job by job, become those of claims. One that is not later than
 -- what the job has is of a run that is over.
@@ -23,7 +39,7 @@ local function adopt(root)
       claim.first = math.min(claim.first, moment)
       claim[#claim + 1], claim[id] = id, true
       call('HSET', root .. ':state', id, record('R', was.attempt, was.began,
-        string.format('%d', moment), was.due, was.token, was.worker, was.turn))
+        string.format('%d', moment), was.due, was.token, was.worker, was.turn, was))
     end
   end
   for token, claim in pairs(claims) do
@@ -96,28 +112,25 @@ for _, root in ipairs(KEYS) do
   for _, id in ipairs(ids) do
     -- The first write of this rescue, refused by a full server before anything has moved.
     call('HSET', root, 'at', now)
-    local job, was = facts(root, id), status(root, id)
-    local dead = was.attempt >= job.attempts
-    local message = 'the worker that had it went silent'
-    if dead then
-      message = 'it killed its worker ' .. was.attempt .. ' time' .. (was.attempt > 1 and 's' or '')
-    end
-    remember(root, id, was, 'rescued', '{"type":"WorkerLost","message":"' .. message
-      .. '","fingerprint":"WorkerLost"}')
-    leave_running(root, id, job, was)
-    if dead then
-      bury(root, id, job, was, 'WorkerLost')
+    local was = status(root, id)
+    local loss = gone == '' and lapse_of(was) or losses[id]
+    if loss then
+      local job = facts(root, id)
+      remember(root, id, was, 'rescued', loss.failure)
+      leave_running(root, id, job, was)
+      was.suspicion = math.max(was.suspicion or 0, loss.suspicion)
+      was.crashes = math.max((was.crashes or 0) - (loss.is_excused and 1 or 0), 0)
+      requeue(root, id, job, was, math.max(was.attempt - 1, 0), at)
     else
-      requeue(root, id, job, was, was.attempt, at)
+      give_back(root, id, was)
     end
-    answer[#answer + 1] = { id, name_of(root), was.worker, dead and 'X' or 'Q' }
+    answer[#answer + 1] = { id, name_of(root), was.worker }
   end
   left = left - #ids
 end
 
 -- What was on its way to other slots, or being tied.
-local bundles = {}
-local out = climb_all()
+local bundles, out = {}, {}
 for _, root in ipairs(KEYS) do
   local waiting = call('HGETALL', root .. ':out')
   for n = 1, #waiting, 2 do

@@ -61,6 +61,7 @@ local function retry(root, id, delay, waits)
     call('ZADD', root .. ':waiting', at, id)
     call('SADD', root .. ':pending:' .. id, '*')
   else
+    was.suspicion, was.crashes = nil, nil
     requeue(root, id, job, was, 0, at + delay)
   end
   audit(root, ARGV[4], ARGV[5], 'retry', id, names[was.state], waits and 'waiting' or 'ready')

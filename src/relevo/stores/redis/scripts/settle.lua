@@ -3,7 +3,8 @@
 -- ARGV  4 how many groups of plain endings, then for each: queue (number of its key), token, keep,
 --       how long their ids are remembered, how many, their ids
 --       and for each rich ending: queue, id, token, state (D Q X C P H), delay, '1' if it spends
---       the attempt, failure, fingerprint, '1' if there is a result, result, park, '1' if planned
+--       the attempt, failure, fingerprint, '1' if there is a result, result, park, 'p' if planned or
+--       'r' if it never began, '' or suspicion+crashes
 -- Answers the positions that were not ours any more, plain ones first, and the releases that the
 -- caller must carry to other slots.
 
@@ -104,7 +105,7 @@ end
 local words = { Q = 'retry', X = 'dead', C = 'cancelled', P = 'parked', H = 'held' }
 
 local function settle(place, root, id, token, state, delay, spends, failure, print, result, park,
-  planned)
+  how, marks)
   local was = status(root, id)
   if was.state ~= 'R' or was.token ~= token then
     lost[#lost + 1] = place
@@ -112,6 +113,12 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   end
   -- The first write of this ending, refused by a full server before anything has moved.
   call('HSET', root, 'at', now)
+  local suspicion, crashes = string.match(marks, '^(%d+)%+(%d+)$')
+  was.suspicion, was.crashes = tonumber(suspicion), tonumber(crashes)
+  if how == 'r' then
+    give_back(root, id, was)
+    return
+  end
   local job = facts(root, id)
   if state ~= 'D' then
     local word = (state == 'Q' and not spends) and 'snooze' or words[state]
@@ -122,24 +129,24 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   end
   local attempt = was.attempt
   if not spends then
-    -- A turn that is over clears the count: the next one has killed no worker yet.
+    -- A turn that is over clears the count: nothing of the next one has failed yet.
     attempt = result and 0 or math.max(attempt - 1, 0)
   end
   leave_running(root, id, job, was)
   if state == 'Q' then
-    was.turn = was.turn + (planned and 1 or 0)
+    was.turn = was.turn + (how == 'p' and 1 or 0)
     requeue(root, id, job, was, attempt, at + delay)
   elseif state == 'X' then
     bury(root, id, job, was, print)
   elseif state == 'C' then
     cancel(root, id, job, was)
   elseif state == 'P' then
-    call('HSET', root .. ':state', id, record('P', attempt, '', '', was.due, '', '', was.turn))
+    call('HSET', root .. ':state', id, record('P', attempt, '', '', was.due, '', '', was.turn, was))
     call('ZADD', root .. ':parked', at + place / 2048, id)
     call('ZADD', root .. ':park:' .. redis.sha1hex(park), at + place / 2048, id)
     call('HSET', root .. ':parks', id, park)
   elseif state == 'H' then
-    call('HSET', root .. ':state', id, record('H', attempt, '', '', was.due, '', '', was.turn))
+    call('HSET', root .. ':state', id, record('H', attempt, '', '', was.due, '', '', was.turn, was))
     call('ZADD', root .. ':held', now, id)
   else
     call('HSET', root .. ':state', id,
@@ -156,10 +163,10 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   end
 end
 
-for n = arg, #ARGV, 12 do
+for n = arg, #ARGV, 13 do
   settle(place, KEYS[tonumber(ARGV[n])], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3],
     tonumber(ARGV[n + 4]), ARGV[n + 5] == '1', ARGV[n + 6], ARGV[n + 7],
-    ARGV[n + 8] == '1' and ARGV[n + 9], ARGV[n + 10], ARGV[n + 11] == '1')
+    ARGV[n + 8] == '1' and ARGV[n + 9], ARGV[n + 10], ARGV[n + 11], ARGV[n + 12])
   place = place + 1
 end
 
