@@ -22,7 +22,7 @@ from asyncpg import exceptions as pg
 from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
 from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Verdict
-from relevo.store import DEADLINE, Arrival, By, DeliveryState, Filter, Kept, Want
+from relevo.store import DEADLINE, Arrival, By, DeliveryState, Filter, Kept, Loss, Want
 from relevo.stores.postgres.lines import Line
 from relevo.stores.postgres.store import PostgresStore
 from relevo.testing import until
@@ -171,6 +171,7 @@ def verbs(store: PostgresStore, lease: Any) -> list[Callable[[], Awaitable[Any]]
         lambda: store.tally(),
         lambda: store.cancel([new_id()], By("ann")),
         lambda: store.recall("k", ["n"]),
+        lambda: store.isolate([lease]),
     ]
 
 
@@ -255,15 +256,23 @@ async def test_a_claim_nobody_heard_of_is_handed_back(server: PostgresServer, pr
         await store.now()
         await take(store)
         id = await add(store)
+        marks = {"suspicion": 2, "crashes": 5}
+        [lease] = await take(store, 2)  # fewer than asked for: the next claim is the same statement
+        assert await end(store, lease, State.SCHEDULED, spend=False, **marks)
+        before = await look(store, id)
+        direct = PostgresStore(store.dsn.replace(str(proxy.port), str(server.port)))
+        await direct.open()
         await proxy.become("deaf")
         assert not await in_time(lambda: take(store))
+        assert (await look(direct, id)).state is State.RUNNING
+        await direct.close()
         proxy.reset()
         await proxy.become("pass")
 
         lease = await surely(lambda: take_one(store))
 
-        assert (lease.id, lease.attempt) == (id, 1)
-        assert [run.outcome for run in (await look(store, id)).history] == ["snooze"]
+        assert (lease.id, lease.attempt, lease.suspicion, lease.crashes) == (id, 1, 2, 5)
+        assert (await look(store, id)).history == before.history
 
 
 async def test_a_delivery_whose_answer_was_lost_is_new_all_the_same(
@@ -583,12 +592,15 @@ async def test_who_ends_extends_rescues_and_cancels_the_same_jobs_never_crosses(
             chance.shuffle(leases)
             endings = [ending_of(lease, n) for n, lease in enumerate(leases)]
             mine = [lease.id for lease in leases]
+            losses = [Loss(id=id, failure=BOOM) for id in mine[::3]]
             await asyncio.gather(
                 store.settle(endings[:40]),
                 life.extend(leases, LEASE),
                 life.extend(leases, 0),
                 keeper.settle(endings[40:80]),
                 keeper.rescue(),
+                keeper.isolate(leases),
+                keeper.rescue(worker="w1", limit=20, losses=losses),
                 person.cancel([*mine[60:100], *(parent.id for parent in parents)], By("ann")),
             )
             await asyncio.gather(store.settle(endings[80:]), keeper.rescue())

@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from relevo.errors import MisuseError, SchemaMismatch, SettingsError, StoreError
 from relevo.ids import new_id
-from relevo.job import Ending, State, Verdict
-from relevo.store import Arrival, By, Filter, Kept, QueueMode, Want
+from relevo.job import Ending, Failure, State, Verdict
+from relevo.store import Arrival, By, Filter, Kept, Loss, QueueMode, Want
 from relevo.stores.postgres import leases as leases_module
 from relevo.stores.postgres import people, schema
 from relevo.stores.postgres.address import parse
@@ -218,6 +218,12 @@ async def test_work_never_scans_the_table(raw: Any) -> None:
         await store.migrate()
         await put(store, *(job() for _ in range(1_000)))
         for _ in range(10):
+            leases = await take(store, 50, worker="gone")
+            lost = Failure(type="WorkerCrashed", message="signal 9")
+            await store.isolate(leases)
+            await store.rescue(
+                worker="gone", losses=[Loss(id=lease.id, failure=lost) for lease in leases[::2]]
+            )
             leases = await take(store, 50)
             await store.extend(leases, LEASE)
             await store.settle([Ending(lease=lease, state=State.DONE) for lease in leases])
@@ -408,22 +414,28 @@ async def test_an_ordered_lane_follows_commits(store: PostgresStore, raw: Any) -
 
 async def test_a_claim_for_somebody_who_left_is_handed_back(store: PostgresStore, raw: Any) -> None:
     id = await add(store)
+    marks = {"suspicion": 2, "crashes": 5}
+    assert await end(store, await take_id(store, id), State.SCHEDULED, spend=False, **marks)
+    before = await look(store, id)
+    row_version = store._sql("select xmin::text from relevo.jobs")
+    version = await raw.fetchval(row_version)
     async with raw.transaction():
-        await raw.execute(f'lock table "{schema_of(store)}".jobs in access exclusive mode')
+        await raw.execute(store._sql("lock table relevo.jobs in access exclusive mode"))
         claiming = asyncio.create_task(take(store))
         await until(is_blocked)
         claiming.cancel()
         await asyncio.wait({claiming})
 
     async def is_back() -> bool:
-        found = await look(store, id)
-        return (found.state, found.attempt) == (State.READY, 0) and bool(found.history)
+        is_changed = await raw.fetchval(row_version) != version
+        return is_changed and (await look(store, id)).state is State.READY
 
     await until(is_back)
+    assert await look(store, id) == before
 
 
-@pytest.mark.parametrize("verb", ["settle", "settle_within", "extend"])
-async def test_jobs_are_ended_and_extended_in_one_order(
+@pytest.mark.parametrize("verb", ["settle", "settle_within", "extend", "isolate"])
+async def test_jobs_are_ended_extended_and_isolated_in_one_order(
     store: PostgresStore, raw: Any, verb: str
 ) -> None:
     """However they are named: who waits for one job holds none that comes after it."""
@@ -442,6 +454,8 @@ async def test_jobs_are_ended_and_extended_in_one_order(
                 work = asyncio.create_task(store.settle(endings))
             case "settle_within":
                 work = asyncio.create_task(store.settle_within(lent, endings))
+            case "isolate":
+                work = asyncio.create_task(store.isolate(held))
             case _:
                 work = asyncio.create_task(store.extend(held, LEASE))
         await until(is_blocked)

@@ -28,7 +28,7 @@ VACUUM_AFTER = 100_000
 
 _CLAIM = """
 select *
-from relevo.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+from relevo.claim_leases($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 """
 _FIRST = """
             select r.ctid
@@ -81,7 +81,7 @@ where not exists (select from relevo.lanes as l where l.queue = any ($2::text[])
     ))
 returning
     id, queue, kind, payload, attempt, attempts, key, lane_name, thread, cause, meta, flow, node,
-    keep, inserted_at, claimed_at, priority, run_at, seq, turn
+    keep, inserted_at, claimed_at, priority, run_at, seq, turn, suspicion, crashes
 """  # noqa: S608 - a constant is put in, every value is bound
 _KNOWN = """
 insert into relevo.queues (queue)
@@ -92,7 +92,8 @@ on conflict do nothing
 """
 _SETTLE = """
 select unnest(relevo.settle_jobs(
-    $1, $2::text::uuid[], $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
+    $1, $2::text::uuid[], $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+    $15, $16
 )) as place
 """
 
@@ -189,7 +190,8 @@ class Leases(Session):
                 self._sql("""
                 select relevo.settle_jobs(
                     $1, array_agg(id), array_agg(token), '{}', array_agg(0::smallint), '{}',
-                    array_agg(false), '{}', '{}', '{}', '{}', '{}', '{}'
+                    array_agg(false), '{}', '{}', '{}', '{}', '{}', '{}', array_agg(true),
+                    array_agg(suspicion), array_agg(crashes)
                 )
                 from relevo.jobs
                 where state = 1 and token = any ($2)
@@ -204,7 +206,17 @@ class Leases(Session):
         try:
             claim = await claiming
             await self.settle(
-                [Ending(lease=lease, state=State.SCHEDULED, spend=False) for lease in claim.leases]
+                [
+                    Ending(
+                        lease=lease,
+                        state=State.SCHEDULED,
+                        spend=False,
+                        released=True,
+                        suspicion=lease.suspicion,
+                        crashes=lease.crashes,
+                    )
+                    for lease in claim.leases
+                ]
             )
         except StoreUnavailable as error:
             log.warning("jobs claimed for nobody wait to be rescued", extra={"error": str(error)})
@@ -218,6 +230,17 @@ class Leases(Session):
             [leases[place].token for place in order],
             lease,
             repeat=True,
+        )
+        ours: set[int] = {order[row["place"] - 1] for row in rows}
+        return [place in ours for place in range(len(leases))]
+
+    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+        order = _order_of(leases)
+        # Not repeated: where the answer is lost, the crash may have been counted.
+        rows = await self._upkeep.fetch(
+            self._sql("select unnest(relevo.isolate_jobs($1, $2)) as place"),
+            [leases[place].id for place in order],
+            [leases[place].token for place in order],
         )
         ours: set[int] = {order[row["place"] - 1] for row in rows}
         return [place in ours for place in range(len(leases))]

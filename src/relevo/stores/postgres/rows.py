@@ -12,7 +12,7 @@ import msgspec
 from relevo.errors import MisuseError
 from relevo.ids import parse_id
 from relevo.job import After, Attempt, Ending, Failure, Job, Joined, Lease, NewJob, State, Unique
-from relevo.store import Kept
+from relevo.store import Kept, Loss
 from relevo.stores.postgres.lines import Record
 from relevo.stores.postgres.text import clean, restore
 
@@ -152,9 +152,12 @@ def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
     ]
     states = [ending.state for ending in endings]
     if states.count(State.DONE) == len(states):
-        return [*columns, *([] for _ in range(9))]
+        return [*columns, *([] for _ in range(12))]
     failures = [ending.failure for ending in endings]
     planned = [ending.planned for ending in endings]
+    released = [ending.released for ending in endings]
+    suspicions = [ending.suspicion for ending in endings]
+    crashes = [ending.crashes for ending in endings]
     return [
         *columns,
         [CODES[state] for state in states],
@@ -166,6 +169,22 @@ def settled_columns_of(endings: Sequence[Ending]) -> list[Any]:
         [failure and clean(failure.fingerprint) for failure in failures],
         [clean(ending.park) for ending in endings],
         planned if any(planned) else [],
+        released if any(released) else [],
+        suspicions if any(suspicions) else [],
+        crashes if any(crashes) else [],
+    ]
+
+
+def lost_columns_of(losses: Sequence[Loss]) -> list[Any]:
+    """The arguments of `rescue_jobs` after the worker."""
+    return [
+        [loss.id for loss in losses],
+        [clean(loss.failure.type) for loss in losses],
+        [clean(loss.failure.message) for loss in losses],
+        [clean(loss.failure.trace) for loss in losses],
+        [clean(loss.failure.fingerprint) for loss in losses],
+        [loss.suspicion for loss in losses],
+        [loss.is_excused for loss in losses],
     ]
 
 
@@ -173,7 +192,7 @@ def lease_of(row: Record, token: int) -> Lease:
     """A row that a claim answered; all by place, since names cost more than the rest."""
     (
         uuid, queue, kind, payload, attempt, attempts, key, lane, thread, cause, meta, flow, node,
-        keep, inserted_at, claimed_at, _, _, _, turn,
+        keep, inserted_at, claimed_at, _, _, _, turn, suspicion, crashes,
     ) = row  # fmt: skip
     identity = uuid.hex
     return Lease(
@@ -196,6 +215,8 @@ def lease_of(row: Record, token: int) -> Lease:
         inserted_at,
         claimed_at,
         turn or 0,
+        suspicion or 0,
+        crashes or 0,
     )
 
 
@@ -237,6 +258,8 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
         failure=failure,
         note=restore(row["note"] or ""),
         turn=row["turn"],
+        suspicion=row["suspicion"],
+        crashes=row["crashes"],
         remember=row["remember"],
     )
     if history:

@@ -10,7 +10,7 @@ from typing import Any
 
 from relevo.clock import Clock
 from relevo.job import NewJob, Receipt, Verdict
-from relevo.store import BATCH, KNOWN, Rescued, Sweep
+from relevo.store import BATCH, KNOWN, Loss, Rescued, Sweep
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
@@ -23,7 +23,7 @@ from relevo.stores.postgres.rows import (
     columns_of,
     job_arguments,
     known_ids,
-    state_of,
+    lost_columns_of,
 )
 from relevo.stores.postgres.text import clean, restore
 
@@ -144,25 +144,22 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
         limit: int = BATCH,
         *,
         worker: str | None = None,
+        losses: Sequence[Loss] = (),
         queues: Sequence[str] | None = None,
     ) -> Sweep:
         rows = await self._upkeep.fetch(
             self._sql("""
-            select id, queue, worker, state, lapse
-            from relevo.rescue_jobs($1, $2, $3)
+            select id, queue, worker, lapse
+            from relevo.rescue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
             """),
             self._skew,
             limit,
             clean(worker),
+            *lost_columns_of(losses),
         )
         return Sweep(
             [
-                Rescued(
-                    id=row["id"].hex,
-                    queue=row["queue"],
-                    worker=restore(row["worker"] or ""),
-                    state=state_of(row["state"], 0, 0),
-                )
+                Rescued(id=row["id"].hex, queue=row["queue"], worker=restore(row["worker"] or ""))
                 for row in rows[:-1]
             ],
             rows[-1]["lapse"],
