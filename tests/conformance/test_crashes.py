@@ -499,12 +499,16 @@ async def test_a_cancelled_run_that_is_retried_is_not_suspected(store: Store) ->
     assert await marks(store, id) == (NONE, 0)
 
 
-async def test_a_job_reopened_by_its_key_is_not_suspected(store: Store) -> None:
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_job_reopened_by_its_key_is_not_suspected(store: Store, is_cancelled: bool) -> None:
     fields: dict[str, Any] = {"key": "k", "unique": "forever"}
     id = await marked(store, **fields)
     lease = await take_id(store, id)
     assert await store.isolate([lease]) == [True]
-    assert await end(store, lease, State.DEAD)
+    if is_cancelled:
+        assert await store.cancel([id], ANN) == [True]
+    else:
+        assert await end(store, lease, State.DEAD)
 
     receipt = await insert(store, **fields)
 

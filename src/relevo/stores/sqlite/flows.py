@@ -158,10 +158,10 @@ def ended(tx: Tx, good: Sequence[str], bad: Sequence[str]) -> None:
     _fail(tx, failed)
     _release(tx, [parent for (parent,) in parents])
     if any(row.latest for row in tx.known.queues.values()):
-        let_newest_go_on(tx, both)
+        _let_newest_go_on(tx, both)
 
 
-def let_newest_go_on(tx: Tx, ended: str) -> None:
+def _let_newest_go_on(tx: Tx, ended: str) -> None:
     """Jobs of unique="latest" that waited for the end of these are due when they were before."""
     rows = tx.all(
         """

@@ -651,22 +651,19 @@ _END = """
 def never_began(tx: Tx, seqs: Sequence[int]) -> None:
     """Take back that these jobs, ready again, have started, where no run of theirs has begun.
 
-    Only unique="latest" asks: a newer job may replace such a one, and waits for it no longer.
+    Only unique="latest" asks: a newer job may replace such a one.
     """
-    if not seqs or not any(row.latest for row in tx.known.queues.values()):
-        return
-    rows = tx.all(
-        """
-        update relevo_jobs
-        set claimed_at = ?
-        where seq in (select value from json_each(?))
-          and forever = 2
-          and runs = 0
-        returning id
-        """,
-        (NEVER, as_list(seqs)),
-    )
-    flows.let_newest_go_on(tx, as_list(id_ for (id_,) in rows))
+    if seqs and any(row.latest for row in tx.known.queues.values()):
+        tx.run(
+            """
+            update relevo_jobs
+            set claimed_at = ?
+            where seq in (select value from json_each(?))
+              and forever = 2
+              and runs = 0
+            """,
+            (NEVER, as_list(seqs)),
+        )
 
 
 def failure_text(failure: Failure | None) -> str | None:
