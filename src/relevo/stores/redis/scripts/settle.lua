@@ -113,8 +113,11 @@ local function settle(place, root, id, token, state, delay, spends, failure, pri
   end
   -- The first write of this ending, refused by a full server before anything has moved.
   call('HSET', root, 'at', now)
-  local suspicion, crashes = string.match(marks, '^(%d+)%+(%d+)$')
-  was.suspicion, was.crashes = tonumber(suspicion), tonumber(crashes)
+  was.suspicion, was.crashes = nil, nil
+  if marks ~= '' then
+    local suspicion, crashes = string.match(marks, '^(%d+)%+(%d+)$')
+    was.suspicion, was.crashes = tonumber(suspicion), tonumber(crashes)
+  end
   if how == 'r' then
     give_back(root, id, was)
     return
