@@ -67,7 +67,7 @@ from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
 from relevo.telemetry import Telemetry
 from relevo.waiting import Waiting
-from relevo.worker import Worker
+from relevo.worker import OnBlocked, Worker
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -727,17 +727,27 @@ class Relevo:
         grace: Duration = "10s",
         budget: Budget | None = None,
         stop: asyncio.Event | None = None,
+        on_blocked: OnBlocked = "report",
     ) -> None:
         """Serve queues until `stop` is set or the task is cancelled; either way politely.
 
-        A `budget` makes an idle worker sleep longer, where the store bills by the command.
+        A `budget` makes an idle worker sleep longer, where the store bills by the command. When a
+        job blocks the event loop past its time limit, the process only says so ("report"), ends
+        with exit code 75 for its supervisor to start another ("exit"), or begins anew by itself
+        with the command line that it was started by ("restart").
         """
         if not self.is_open:
             raise MisuseError(
                 "the engine is not open: work inside `async with Relevo(…) as relevo:`"
             )
         worker = Worker(
-            self, queues=queues, concurrency=concurrency, lease=lease, grace=grace, budget=budget
+            self,
+            queues=queues,
+            concurrency=concurrency,
+            lease=lease,
+            grace=grace,
+            budget=budget,
+            on_blocked=on_blocked,
         )
         self.workers.append(worker)
         running = asyncio.create_task(worker.run(), name="relevo-worker")

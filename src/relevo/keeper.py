@@ -8,14 +8,44 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from relevo.clock import milliseconds
-from relevo.presence import Presence
-from relevo.store import BATCH
+from relevo.job import Failure, Suspicion
+from relevo.outcome import CRASHED, LOST
+from relevo.presence import Departed
+from relevo.store import BATCH, Loss
 
 if TYPE_CHECKING:
     from relevo.worker import Worker
 
 NEIGHBOURS_EVERY = 1.0
+UNDECIDED_EVERY = 0.25
 ALL_QUEUES = 20
+
+
+def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
+    """What the death of a process means for a job that it was running."""
+    if not gone.was_alone:
+        # Of several that died together, one may have had a guilty job, or the host was at fault:
+        # their jobs run beside others once more.
+        several = "" if len(gone.running) == 1 else f", one of {len(gone.running)}"
+        why = f"its worker process {gone.worker} died while it ran{several}"
+        suspicion = Suspicion.LOST if has_other_cause else Suspicion.ALONE
+        return Loss(id=job, failure=_failure(LOST, why), suspicion=suspicion)
+    if has_other_cause:
+        why = f"its worker process {gone.worker} died, as others of its host did, or was stopped"
+        failure = _failure(LOST, why)
+    else:
+        why = f"its worker process {gone.worker} died while nothing ran beside it"
+        failure = _failure(CRASHED, why)
+    return Loss(
+        id=job,
+        failure=failure,
+        suspicion=Suspicion.ALONE_ON_HOST,
+        is_excused=has_other_cause,
+    )
+
+
+def _failure(kind: str, message: str) -> Failure:
+    return Failure(type=kind, message=message, fingerprint=kind)
 
 
 class Keeper:
@@ -24,17 +54,16 @@ class Keeper:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._store = worker.store
-        self._presence = Presence(worker.id, worker.store.url)
+        self._presence = worker.presence
 
     async def run(self) -> None:
-        with self._presence:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._rescue(), name="relevo-rescue")
-                group.create_task(self._prune(), name="relevo-prune")
-                group.create_task(self._neighbours(), name="relevo-neighbours")
-                group.create_task(self._breakers(), name="relevo-breakers")
-                group.create_task(self._recurring(), name="relevo-recurring")
-                group.create_task(self._parked(), name="relevo-parked")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._rescue(), name="relevo-rescue")
+            group.create_task(self._prune(), name="relevo-prune")
+            group.create_task(self._neighbours(), name="relevo-neighbours")
+            group.create_task(self._breakers(), name="relevo-breakers")
+            group.create_task(self._recurring(), name="relevo-recurring")
+            group.create_task(self._parked(), name="relevo-parked")
 
     async def _rescue(self) -> None:
         """Sweep when the next lease lapses, and once a lease if none is known to.
@@ -47,6 +76,10 @@ class Keeper:
         while True:
             # Its own queues each time; those of workers that may all be gone, now and then.
             try:
+                # First: of a process that died on this host, more is known than of a lapsed lease.
+                if not await self._bury_neighbours():
+                    await asyncio.sleep(UNDECIDED_EVERY)
+                    continue
                 lapse = await self._sweep(
                     queues=self._worker.queues if round % ALL_QUEUES else None
                 )
@@ -59,11 +92,14 @@ class Keeper:
             await asyncio.sleep(wait * random.uniform(1, 1.1))
 
     async def _sweep(
-        self, gone: str | None = None, queues: Sequence[str] | None = None
+        self,
+        gone: str | None = None,
+        losses: Sequence[Loss] = (),
+        queues: Sequence[str] | None = None,
     ) -> int | None:
         """Take back what can be; answers when to look again, as the store does."""
         while True:
-            taken = await self._store.rescue(BATCH, worker=gone, queues=queues)
+            taken = await self._store.rescue(BATCH, worker=gone, losses=losses, queues=queues)
             for job in taken:
                 self._worker.telemetry.rescued(job)
             if len(taken) < BATCH:
@@ -75,11 +111,22 @@ class Keeper:
             await asyncio.sleep(NEIGHBOURS_EVERY)
             self._worker.give_back_hoard()
             try:
-                for gone in self._presence.departed():
-                    await self._sweep(gone)
-                    self._presence.bury(gone)
+                await self._bury_neighbours()
             except Exception as error:  # noqa: BLE001 - such as no file handle left
                 self._worker.telemetry.trouble("cannot take over from neighbours", error)
+
+    async def _bury_neighbours(self) -> bool:
+        """Take back the jobs of dead neighbours; False while it is not known what a death means."""
+        is_decided = True
+        for gone in self._presence.departed():
+            if gone.was_alone and not self._presence.is_decided(gone):
+                is_decided = False
+                continue
+            has_other_cause = self._presence.has_other_cause(gone)
+            losses = [lost(gone, job, has_other_cause) for job in gone.running]
+            await self._sweep(gone.worker, losses)
+            self._presence.bury(gone.worker)
+        return is_decided
 
     async def _breakers(self) -> None:
         """Tend the troubled breakers every second, and learn of others' now and then."""

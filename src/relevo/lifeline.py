@@ -9,11 +9,17 @@ import sys
 import threading
 import time
 import traceback
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from relevo.clock import milliseconds
 from relevo.errors import StoreError
-from relevo.store import BATCH, Store, WorkerInfo
+from relevo.isolation import LONGER
+from relevo.job import Failure, Suspicion
+from relevo.outcome import BLOCKED as BLOCKED_LOOP
+from relevo.outcome import LOST
+from relevo.runner import released
+from relevo.store import BATCH, Loss, Store, WorkerInfo
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
@@ -23,6 +29,11 @@ BLOCKED = 1.0
 LOOK = 0.5
 SHORTEST = 0.02
 OVERSTAY = 30.0
+GRACE = 5.0
+"""Seconds past its time limit for which a job may block the event loop before its process ends."""
+
+EXIT_BLOCKED = 75
+"""The exit code of a process that ended because a job blocked its event loop."""
 
 
 class Lifeline(threading.Thread):
@@ -36,9 +47,10 @@ class Lifeline(threading.Thread):
         self._stopped = threading.Event()
         self._answered = time.monotonic()
         self._is_asked = False
-        self._is_blocked = False
+        self._is_blocked = self._was_blocked = False
         self._note = ""
         self._started_at = 0
+        self._stale: list[Flight] = []  # taken back from the worker, not yet released
 
     def stop(self) -> None:
         self._stopped.set()
@@ -53,16 +65,20 @@ class Lifeline(threading.Thread):
         is_open = False
         while not self._stopped.is_set():
             now = time.monotonic()
-            self._watch_loop(now)
+            if self._watch_loop(now):
+                beat_at = 0.0  # whoever looks at the workers sees it at once
             try:
                 if not is_open:
                     await store.open()
                     # A first call may need more trips than a lease has time for over a slow line.
                     await store.extend([], 0)
                     is_open = True
+                if self._is_blocked and self._worker.on_blocked != "report":
+                    await self._end_process(store, now)
                 if self._worker.flights and now >= extend_at:
                     extend_at = now + every
                     await self._extend(store)
+                await self._release_stale(store)
                 if now >= beat_at:
                     beat_at = now + self._worker.pace.beat
                     await self._beat(store)
@@ -85,31 +101,50 @@ class Lifeline(threading.Thread):
         return max(min(LOOK, every, extend_at - time.monotonic()), SHORTEST)
 
     async def _extend(self, store: Store) -> None:
-        length = milliseconds(self._worker.lease)
         # What was claimed or extended a moment ago is left for the next round: it has time, and a
         # busy worker's jobs end long before.
-        old = self._loop.time() + length / 1000 * 5 / 6
+        length = self._worker.lease.total_seconds()
+        old = self._loop.time() + length * 5 / 6
+        suspect = self._worker.isolation.flight
         flights = [
             flight
             for flight in list(self._worker.flights.values())
-            if flight.lease.expires < old and self._is_due(flight)
+            if flight.lease.expires < old and flight is not suspect and self._is_due(flight)
         ]
         for start in range(0, len(flights), BATCH):
-            some = flights[start : start + BATCH]
-            asked = self._loop.time()
-            kept = await store.extend([flight.lease for flight in some], length)
-            for flight, is_ours in zip(some, kept, strict=True):
-                if is_ours:
-                    flight.lease.expires = asked + length / 1000
-                elif flight.lease in self._worker.flights:
-                    self._loop.call_soon_threadsafe(self._worker.lost, flight)
+            await self._extend_by(store, flights[start : start + BATCH], self._worker.lease)
+        # Also one that waits for what runs: it is given back only when it cannot run.
+        if suspect is not None and (not suspect.since or self._is_due(suspect)):
+            await self._extend_by(store, [suspect], self._worker.lease + LONGER)
+
+    async def _extend_by(self, store: Store, flights: list[Flight], length: timedelta) -> None:
+        asked = self._loop.time()
+        kept = await store.extend([flight.lease for flight in flights], milliseconds(length))
+        for flight, is_ours in zip(flights, kept, strict=True):
+            if is_ours:
+                flight.lease.expires = asked + length.total_seconds()
+            elif flight.lease in self._worker.flights:
+                self._loop.call_soon_threadsafe(self._worker.lost, flight)
 
     def _is_due(self, flight: Flight) -> bool:
-        """False once a run has overstayed its time limit so long that it must be stuck."""
+        """Whether the lease of a job is to be extended.
+
+        Not that of one that has not begun: it is given back. Nor that of a run that has overstayed
+        its time limit so long that it must be stuck.
+        """
         if flight.task is None:
-            return True
+            return bool(flight.since)  # it has ended, and its ending is not settled yet
         longest = self._worker.runner.limit(flight.lease) + OVERSTAY
         return self._loop.time() < flight.since + longest
+
+    async def _release_stale(self, store: Store) -> None:
+        """Give back what has not begun for half a lease, although the event loop may be blocked."""
+        self._stale += self._worker.take_back_stale()
+        if self._stale:
+            await store.settle([released(flight.lease) for flight in self._stale])
+            for flight in self._stale:
+                self._worker.flights.pop(flight.lease, None)
+            self._stale.clear()
 
     async def _beat(self, store: Store) -> None:
         worker = self._worker
@@ -127,28 +162,75 @@ class Lifeline(threading.Thread):
         )
         await store.beat(info, round(worker.pace.beat * 3_000) + 5_000)
 
-    def _watch_loop(self, now: float) -> None:
-        """Say, with the stack, when a worker blocks the event loop."""
+    def _watch_loop(self, now: float) -> bool:
+        """Say, with the stack, when a worker blocks the event loop; True when that has changed."""
+        was_blocked, self._was_blocked = self._was_blocked, self._is_blocked
         if not self._worker.flights:
             self._answered, self._is_asked = now, False
-            return
+            return was_blocked != self._is_blocked
         if not self._is_asked:
             self._is_asked, self._answered = True, now
             self._loop.call_soon_threadsafe(self._answer)
-            return
+            return was_blocked != self._is_blocked
         blocked = now - self._answered
         if blocked > BLOCKED and not self._is_blocked:
-            self._is_blocked = True
+            self._is_blocked = self._was_blocked = True
             self._note = "event loop blocked"
-            frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage] - the documented way to another thread's stack
-            stack = "".join(traceback.format_stack(frame, limit=12)) if frame else ""
             log.warning(
                 "a worker blocks the event loop: await, or make it a plain def to run in a thread",
-                extra={"seconds": round(blocked, 1), "stack": stack},
+                extra={"seconds": round(blocked, 1), "stack": self._stack_of_loop()},
             )
+            return True
+        return was_blocked != self._is_blocked
+
+    def _stack_of_loop(self) -> str:
+        frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage] - the documented way to another thread's stack
+        return "".join(traceback.format_stack(frame, limit=12)) if frame else ""
 
     def _answer(self) -> None:
         if self._is_blocked:
             log.warning("the event loop answers again")
             self._is_blocked, self._note = False, ""
         self._is_asked = False
+
+    async def _end_process(self, store: Store, now: float) -> None:
+        """End a process whose event loop stays blocked past the time limit of the job that does it.
+
+        Its jobs are taken back first. The one that blocks the loop runs alone next time; if it is
+        not known which one that is, each that was running does.
+        """
+        running = [flight for flight in self._worker.flights.values() if flight.task is not None]
+        task = asyncio.current_task(self._loop)
+        suspects = [flight for flight in running if flight.task is task] or running
+        if not suspects:
+            return
+        longest = max(self._worker.runner.limit(flight.lease) for flight in suspects)
+        blocked = now - self._answered
+        if blocked < longest + GRACE:
+            return
+        culprits = [f"{flight.lease.kind} {flight.lease.id}" for flight in suspects]
+        log.critical(
+            "the event loop has been blocked past its job's time limit: this process ends",
+            extra={
+                "jobs": culprits[:10],
+                "seconds": round(blocked, 1),
+                "stack": self._stack_of_loop(),
+            },
+        )
+        why = f"it blocked its worker's event loop for {blocked:.0f} s"
+        blamed = Failure(type=BLOCKED_LOOP, message=why, fingerprint=BLOCKED_LOOP)
+        why = "another job blocked its worker's event loop, and the process was ended"
+        spared = Failure(type=LOST, message=why, fingerprint=LOST)
+        losses = [
+            Loss(id=flight.lease.id, failure=blamed, suspicion=Suspicion.ALONE)
+            if flight in suspects
+            else Loss(id=flight.lease.id, failure=spared)
+            for flight in running
+        ]
+        while len(await store.rescue(BATCH, worker=self._worker.id, losses=losses)) >= BATCH:
+            pass
+        await store.leave(self._worker.id)
+        self._worker.presence.leave()
+        if self._worker.on_blocked == "restart":
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+        os._exit(EXIT_BLOCKED)

@@ -29,6 +29,17 @@ from relevo.job import Failure
 from relevo.scrubbing import scrub
 
 
+LOST = "WorkerLost"
+"""The type of the failure of a run whose worker process was gone: not the job's fault, as far as is
+known."""
+
+CRASHED = "WorkerCrashed"
+"""Of one whose process died while nothing ran beside it."""
+
+BLOCKED = "BlockedLoop"
+"""Of one that blocked the event loop of its process past its own time limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """It worked. `result` reaches the flow's parent and the people who look."""

@@ -1,34 +1,67 @@
-"""Who of this host is alive: a locked file a process, which the kernel unlocks when it dies."""
+"""Which worker processes of this host are alive, and which jobs each of them runs.
+
+Every process holds a locked file in a folder that all workers of a store share; the kernel unlocks
+it when the process dies. The file is mapped into memory and names the jobs that are running, so
+that the other processes can still read them there after a kill -9.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import mmap
 import os
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from msgspec import Struct
+
 from relevo.errors import SettingsError
+
+TOGETHER = 2.0
+"""Deaths within so many seconds of each other, or of an order to stop, have a common cause: none of
+them is blamed on a job."""
+
+_HEAD = 32  # bytes before the slots: is it alone, was it told to stop
+_SLOT = 32  # a job's id
+_GONE, _DEAD, _STOPPED, _LONE = ".gone-", ".dead-", ".stopped", ".lone"
+_FORGET = 60.0  # seconds after which a death explains no other
+
+
+class Departed(Struct, frozen=True):
+    """A worker process that is dead, and what it was running."""
+
+    worker: str
+    running: tuple[str, ...]  # the ids of the jobs that had begun and not ended
+    was_alone: bool  # it ran one suspected job, and nothing beside
+    was_stopping: bool
+    found_at: float  # wall clock
 
 
 class Presence:
-    """Holds this worker's file, and tells which neighbours on the same store have gone."""
+    """This worker's file, and the files of its neighbours on the same store."""
 
-    def __init__(self, worker: str, store: str) -> None:
+    def __init__(self, worker: str, store: str, slots: int = 0) -> None:
         place = hashlib.blake2s(store.encode(), digest_size=8).hexdigest()
         self._directory = Path(tempfile.gettempdir()) / f"relevo-{os.getuid()}" / place
         self._file = self._directory / worker
         self._handle = -1
+        self._size = _HEAD + slots * _SLOT
+        self._map = memoryview(bytearray(self._size))
 
     def __enter__(self) -> Presence:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._directory.parent.lstat().st_uid != os.getuid():
             raise SettingsError(f"{self._directory.parent} belongs to somebody else: remove it")
-        # Locked before it has its name, so that nobody takes a newcomer for a departed one.
+        # Locked before it has its name, so that no neighbour takes a newcomer for a departed one.
         unnamed = self._directory / f".{self._file.name}"
         self._handle = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._handle, fcntl.LOCK_EX)
+        os.truncate(self._handle, self._size)
+        self._map = memoryview(mmap.mmap(self._handle, self._size))
         unnamed.rename(self._file)
         return self
 
@@ -38,32 +71,125 @@ class Presence:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.unlink(missing_ok=True)
+        self.leave()
         os.close(self._handle)
 
-    def departed(self) -> list[str]:
-        """Workers whose file is there but whose process is not."""
-        gone: list[str] = []
+    def leave(self) -> None:
+        """Take the file away: what this process had is settled or given back."""
+        self._file.unlink(missing_ok=True)
+
+    # what this process does
+
+    def slot(self, number: int) -> memoryview:
+        """Where a runner writes the id of the job it runs; a first byte of 0 says that it rests."""
+        at = _HEAD + number * _SLOT
+        return self._map[at : at + _SLOT]
+
+    def set_alone(self, is_alone: bool) -> None:
+        """Say whether this process runs one suspected job, and nothing beside it."""
+        self._map[0] = is_alone
+
+    def stopping(self) -> None:
+        """Say that this process was told to stop."""
+        self._map[1] = True
+        if self._directory.is_dir():
+            (self._directory / _STOPPED).touch()
+
+    def lone_on_host(self) -> int | None:
+        """A lock that one process of the host has at a time, once no worker of the host has died
+        lately; None while that is not so. It ends with os.close() or with the process."""
+        self._find_departed()
+        quiet = time.time() - TOGETHER - 0.5
+        if any(at > quiet for at in self._deaths()) or self._stopped_at() > quiet:
+            return None
+        handle = os.open(self._directory / _LONE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            files = list(self._directory.iterdir())
-        except FileNotFoundError:
-            return gone  # somebody tidied the temporary folder; leases still lapse by themselves
-        for file in files:
-            if file == self._file or file.name.startswith("."):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        return handle
+
+    # what became of the others
+
+    def departed(self) -> list[Departed]:
+        """Workers whose file is there but whose process is not, until they are buried."""
+        self._find_departed()
+        gone: list[Departed] = []
+        for file in self._files(_GONE):
+            try:
+                found_at, data = file.stat().st_mtime, file.read_bytes()
+            except FileNotFoundError:
+                continue  # buried by a neighbour meanwhile
+            slots = (data[at : at + _SLOT] for at in range(_HEAD, len(data), _SLOT))
+            running = tuple(slot.decode("ascii", "replace") for slot in slots if slot[0])
+            head = data[:2].ljust(2, b"\0")
+            name = file.name.removeprefix(_GONE)
+            gone.append(Departed(name, running, bool(head[0]), bool(head[1]), found_at))
+        return gone
+
+    def is_decided(self, gone: Departed) -> bool:
+        """Whether enough time has passed to know what died or stopped together with it."""
+        return not 0 <= time.time() - gone.found_at < TOGETHER
+
+    def has_other_cause(self, gone: Departed) -> bool:
+        """Whether a process died because the host, or an order to stop, ended several at once."""
+        moments = [*self._deaths(but=gone.worker), self._stopped_at()]
+        return gone.was_stopping or any(abs(at - gone.found_at) <= TOGETHER for at in moments)
+
+    def bury(self, worker: str) -> None:
+        """Its jobs have been taken back; no neighbour needs to look again."""
+        with suppress(FileNotFoundError):  # a neighbour was faster
+            (self._directory / f"{_GONE}{worker}").rename(self._directory / f"{_DEAD}{worker}")
+        for file in self._files(_DEAD):
+            try:
+                if time.time() - file.stat().st_mtime > _FORGET:
+                    file.unlink(missing_ok=True)
+            except FileNotFoundError:
+                continue
+
+    def _find_departed(self) -> None:
+        """Write down when each neighbour's death was found: its file changes name and time."""
+        for file in self._files(""):
+            if file == self._file:
                 continue
             try:
                 handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
             try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                gone.append(file.name)
-            except BlockingIOError:
-                pass
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.utime(handle)
+                file.rename(self._directory / f"{_GONE}{file.name}")
+            except (BlockingIOError, FileNotFoundError):
+                pass  # it is alive, or a neighbour is looking at it
             finally:
                 os.close(handle)
-        return gone
 
-    def bury(self, worker: str) -> None:
-        """Its jobs have been taken back; nobody needs to look again."""
-        (self._directory / worker).unlink(missing_ok=True)
+    def _deaths(self, but: str = "") -> list[float]:
+        """When the deaths of the last minute were found."""
+        moments: list[float] = []
+        for mark in (_GONE, _DEAD):
+            for file in self._files(mark):
+                try:
+                    if file.name != f"{mark}{but}":
+                        moments.append(file.stat().st_mtime)
+                except FileNotFoundError:
+                    continue
+        return moments
+
+    def _stopped_at(self) -> float:
+        try:
+            return (self._directory / _STOPPED).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def _files(self, mark: str) -> list[Path]:
+        """The files of one kind; none once somebody has tidied the temporary folder."""
+        try:
+            files = list(self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+        if not mark:
+            return [file for file in files if not file.name.startswith(".")]
+        return [file for file in files if file.name.startswith(mark)]

@@ -33,10 +33,12 @@ from relevo.errors import (
     StoreError,
     TooEarly,
 )
-from relevo.job import Ending, Lease, State
+from relevo.job import Ending, Failure, Lease, State
 from relevo.job_meta import Meta, decode_meta
 from relevo.message import Command, Event, Spec, codec
 from relevo.outcome import (
+    BLOCKED,
+    CRASHED,
     Again,
     Cancelled,
     Dead,
@@ -100,6 +102,8 @@ class Runner:
 
     async def run(self, lease: Lease, began: float) -> Outcome | Settled | None:
         """How the job ended; None when the lease is lost."""
+        if lease.crashes >= lease.attempts:
+            return await self._condemn(lease)
         binding = self._bindings.get((lease.queue, lease.kind))
         if binding is None:
             return parked_unknown(lease)
@@ -178,6 +182,16 @@ class Runner:
         if isinstance(outcome, Parked | Postponed):
             await self._note(lease, outcome)
         return outcome
+
+    async def _condemn(self, lease: Lease) -> Outcome:
+        """End a job whose process died at each of its attempts, while nothing ran beside it."""
+        [job] = await self._engine.store.find([lease.id])
+        is_blocker = job is not None and job.failure is not None and job.failure.type == BLOCKED
+        kind = BLOCKED if is_blocker else CRASHED
+        did = "blocked its worker's event loop" if is_blocker else "crashed its worker"
+        times = "once" if lease.crashes == 1 else f"{lease.crashes} times"
+        said = f"it {did} {times}, with nothing running beside it"
+        return Dead(said, failure=Failure(type=kind, message=said, fingerprint=kind))
 
     async def _roll_back(self, ctx: Context) -> None:
         try:
@@ -549,6 +563,19 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
             )
         case Held(failure):
             return Ending(lease=lease, state=State.HELD, failure=failure)
+
+
+def released(lease: Lease, delay: int = 0) -> Ending:
+    """How a lease ends whose job has not begun."""
+    return Ending(
+        lease,
+        State.SCHEDULED,
+        delay=delay,
+        spend=False,
+        released=True,
+        suspicion=lease.suspicion,
+        crashes=lease.crashes,
+    )
 
 
 def _limit(binding: Binding, meta: Meta | None) -> float:

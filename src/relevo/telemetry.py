@@ -114,7 +114,7 @@ class Telemetry:
         self.counts["rescued"] += 1
         log.warning(
             "job rescued",
-            extra={"job": job.id, "queue": job.queue, "worker": job.worker, "state": job.state},
+            extra={"job": job.id, "queue": job.queue, "worker": job.worker},
         )
 
     def joined(self, job: NewJob, stands: str) -> None:

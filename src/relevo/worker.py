@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -22,11 +22,13 @@ from relevo.budget import Budget, pace_within
 from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import SchemaMismatch, SettingsError, StoreError
 from relevo.ids import new_id
-from relevo.job import Ending, Lease, State
+from relevo.isolation import Isolation
+from relevo.job import Ending, Lease, State, Suspicion
 from relevo.keeper import Keeper
 from relevo.lifeline import Lifeline
 from relevo.outcome import Again, Done, Outcome, Settled, reason
-from relevo.runner import DONE, Runner, ending
+from relevo.presence import Presence
+from relevo.runner import DONE, Runner, ending, released
 from relevo.store import BATCH
 from relevo.telemetry import log
 
@@ -40,6 +42,8 @@ AHEAD = 3 * BATCH  # at most: enough to do while one batch is claimed and anothe
 HOARD = timedelta(seconds=1)
 YIELD_AFTER = 0.0005  # quick jobs in a row; longer, and the store waits for us to hear it
 
+ALONE = int(Suspicion.ALONE)  # compared with at every claim
+
 _QUIET = (Done, Again)  # the outcomes nobody needs to hear of
 
 _RECONNECT = exponential("100ms", cap="2s", jitter=0.5)
@@ -49,9 +53,16 @@ class Flight(Struct, eq=False, gc=False):
     """A lease in this process's hands."""
 
     lease: Lease
-    since: float
+    since: float = 0.0  # when its run began; 0 before that
     task: asyncio.Task[None] | None = None
     why: str = ""  # set before its task is cancelled
+
+
+OnBlocked: TypeAlias = Literal["report", "exit", "restart"]
+"""What a process does whose event loop stays blocked past the time limit of what runs: say so,
+end with BLOCKED as its exit code, or begin anew with the command line it was started by."""
+
+ON_BLOCKED: tuple[OnBlocked, ...] = ("report", "exit", "restart")
 
 
 class Worker:
@@ -66,7 +77,12 @@ class Worker:
         lease: Duration = "15s",
         grace: Duration = "10s",
         budget: Budget | None = None,
+        on_blocked: OnBlocked = "report",
     ) -> None:
+        if on_blocked not in ON_BLOCKED:
+            raise SettingsError(
+                f"on_blocked is one of {', '.join(ON_BLOCKED)}, not {on_blocked!r:.40}"
+            )
         if not 1 <= concurrency <= 10_000:
             raise SettingsError(f"concurrency lies between 1 and 10,000, not {concurrency}")
         self.id = f"{socket.gethostname()[:40]}-{os.getpid()}-{new_id()[-6:]}"
@@ -78,6 +94,7 @@ class Worker:
         self.concurrency = concurrency
         self.lease = duration(lease)
         self.grace = duration(grace)
+        self.on_blocked = on_blocked
         if not timedelta(milliseconds=100) <= self.lease <= timedelta(hours=1):
             raise SettingsError(f"a lease lasts 100 ms to 1 h, not {self.lease}")
         self.pace = pace_within(
@@ -105,10 +122,12 @@ class Worker:
         self._is_closing = False
         self._pace = (0.0, 0)  # when, and how many had finished
         self._ahead = 0
+        self.presence = Presence(self.id, self.store.url, concurrency)
 
     def stop(self) -> None:
         """Stop politely: give back what has not begun, let the rest end within the grace."""
         self._stop.set()
+        self.presence.stopping()
         self.nudge()
 
     def nudge(self) -> None:
@@ -133,6 +152,11 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._length = self.lease.total_seconds()
         self.runner = Runner(self.engine, self.concurrency)
+        self.isolation = Isolation(self)
+        with self.presence:
+            await self._work()
+
+    async def _work(self) -> None:
         lifeline = Lifeline(self, self._loop)
         keeper = Keeper(self)
         try:
@@ -141,13 +165,16 @@ class Worker:
             lifeline.start()
             async with asyncio.TaskGroup() as group:
                 runners = [
-                    group.create_task(self._run_jobs(), name=f"relevo-runner-{n}")
+                    group.create_task(self._run_jobs(n), name=f"relevo-runner-{n}")
                     for n in range(self.concurrency)
                 ]
                 settler = group.create_task(self._settle(), name="relevo-settler")
                 upkeep = group.create_task(keeper.run(), name="relevo-keeper")
+                alone = group.create_task(self.isolation.run(), name="relevo-isolation")
                 await group.create_task(self._claim(), name="relevo-claimer")
+                self.isolation.give_back()
                 await self._wind_down(runners)
+                alone.cancel()
                 upkeep.cancel()
                 self._is_closing = True
                 self._settle_now.set()
@@ -234,6 +261,8 @@ class Worker:
 
     def _free(self) -> int:
         """How many jobs to claim: the free slots, and a little ahead when jobs are quick."""
+        if self.isolation.flight is not None:
+            return 0
         if len(self._endings) > 5 * BATCH:
             return 0  # the store does not keep up with what has ended
         now = self._loop.time()
@@ -253,9 +282,16 @@ class Worker:
         flights, local = self.flights, self._local
         for lease in leases:
             lease.expires = expires
-            flights[lease] = flight = Flight(lease, asked_at)
-            local.append(flight)
-        if leases:
+            flights[lease] = flight = Flight(lease)
+            if lease.suspicion >= ALONE and lease.crashes < lease.attempts:
+                if not self.isolation.take(flight):
+                    self.release(flight)
+            else:
+                local.append(flight)
+        if self.isolation.flight is not None:
+            while local:
+                self.release(local.popleft())
+        elif leases:
             self._wake_one()
 
     # running
@@ -267,8 +303,18 @@ class Worker:
             self._is_waking = True
             self._idle.pop().set_result(None)
 
-    async def _run_jobs(self) -> None:
+    def start(self, flight: Flight) -> None:
+        """Have a job run that is not among those claimed to be started in turn."""
+        self._local.append(flight)
+        self._wake_one()
+
+    def resume(self) -> None:
+        """Claim jobs again, after a suspect has run alone."""
+        self._slot_free.set()
+
+    async def _run_jobs(self, number: int) -> None:
         local, endings, time = self._local, self._endings, self._loop.time
+        slot, isolation = self.presence.slot(number), self.isolation
         tracing = self.telemetry.tracing
         run = self.runner.run if tracing is None else partial(tracing.run, self.runner.run)
         if self.telemetry.narrator is not None:
@@ -289,10 +335,14 @@ class Worker:
                 await asyncio.sleep(0)
                 yielded = time()
                 continue
-            flight = local.popleft()
+            try:
+                flight = local.popleft()
+            except IndexError:
+                continue  # the lifeline has just given it back
             if local and not self._is_waking:
                 self._wake_one()
             flight.task, flight.since = task, now
+            slot[:] = flight.lease.id.encode()
             self._running += 1
             try:
                 outcome = await run(flight.lease, now)
@@ -305,7 +355,10 @@ class Worker:
                     self._give_back(flight)
             finally:
                 self._running -= 1
+                slot[0] = 0
                 flight.task = None
+                if isolation.flight is not None:
+                    self._tell_isolation(flight)
             self.finished += 1
             if outcome is DONE:
                 endings.append(Ending(flight.lease, State.DONE))
@@ -315,6 +368,12 @@ class Worker:
                 self._settle_now.set()
             if len(local) <= self._ahead // 2:
                 self._slot_free.set()
+
+    def _tell_isolation(self, flight: Flight) -> None:
+        if flight is self.isolation.flight:
+            self.isolation.ended.set()
+        if not self._running:
+            self.isolation.emptied.set()
 
     def _finish(self, flight: Flight, outcome: Outcome | Settled | None) -> None:
         if isinstance(outcome, Settled):
@@ -372,29 +431,61 @@ class Worker:
                     self.telemetry.lease_lost(end.lease)
 
     def _give_back(self, flight: Flight) -> None:
+        """Return a job whose run was broken off."""
         failure = reason("HandedBack", "its worker stopped; handed back")
         self._endings.append(
-            Ending(lease=flight.lease, state=State.SCHEDULED, spend=False, failure=failure)
+            Ending(
+                lease=flight.lease,
+                state=State.SCHEDULED,
+                spend=False,
+                failure=failure,
+                suspicion=flight.lease.suspicion,
+                crashes=flight.lease.crashes,
+            )
         )
+        self._settle_now.set()
+
+    def release(self, flight: Flight, delay: int = 0) -> None:
+        """Return a job that has not begun."""
+        self._endings.append(released(flight.lease, delay))
         self._settle_now.set()
 
     def give_back_hoard(self) -> None:
         """Return what was claimed ahead and has waited too long behind slow jobs."""
-        limit = self._loop.time() - HOARD.total_seconds()
-        if self._local and self._local[0].since < limit and self._running >= self.concurrency:
+        limit = self._loop.time() + self._length - HOARD.total_seconds()
+        local = self._local
+        if local and local[0].lease.expires < limit and self._running >= self.concurrency:
             self._ahead = 0
-            while self._local:
-                self._give_back(self._local.popleft())
+            while local:
+                self.release(local.popleft())
+
+    def take_back_stale(self) -> list[Flight]:
+        """Take what was claimed half a lease ago and has not begun: the event loop is blocked, or
+        too busy. For the lifeline's thread: a deque gives each flight to one of the two."""
+        limit = self._loop.time() + self._length / 2
+        stale: list[Flight] = []
+        if self.isolation.is_running:
+            return stale  # the only job of the process, about to begin
+        try:
+            while self._local[0].lease.expires < limit:
+                stale.append(self._local.popleft())
+        except IndexError:
+            pass
+        return stale
 
     def lost(self, flight: Flight) -> None:
         """The lifeline found that a job is no longer ours: stop working on it."""
-        if flight.task is None and flight not in self._local:
+        is_suspect = flight is self.isolation.flight
+        if flight.task is None and flight not in self._local and not is_suspect:
             return  # it has ended meanwhile: its settle tells whether it still was ours
         if self.flights.pop(flight.lease, None) is None:
             return
         self.telemetry.lease_lost(flight.lease)
         if flight.task is None:
-            self._local.remove(flight)
+            if is_suspect:
+                self.isolation.flight = None
+            if flight in self._local:
+                self._local.remove(flight)
         else:
             flight.why = "lost"
             flight.task.cancel()
@@ -403,7 +494,7 @@ class Worker:
 
     async def _wind_down(self, runners: list[asyncio.Task[None]]) -> None:
         while self._local:
-            self._give_back(self._local.popleft())
+            self.release(self._local.popleft())
         for turn in self._idle:
             if not turn.done():
                 turn.set_result(None)

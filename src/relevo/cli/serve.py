@@ -154,6 +154,7 @@ async def _run(
                     grace=settings.grace,
                     budget=settings.budget,
                     stop=stop,
+                    on_blocked="restart",
                 )
             await stop.wait()
     return OK

@@ -82,6 +82,7 @@ async def work(
                 grace=settings.grace,
                 budget=settings.budget,
                 stop=stop,
+                on_blocked="restart",
             )
         finally:
             if watch is not None:
