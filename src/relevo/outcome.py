@@ -28,7 +28,6 @@ from relevo.errors import (
 from relevo.job import Failure
 from relevo.scrubbing import scrub
 
-
 LOST = "WorkerLost"
 """The type of the failure of a run whose worker process was gone: not the job's fault, as far as is
 known."""

@@ -612,9 +612,10 @@ class Store(Protocol):
         is READY, however often that has happened, and its run has spent no attempt.
 
         Of a worker that is known to be gone, the jobs in `losses` were running: their history gets
-        a line, and their suspicion rises to what the loss says; LOST raises it as a lapse does. Its other jobs had never begun, and
-        are given back as they were. Where a lease has lapsed, nobody knows whether the run had
-        begun: the job's history gets a line, and its suspicion rises by one, to ALONE at most.
+        a line, and their suspicion rises to what the loss says; LOST raises it as a lapse does. Its
+        other jobs had never begun, and are given back as they were. Where a lease has lapsed, it is
+        not known whether the run had begun: the job's history gets a line, and its suspicion rises
+        by one, to ALONE at most.
         """
         ...
 
