@@ -66,9 +66,11 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F52": ("a hundred turns of a poller under kills", ALL),
     "F53": ("code and stored payloads disagree: a deploy adds a required field", ALL),
     "F54": ("a delivery is replayed: confirmed effects are found, listed, made on demand", ALL),
+    "F55": ("a job crashes its worker: exit, SIGSEGV, SIGKILL, stack overflow", ALL),
+    "F56": ("a job blocks its worker's event loop for ever", ALL),
+    "F57": ("our own store or database away: no retry is spent", ALL),
     "F58": ("killed amid the calls of a healthy provider: its breaker", ALL),
     "F59": ("a provider down for two hours, and one to four jobs", ALL),
-    "F57": ("our own store or database away: no retry is spent", ALL),
     "F60": ("as many connections as are allowed; a pooler; half-open ones", "postgres"),
 }
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import random
+import signal
+import sys
 import time
 from datetime import datetime
 
@@ -47,6 +50,30 @@ class Hog(Command, queue="fault:people:hog", attempts=9, backoff=constant("100ms
     ms: int
 
 
+class Pill(Command, queue="fault:people:pill", backoff=constant("100ms"), timeout="3s"):
+    """Ends its process, or blocks its event loop for ever; `kind` says how."""
+
+    number: int
+    kind: str
+
+
+class Good(Command, queue="fault:people:pill", backoff=constant("100ms")):
+    """An ordinary job of 20 ms in the same queue, with the settings that come by default."""
+
+    number: int
+    ms: int = 20
+
+
+class Guest(
+    Command, queue="fault:people:guest", backoff=constant("100ms"), lane="{guest}", ordered=True
+):
+    """One of a guest's orders, which are carried out in turn; `kind` makes it a pill."""
+
+    guest: str
+    number: int
+    kind: str = ""
+
+
 COOLDOWN = 2.0
 
 
@@ -84,6 +111,7 @@ class Piece(
     number: int
     ms: int
     bad: bool = False
+    kind: str = ""  # makes it a pill
 
 
 class Whole(Command, queue="fault:flow:whole", attempts=25, backoff=constant("100ms")):
@@ -96,6 +124,35 @@ class Tick(Command, queue="fault:time:tick", attempts=25, backoff=constant("100m
     """What is ordered every second."""
 
     number: int
+
+
+PILLS = ("exit", "segv", "kill", "overflow")
+
+
+def swallow(kind: str) -> None:
+    """End this process as broken code does, or block its event loop."""
+    match kind:
+        case "exit":
+            os._exit(1)
+        case "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(60)
+        case "kill":  # as the kernel does when memory runs out
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        case "overflow":
+            sys.setrecursionlimit(1 << 30)
+            endless(0)
+        case "block":
+            time.sleep(3_600)
+        case _:
+            raise ValueError(kind)
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+def endless(depth: int) -> int:
+    """Call itself through C until the stack is full."""
+    return endless(depth + 1)
 
 
 def app(ledger: Ledger, *, ticks: bool = False) -> App:
@@ -131,6 +188,23 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
                 time.sleep(left)  # the mistake that is tested
         ledger.write("end", order.number, ctx.id)
 
+    async def pill(order: Pill, ctx: Context) -> None:
+        ledger.write("start", order.number, ctx.id)
+        swallow(order.kind)
+
+    async def good(order: Good, ctx: Context) -> None:
+        ledger.write("start", order.number, ctx.id)
+        await asyncio.sleep(order.ms / 1_000)
+        await effect(ctx, order.number, 0)
+        ledger.write("end", order.number, ctx.id)
+
+    async def guest(order: Guest, ctx: Context) -> None:
+        ledger.write("start", order.number, ctx.id)
+        if order.kind:
+            swallow(order.kind)
+        await effect(ctx, order.number, 1)
+        ledger.write("end", order.number, ctx.id)
+
     async def hog(order: Hog, ctx: Context) -> None:
         handles: list[int] = []
         try:
@@ -164,6 +238,9 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
 
     async def piece(order: Piece, ctx: Context) -> Dead | None:
         await asyncio.sleep(random.uniform(0, order.ms) / 1_000)
+        if order.kind:
+            ledger.write("start", order.number, ctx.id)
+            swallow(order.kind)
         await effect(ctx, order.number, order.ms)
         return Dead("it was a bad one") if order.bad else None
 
@@ -173,7 +250,9 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
     async def tick(order: Tick, ctx: Context) -> None:
         await effect(ctx, order.number, 1)
 
-    made = App("fault", workers=[print_label, nap, block, hog, call, reserve, piece, whole, tick])
+    made = App(
+        "fault", workers=[print_label, nap, block, pill, good, guest, hog, call, reserve, piece, whole, tick]
+    )
     if ticks:
 
         @made.schedule("* * * * * *", missed="all")

@@ -188,6 +188,15 @@ class Fleet:
         for member in self.members:
             assert member.is_alive, f"{member.pid} died by itself:\n{member.said()[-4_000:]}"
 
+    def supervise(self, **orders: Any) -> int:
+        """Replace the members that have died, as a supervisor does; how many there were."""
+        dead = [member for member in self.members if not member.is_alive]
+        for member in dead:
+            self.members.remove(member)
+            self.killed.append(member)
+        self.hire(len(dead), **orders)
+        return len(dead)
+
     def stop(self, timeout: float = 15) -> None:
         """Stop the rest politely; every one of them ends well."""
         for member in self.members:
@@ -279,4 +288,5 @@ async def _work(orders: dict[str, Any]) -> None:
             lease=orders.get("lease", "2s"),
             grace=orders.get("grace", "2s"),
             stop=stop,
+            on_blocked=orders.get("on_blocked", "report"),
         )

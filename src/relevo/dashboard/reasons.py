@@ -195,13 +195,37 @@ REASONS: Final[dict[str, str]] = {
         "de 1 a {n} caracteres"
     ),
     # jobs
-    "it killed its worker {times}": "mató a su worker {times}",
+    "it crashed its worker {times}, with nothing running beside it": (
+        "tumbó a su worker {times}, sin nada más en marcha a su lado"
+    ),
+    "it blocked its worker's event loop {times}, with nothing running beside it": (
+        "bloqueó el bucle de eventos de su worker {times}, sin nada más en marcha a su lado"
+    ),
+    "it blocked its worker's event loop for {n} s": (
+        "bloqueó el bucle de eventos de su worker durante {n} s"
+    ),
+    "another job blocked its worker's event loop, and the process was ended": (
+        "otro trabajo bloqueó el bucle de eventos de su worker, y el proceso se terminó"
+    ),
+    "its worker process {worker} died while it ran": (
+        "su proceso worker {worker} murió mientras corría"
+    ),
+    "its worker process {worker} died while it ran, one of {n}": (
+        "su proceso worker {worker} murió mientras corría, uno de {n}"
+    ),
+    "its worker process {worker} died while nothing ran beside it": (
+        "su proceso worker {worker} murió mientras corría solo"
+    ),
+    "its worker process {worker} died, as others of its host did, or was stopped": (
+        "su proceso worker {worker} murió, como otros de su máquina, o fue parado"
+    ),
+    "the worker {worker} went silent; whether it had begun this run is not known": (
+        "el worker {worker} calló; no se sabe si había empezado esta ejecución"
+    ),
     "once": "una vez",
     "1 time": "una vez",
     "1 times": "una vez",
     "{n} times": "{n} veces",
-    "the worker {worker} went silent while it ran": "el worker {worker} calló mientras corría",
-    "the worker that had it went silent": "el worker que lo tenía calló",
     "its worker {worker} went silent": "su worker {worker} calló",
     "its worker stopped; handed back": "su worker se paró; devuelto",
     "its child {id} in {queue} died": "su hijo {id} de {queue} murió",

@@ -1,0 +1,239 @@
+"""Jobs that end the process that runs them, or block its event loop: no other job pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from relevo import Relevo
+from relevo.flow import Flow
+from relevo.job import Job, State
+from relevo.store import Filter, Store
+from tests.conformance.fresh import STORES
+from tests.faults import apps
+from tests.faults.apps import Good, Guest, Nap, Piece, Pill, Whole
+from tests.faults.fleet import Fleet
+from tests.faults.ledger import Ledger
+from tests.faults.verdict import OPEN, whole
+
+LEASE = "2s"
+GOOD = 400
+WORKERS = 4
+WITHIN = 60.0
+
+SHORT = {("sqlite", "segv"), ("postgres", "kill"), ("redis", "exit"), ("redis", "overflow")}
+"""One kind for each store; the others are long forms."""
+
+
+def cases(*kinds: str) -> list[object]:
+    """Each kind on each store."""
+    return [
+        pytest.param(
+            one.values[0],
+            kind,
+            id=f"{one.id}-{kind}",
+            marks=[*one.marks, *([] if (one.id, kind) in SHORT else [pytest.mark.soak])],
+        )
+        for one in STORES
+        for kind in kinds
+    ]
+
+
+async def all_of(store: Store, kind: str) -> list[Job]:
+    found: list[Job] = []
+    cursor = None
+    while True:
+        page = await store.page(Filter(kind=kind), cursor=cursor, limit=200)
+        found += page.jobs
+        if (cursor := page.cursor) is None:
+            return found
+
+
+async def supervised(store: Store, fleet: Fleet, within: float = WITHIN) -> int:
+    """Replace dead workers until no job is open; answers how many died."""
+    died = 0
+    deadline = time.monotonic() + within
+    while await store.count(Filter(states=OPEN), most=1):
+        died += fleet.supervise()
+        left = [(job.kind, job.state, job.suspicion, job.crashes) for job in await open_jobs(store)]
+        assert time.monotonic() < deadline, (
+            f"{len(left)} left: {Counter(left)}\n{fleet.said()[-3_000:]}"
+        )
+        await asyncio.sleep(0.1)
+    return died
+
+
+async def open_jobs(store: Store) -> list[Job]:
+    return (await store.page(Filter(states=OPEN), limit=200)).jobs
+
+
+async def innocent(store: Store, ledger: Ledger, kind: str, count: int) -> None:
+    """Every good job is done, with one effect and no attempt spent on what was not its fault."""
+    good = await all_of(store, kind)
+    effects = ledger.counts("effect")
+    ledger.verdict = (
+        count - len(effects),
+        sum(1 for many in effects.values() if many > 1),
+    )
+    assert Counter(job.state for job in good) == {State.DONE: count}
+    assert {number: many for number, many in effects.items() if many > 1} == {}
+    assert {job.attempt for job in good} == {1}
+    whole(store)
+
+
+async def guilty(store: Store, ledger: Ledger, ids: list[str], reason: str, runs: int) -> None:
+    """Each pill is dead, for the right reason, after three runs alone."""
+    for job in await store.find(ids):
+        assert job is not None
+        assert job.state is State.DEAD
+        assert job.failure is not None
+        assert job.failure.message.startswith(reason), job.failure
+        alone = [run for run in job.history if run.failure and run.failure.type != "WorkerLost"]
+        assert [run.outcome for run in alone] == ["rescued"] * (runs - 1) + ["dead"], job.history
+
+
+@pytest.mark.parametrize(("store_name", "kind"), cases(*apps.PILLS))
+async def test_f55_a_job_that_crashes_its_worker_takes_no_other_with_it(
+    store: Store, ledger: Ledger, tmp_path: Path, kind: str
+) -> None:
+    """Default settings, four supervised workers."""
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    await relevo.enqueue_many(Good(number) for number in range(GOOD // 2))
+    [pill] = await relevo.enqueue_many([Pill(-1, kind)])
+    await relevo.enqueue_many(Good(number) for number in range(GOOD // 2, GOOD))
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=100) as fleet:
+        fleet.hire(WORKERS)
+        died = await supervised(store, fleet)
+    await relevo.rest()
+
+    assert died == 4, "once beside others, three times alone"
+    await guilty(store, ledger, [pill.id], "it crashed its worker 3 times", 4)
+    await innocent(store, ledger, Good.__relevo__.kind, GOOD)
+
+
+@pytest.mark.parametrize("store_name", [one for one in STORES if one.id in ("sqlite", "redis")])
+async def test_f55_two_at_once_are_both_found(store: Store, ledger: Ledger, tmp_path: Path) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    receipts = await relevo.enqueue_many([Pill(-1, "kill"), Pill(-2, "exit")])
+    await relevo.enqueue_many(Good(number) for number in range(GOOD))
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=100) as fleet:
+        fleet.hire(WORKERS)
+        await supervised(store, fleet)
+    await relevo.rest()
+
+    ids = [receipt.id for receipt in receipts]
+    await guilty(store, ledger, ids, "it crashed its worker 3 times", 4)
+    await innocent(store, ledger, Good.__relevo__.kind, GOOD)
+
+
+@pytest.mark.parametrize("store_name", [one for one in STORES if one.id in ("postgres", "redis")])
+async def test_f55_one_in_an_ordered_lane_holds_up_its_own_lane_only(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    await relevo.enqueue_many(Guest("ana", number) for number in range(5))
+    [pill] = await relevo.enqueue_many([Guest("ana", -1, "kill")])
+    await relevo.enqueue_many(Guest("ana", number) for number in range(5, 10))
+    await relevo.enqueue_many(Guest("bo", number) for number in range(10, 50))
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=100) as fleet:
+        fleet.hire(WORKERS)
+        await supervised(store, fleet)
+    await relevo.rest()
+
+    await guilty(store, ledger, [pill.id], "it crashed its worker 3 times", 4)
+    ends = [fact.number for fact in ledger.facts("effect")]
+    assert [number for number in ends if number < 10] == list(range(10))
+    assert sorted(ends) == list(range(50))
+
+
+@pytest.mark.parametrize("store_name", [one for one in STORES if one.id in ("sqlite", "redis")])
+async def test_f55_one_inside_a_flow_ends_its_flow_as_a_dead_child_does(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    flow = Flow("pieces")
+    pieces = [flow.add(Piece(number, 20), name=f"piece-{number}") for number in range(20)]
+    bad = flow.add(Piece(-1, 0, kind="segv"), name="bad")
+    flow.add(Whole(100), name="whole", after=[*pieces, bad])
+    await relevo.start(flow)
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=100) as fleet:
+        fleet.hire(WORKERS)
+        await supervised(store, fleet)
+    await relevo.rest()
+
+    states = Counter((job.kind, job.state) for job in await all_of(store, Piece.__relevo__.kind))
+    assert states[Piece.__relevo__.kind, State.DONE] == 20
+    assert states[Piece.__relevo__.kind, State.DEAD] == 1
+    [parent] = await all_of(store, Whole.__relevo__.kind)
+    assert parent.state is State.DEAD
+    assert set(ledger.counts("effect").values()) == {1}
+    assert len(ledger.counts("effect")) == 20
+
+
+@pytest.mark.soak
+async def test_f55_a_deploy_that_kills_all_workers_five_times_in_a_minute_ends_no_job(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    [long] = await relevo.enqueue_many([Nap(-1, 60_000)], attempts=3)
+    receipts = await relevo.enqueue_many(Good(number, 500) for number in range(GOOD * 4))
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=20) as fleet:
+        fleet.hire(WORKERS)
+        for _ in range(5):
+            await asyncio.sleep(random.uniform(8, 12))
+            for member in list(fleet.members):
+                fleet.kill(member)
+            fleet.hire(WORKERS)
+        await supervised(store, fleet, 180)
+    await relevo.rest()
+
+    jobs = [
+        job
+        for at in range(0, len(receipts), 500)
+        for job in await store.find([one.id for one in receipts[at : at + 500]])
+    ]
+    assert Counter(job.state for job in jobs if job) == {State.DONE: GOOD * 4}
+    assert {job.attempt for job in jobs if job} == {1}
+    begun = {fact.number for fact in ledger.facts("start")}
+    assert begun == {*range(GOOD * 4), -1}
+    starts = ledger.counts("start")
+    for number, job in enumerate(jobs):
+        assert job is not None
+        assert len(job.history) <= starts[number], "a run in the history that did not happen"
+    [napped] = await store.find([long.id])
+    assert napped is not None
+    assert (napped.state, napped.attempt) == (State.DONE, 1)
+
+
+@pytest.mark.parametrize(
+    ("store_name"),
+    [
+        one
+        if one.id == "postgres"
+        else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.soak])
+        for one in STORES
+    ],
+)
+async def test_f56_a_job_that_blocks_the_event_loop_for_ever_ends_dead_alone(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    await relevo.enqueue_many(Good(number) for number in range(150))
+    [pill] = await relevo.enqueue_many([Pill(-1, "block")])
+    await relevo.enqueue_many(Good(number) for number in range(150, 300))
+    orders = {"lease": LEASE, "concurrency": 100, "on_blocked": "exit"}
+    with Fleet(store.dsn, ledger, tmp_path, **orders) as fleet:
+        fleet.hire(5)
+        died = await supervised(store, fleet, 90)
+        codes = {member.process.poll() for member in fleet.killed}
+    await relevo.rest()
+
+    assert died == 4
+    assert codes == {75}
+    await guilty(store, ledger, [pill.id], "it blocked its worker's event loop 3 times", 4)
+    await innocent(store, ledger, Good.__relevo__.kind, 300)

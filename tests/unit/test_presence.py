@@ -1,0 +1,149 @@
+"""Presence: a process's file tells its neighbours what it was running when it died."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from relevo.ids import new_id
+from relevo.presence import TOGETHER, Presence
+from relevo.testing import until
+
+FORKS = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return "sqlite:///presence.db"
+
+
+def living(name: str, store: str, running: list[str], *, alone: bool = False) -> int:
+    """A process that is present, runs these jobs, and waits to be killed; answers its pid."""
+    ready = FORKS.Event()
+
+    def live() -> None:
+        with Presence(name, store, 4) as presence:
+            for number, job in enumerate(running):
+                presence.slot(number)[:] = job.encode()
+            presence.set_alone(alone)
+            ready.set()
+            time.sleep(60)
+
+    process = FORKS.Process(target=live, daemon=True)
+    process.start()
+    assert ready.wait(10)
+    assert process.pid is not None
+    return process.pid
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_a_killed_process_has_said_what_it_was_running(store: str) -> None:
+    jobs = [new_id(), new_id()]
+    pid = living("victim", store, jobs)
+    with Presence("me", store, 1) as me:
+        assert me.departed() == []
+        kill(pid)
+
+        [gone] = me.departed()
+        assert (gone.worker, gone.running, gone.was_alone) == ("victim", tuple(jobs), False)
+        assert [each.worker for each in me.departed()] == ["victim"], "until it is buried"
+        me.bury("victim")
+        assert me.departed() == []
+
+
+def test_what_has_ended_is_not_running(store: str) -> None:
+    ended, running = new_id(), new_id()
+    ready = FORKS.Event()
+
+    def live() -> None:
+        with Presence("victim", store, 2) as presence:
+            for number, job in enumerate((ended, running)):
+                presence.slot(number)[:] = job.encode()
+            presence.slot(0)[0] = 0
+            ready.set()
+            time.sleep(60)
+
+    process = FORKS.Process(target=live, daemon=True)
+    process.start()
+    assert ready.wait(10)
+    assert process.pid is not None
+    with Presence("me", store) as me:
+        kill(process.pid)
+        [gone] = me.departed()
+
+    assert gone.running == (running,)
+
+
+def test_a_single_death_has_no_other_cause(store: str) -> None:
+    pid = living("victim", store, [new_id()], alone=True)
+    with Presence("me", store) as me:
+        kill(pid)
+        [gone] = me.departed()
+
+        assert gone.was_alone
+        assert not me.has_other_cause(gone)
+        assert not me.is_decided(gone), "another death within 2 s may still be found"
+
+
+@pytest.mark.parametrize("is_buried", [False, True])
+def test_two_deaths_together_explain_each_other(store: str, is_buried: bool) -> None:
+    first, second = living("a", store, []), living("b", store, [])
+    with Presence("me", store) as me:
+        kill(first)
+        kill(second)
+        gone = {each.worker: each for each in me.departed()}
+        if is_buried:
+            me.bury("a")
+
+        assert me.has_other_cause(gone["b"])
+
+
+def test_a_death_beside_an_order_to_stop_is_not_blamed_on_its_job(store: str) -> None:
+    pid = living("victim", store, [new_id()], alone=True)
+    with Presence("me", store) as me, Presence("other", store) as other:
+        other.stopping()
+        kill(pid)
+        [gone] = me.departed()
+
+        assert me.has_other_cause(gone)
+
+
+async def test_one_process_of_a_host_runs_a_dangerous_job_at_a_time(store: str) -> None:
+    with Presence("me", store) as me, Presence("other", store) as other:
+        lock = me.lone_on_host()
+        assert lock is not None
+        assert other.lone_on_host() is None
+        os.close(lock)
+
+        pid = living("victim", store, [])
+        kill(pid)
+        assert other.lone_on_host() is None, "a death was found just now"
+        locks: list[int] = []
+
+        def has_lock() -> bool:
+            found = other.lone_on_host()
+            locks.extend([] if found is None else [found])
+            return found is not None
+
+        began = time.monotonic()
+        await until(has_lock)
+        os.close(locks[0])
+        assert time.monotonic() - began >= TOGETHER
+
+
+def test_a_file_of_a_version_before_says_nothing_of_its_jobs(store: str) -> None:
+    with Presence("me", store, 1) as me:
+        me._file.with_name("older").touch()
+
+        [gone] = me.departed()
+        assert (gone.worker, gone.running, gone.was_alone) == ("older", (), False)
