@@ -25,6 +25,11 @@ LONGER = timedelta(seconds=5)
 death, take the job back before its lease lapses."""
 
 
+def later() -> int:
+    """Milliseconds until a suspect that cannot run alone now is tried again."""
+    return random.randrange(500, 1_500)
+
+
 class Isolation:
     """The one suspect of a worker process, waiting or running."""
 
@@ -36,13 +41,15 @@ class Isolation:
         self.emptied = asyncio.Event()  # set by the worker: no job runs in this process
         self.ended = asyncio.Event()  # set by the worker: the suspect's run is over
 
-    def take(self, flight: Flight) -> bool:
-        """Have a suspect run alone, before anything else begins; False if another is waiting."""
+    def take(self, flight: Flight) -> None:
+        """Have a suspect run alone before anything else begins, or give it back if it cannot now."""
         if self.flight is not None:
-            return False
-        self.flight = flight
-        self._arrived.set()
-        return True
+            self._worker.release(flight)
+        elif not self._worker.presence.is_quiet():
+            self._worker.release(flight, later())
+        else:
+            self.flight = flight
+            self._arrived.set()
 
     async def run(self) -> None:
         """Run one suspect after the other until cancelled."""
@@ -59,7 +66,7 @@ class Isolation:
         """Return the suspect if it has not begun."""
         flight, self.flight = self.flight, None
         if flight is not None and not flight.since:
-            self._worker.release(flight, random.randrange(500, 1_500))
+            self._worker.release(flight, later())
 
     async def _run_suspect(self) -> None:
         worker = self._worker
@@ -74,6 +81,8 @@ class Isolation:
                 lock = worker.presence.lone_on_host()
                 if lock is None:
                     return
+            if not worker.presence.is_quiet():
+                return
             length = milliseconds(worker.lease + LONGER)
             if not all(await worker.store.extend([flight.lease], length)) or not all(
                 await worker.store.isolate([flight.lease])

@@ -95,13 +95,16 @@ class Presence:
         if self._directory.is_dir():
             (self._directory / _STOPPED).touch()
 
-    def lone_on_host(self) -> int | None:
-        """A lock that one process of the host has at a time, once no worker of the host has died
-        lately; None while that is not so. It ends with os.close() or with the process."""
+    def is_quiet(self) -> bool:
+        """Whether no worker of the host has died or was told to stop lately: a death that came now
+        would have no other cause."""
         self._find_departed()
-        quiet = time.time() - TOGETHER - 0.5
-        if any(at > quiet for at in self._deaths()) or self._stopped_at() > quiet:
-            return None
+        since = time.time() - TOGETHER - 0.5
+        return not any(at > since for at in [*self._deaths(), self._stopped_at()])
+
+    def lone_on_host(self) -> int | None:
+        """A lock that one process of the host has at a time; None while another has it. It ends
+        with os.close() or with the process."""
         handle = os.open(self._directory / _LONE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

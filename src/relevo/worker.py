@@ -284,8 +284,7 @@ class Worker:
             lease.expires = expires
             flights[lease] = flight = Flight(lease)
             if lease.suspicion >= ALONE and lease.crashes < lease.attempts:
-                if not self.isolation.take(flight):
-                    self.release(flight)
+                self.isolation.take(flight)
             else:
                 local.append(flight)
         if self.isolation.flight is not None:

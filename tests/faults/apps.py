@@ -65,7 +65,7 @@ class Good(Command, queue="fault:people:pill", backoff=constant("100ms")):
 
 
 class Guest(
-    Command, queue="fault:people:guest", backoff=constant("100ms"), lane="{guest}", ordered=True
+    Command, queue="fault:people:guest", backoff=constant("100ms"), ordered="guest:{guest}"
 ):
     """One of a guest's orders, which are carried out in turn; `kind` makes it a pill."""
 
@@ -111,7 +111,6 @@ class Piece(
     number: int
     ms: int
     bad: bool = False
-    kind: str = ""  # makes it a pill
 
 
 class Whole(Command, queue="fault:flow:whole", attempts=25, backoff=constant("100ms")):
@@ -238,9 +237,6 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
 
     async def piece(order: Piece, ctx: Context) -> Dead | None:
         await asyncio.sleep(random.uniform(0, order.ms) / 1_000)
-        if order.kind:
-            ledger.write("start", order.number, ctx.id)
-            swallow(order.kind)
         await effect(ctx, order.number, order.ms)
         return Dead("it was a bad one") if order.bad else None
 

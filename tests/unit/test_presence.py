@@ -118,26 +118,26 @@ def test_a_death_beside_an_order_to_stop_is_not_blamed_on_its_job(store: str) ->
         assert me.has_other_cause(gone)
 
 
-async def test_one_process_of_a_host_runs_a_dangerous_job_at_a_time(store: str) -> None:
+def test_one_process_of_a_host_runs_a_dangerous_job_at_a_time(store: str) -> None:
     with Presence("me", store) as me, Presence("other", store) as other:
         lock = me.lone_on_host()
         assert lock is not None
         assert other.lone_on_host() is None
         os.close(lock)
+        lock = other.lone_on_host()
+        assert lock is not None
+        os.close(lock)
 
-        pid = living("victim", store, [])
+
+async def test_after_a_death_it_is_quiet_once_another_would_have_no_other_cause(store: str) -> None:
+    pid = living("victim", store, [])
+    with Presence("me", store) as me:
+        assert me.is_quiet()
         kill(pid)
-        assert other.lone_on_host() is None, "a death was found just now"
-        locks: list[int] = []
-
-        def has_lock() -> bool:
-            found = other.lone_on_host()
-            locks.extend([] if found is None else [found])
-            return found is not None
-
         began = time.monotonic()
-        await until(has_lock)
-        os.close(locks[0])
+        assert not me.is_quiet()
+
+        await until(me.is_quiet)
         assert time.monotonic() - began >= TOGETHER
 
 
