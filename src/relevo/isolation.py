@@ -42,7 +42,7 @@ class Isolation:
         self.ended = asyncio.Event()  # set by the worker: the suspect's run is over
 
     def take(self, flight: Flight) -> None:
-        """Have a suspect run alone before anything else begins, or give it back if it cannot now."""
+        """Have a suspect run alone before anything else, or give it back if it cannot now."""
         if self.flight is not None:
             self._worker.release(flight)
         elif not self._worker.presence.is_quiet():

@@ -81,6 +81,14 @@ class Suspicion(IntEnum):
     ALONE_ON_HOST = 3  # it has been alone in its process: the next such run has the host to itself
 
 
+def suspected(before: int, loss: int) -> int:
+    """The suspicion of a job after a loss: what the loss says, if that is more; LOST, as a lapse
+    does, raises it by one, to ALONE at most."""
+    if loss == Suspicion.LOST:
+        loss = min(before + 1, Suspicion.ALONE)
+    return max(before, loss)
+
+
 Unique: TypeAlias = Literal["unfinished", "forever", "latest"]
 """What a key is for: one unfinished job at a time; one effect, whatever comes later; or the newest
 payload, which replaces those that have never started."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from relevo.ids import new_id
-from relevo.job import Ending, Failure, Lease, State, Suspicion, Verdict
+from relevo.job import Ending, Failure, Lease, State, Suspicion, Verdict, suspected
 from relevo.store import BATCH, Edit, Filter, Loss, Rescued, Store, Want
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
@@ -227,7 +227,22 @@ async def test_a_loss_never_lowers_the_suspicion(
 
     await store.rescue(worker="w1", losses=[loss(id, told)])
 
-    assert await marks(store, id) == (max(before, told), 1)
+    assert await marks(store, id) == (suspected(before, told), 1)
+
+
+async def test_a_loss_that_says_lost_raises_the_suspicion_as_a_lapse_does(store: Store) -> None:
+    id = await add(store)
+    seen: list[int] = []
+    for _ in range(3):
+        lease = await take_id(store, id, worker="gone")
+        await store.rescue(worker="gone", losses=[loss(id, LOST)])
+        seen.append((await look(store, id)).suspicion)
+    lease = await take_id(store, id, worker="gone")
+    await store.isolate([lease])
+    await store.rescue(worker="gone", losses=[loss(id, LOST)])
+
+    assert seen == [LOST, ALONE, ALONE]
+    assert (await look(store, id)).suspicion == ALONE_ON_HOST
 
 
 async def test_an_excused_crash_does_not_count(store: Store) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from relevo.job import Failure, Suspicion
+from relevo.job import Failure, Suspicion, suspected
 from relevo.store import DELIVERY_KEEP, By, Loss, Rescued, Sweep
 from relevo.stores.sqlite import deliveries, flows, remembered
 from relevo.stores.sqlite.jobs import failure_text, never_began, remove, write_lines
@@ -29,8 +29,7 @@ def _lapsed(tx: Tx, limit: int) -> list[Rescued]:
     rows = tx.all(_HELD.replace("THOSE", "job.until_at <= ?"), (tx.now, limit))
     rescued = [Rescued(id_, queue, plain(name)) for _, id_, queue, name, _ in rows]
     lost = [
-        # One more than before, ALONE at most; what is above that stays.
-        (row[0], _worker_lost(one.worker), max(min(row[4] + 1, Suspicion.ALONE), row[4]), 0)
+        (row[0], _worker_lost(one.worker), suspected(row[4], Suspicion.LOST), 0)
         for row, one in zip(rows, rescued, strict=True)
     ]
     _take_back(tx, rescued, lost)
@@ -48,7 +47,7 @@ def _of_worker(tx: Tx, worker: str, limit: int, losses: Sequence[Loss]) -> list[
         if (loss := told.get(id_)) is None:
             unbegun.append(seq)
         else:
-            lost.append((seq, loss.failure, max(suspicion, loss.suspicion), loss.is_excused))
+            lost.append((seq, loss.failure, suspected(suspicion, loss.suspicion), loss.is_excused))
     _take_back(tx, rescued, lost)
     if unbegun:
         tx.run(

@@ -294,7 +294,11 @@ begin
                 else j.claimed_at
             end,
             attempt = j.attempt - 1,
-            suspicion = nullif(greatest(j.suspicion, l.suspicion), 0),
+            -- A loss that says 1, lost, raises it by one, as a lapse does, to 2, alone, at most.
+            suspicion = nullif(greatest(j.suspicion, case l.suspicion
+                when 1 then least(coalesce(j.suspicion, 0) + 1, 2)
+                else l.suspicion
+            end), 0),
             crashes = case when l.excused and j.crashes > 0 then j.crashes - 1 else j.crashes end,
             history = case when l.type is null then j.history else relevo.told(j.history, relevo.line(
                 j.attempt, 'rescued', j.claimed_at, _now, j.worker, l.type, l.message, l.trace,
