@@ -180,7 +180,7 @@ async def test_f55_a_deploy_that_kills_all_workers_five_times_in_a_minute_ends_n
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
     relevo = Relevo(store, apps=[apps.app(ledger)])
-    [long] = await relevo.enqueue_many([Nap(-1, 60_000)], attempts=3)
+    long = await relevo.enqueue(Nap(-1, 60_000), attempts=3)
     receipts = await relevo.enqueue_many(Good(number, 500) for number in range(GOOD * 4))
     with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=20) as fleet:
         fleet.hire(WORKERS)
