@@ -20,6 +20,9 @@ from relevo.job import Suspicion
 if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
 
+ENOUGH = 1.0
+"""Seconds for which the first run alone of a job has its process to itself."""
+
 LONGER = timedelta(seconds=5)
 """A suspect's lease lasts so much longer, so that the neighbours, who know more about its process's
 death, take the job back before its lease lapses."""
@@ -45,11 +48,16 @@ class Isolation:
         """Have a suspect run alone before anything else, or give it back if it cannot now."""
         if self.flight is not None:
             self._worker.release(flight)
-        elif not self._worker.presence.is_quiet():
+        elif self._is_second(flight) and not self._worker.presence.is_quiet(flight.lease.id):
             self._worker.release(flight, later())
         else:
             self.flight = flight
             self._arrived.set()
+
+    @staticmethod
+    def _is_second(flight: Flight) -> bool:
+        """Whether the job has been alone before: it runs so to its end, one on the host at a time."""
+        return flight.lease.suspicion >= Suspicion.ALONE_ON_HOST
 
     async def run(self) -> None:
         """Run one suspect after the other until cancelled."""
@@ -77,12 +85,10 @@ class Isolation:
         if flight is None:  # lost meanwhile
             return
         try:
-            if flight.lease.suspicion >= Suspicion.ALONE_ON_HOST:
+            if self._is_second(flight):
                 lock = worker.presence.lone_on_host()
-                if lock is None:
+                if lock is None or not worker.presence.is_quiet(flight.lease.id):
                     return
-            if not worker.presence.is_quiet():
-                return
             length = milliseconds(worker.lease + LONGER)
             if not all(await worker.store.extend([flight.lease], length)) or not all(
                 await worker.store.isolate([flight.lease])
@@ -93,7 +99,7 @@ class Isolation:
             self.is_running = True
             self.ended.clear()
             worker.start(flight)
-            await self.ended.wait()
+            await self._watch(flight)
         except (StoreError, OSError) as error:
             worker.telemetry.trouble("cannot run a suspected job alone; trying again", error)
         finally:
@@ -101,3 +107,26 @@ class Isolation:
             worker.presence.set_alone(False)
             if lock is not None:
                 os.close(lock)
+
+    async def _watch(self, suspect: Flight) -> None:
+        """Wait for the run to end; the first one of a job also until it has run for a while.
+
+        Most suspects are innocent, and some run for hours. A process that dies later was not
+        killed by a job that was alone: its suspects run alone again, and this one to its end.
+        """
+        worker = self._worker
+        while not self._is_second(suspect):
+            try:
+                async with asyncio.timeout(ENOUGH):
+                    await self.ended.wait()
+            except TimeoutError:
+                pass
+            else:
+                return
+            try:
+                await worker.store.isolate([suspect.lease], is_alone=False)
+            except (StoreError, OSError) as error:
+                worker.telemetry.trouble("a suspected job stays alone for now", error)
+            else:
+                return
+        await self.ended.wait()

@@ -29,7 +29,8 @@ def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
         several = "" if len(gone.running) == 1 else f", one of {len(gone.running)}"
         why = f"its worker process {gone.worker} died while it ran{several}"
         suspicion = Suspicion.LOST if has_other_cause else Suspicion.ALONE
-        return Loss(id=job, failure=_failure(LOST, why), suspicion=suspicion)
+        # One that had been alone, and was not any more, has a crash counted.
+        return Loss(id=job, failure=_failure(LOST, why), suspicion=suspicion, is_excused=True)
     if has_other_cause:
         why = f"its worker process {gone.worker} died, as others of its host did, or was stopped"
         failure = _failure(LOST, why)

@@ -41,6 +41,12 @@ class Departed(Struct, frozen=True):
     found_at: float  # wall clock
 
 
+def running_of(data: bytes) -> tuple[str, ...]:
+    """The jobs that a process's file says are running."""
+    slots = (data[at : at + _SLOT] for at in range(_HEAD, len(data), _SLOT))
+    return tuple(slot.decode("ascii", "replace") for slot in slots if slot[0])
+
+
 class Presence:
     """This worker's file, and the files of its neighbours on the same store."""
 
@@ -95,12 +101,12 @@ class Presence:
         if self._directory.is_dir():
             (self._directory / _STOPPED).touch()
 
-    def is_quiet(self) -> bool:
-        """Whether no worker of the host has died or was told to stop lately: a death that came now
-        would have no other cause."""
+    def is_quiet(self, job: str) -> bool:
+        """Whether no worker of the host was told to stop lately, or has died that did not run this
+        job: if the process that runs it died now, there would be no other cause."""
         self._find_departed()
         since = time.time() - TOGETHER - 0.5
-        return not any(at > since for at in [*self._deaths(), self._stopped_at()])
+        return all(at < since for at in [*self._other_deaths(job), self._stopped_at()])
 
     def lone_on_host(self) -> int | None:
         """A lock that one process of the host has at a time; None while another has it. It ends
@@ -124,11 +130,9 @@ class Presence:
                 found_at, data = file.stat().st_mtime, file.read_bytes()
             except FileNotFoundError:
                 continue  # buried by a neighbour meanwhile
-            slots = (data[at : at + _SLOT] for at in range(_HEAD, len(data), _SLOT))
-            running = tuple(slot.decode("ascii", "replace") for slot in slots if slot[0])
             head = data[:2].ljust(2, b"\0")
             name = file.name.removeprefix(_GONE)
-            gone.append(Departed(name, running, bool(head[0]), bool(head[1]), found_at))
+            gone.append(Departed(name, running_of(data), bool(head[0]), bool(head[1]), found_at))
         return gone
 
     def is_decided(self, gone: Departed) -> bool:
@@ -137,7 +141,8 @@ class Presence:
 
     def has_other_cause(self, gone: Departed) -> bool:
         """Whether a process died because the host, or an order to stop, ended several at once."""
-        moments = [*self._deaths(but=gone.worker), self._stopped_at()]
+        job = gone.running[0] if gone.was_alone and gone.running else ""
+        moments = [*self._other_deaths(job, but=gone.worker), self._stopped_at()]
         return gone.was_stopping or any(abs(at - gone.found_at) <= TOGETHER for at in moments)
 
     def bury(self, worker: str) -> None:
@@ -169,13 +174,13 @@ class Presence:
             finally:
                 os.close(handle)
 
-    def _deaths(self, but: str = "") -> list[float]:
-        """When the deaths of the last minute were found."""
+    def _other_deaths(self, job: str, but: str = "") -> list[float]:
+        """When the deaths of the last minute were found of processes that did not run this job."""
         moments: list[float] = []
         for mark in (_GONE, _DEAD):
             for file in self._files(mark):
                 try:
-                    if file.name != f"{mark}{but}":
+                    if file.name != f"{mark}{but}" and job not in running_of(file.read_bytes()):
                         moments.append(file.stat().st_mtime)
                 except FileNotFoundError:
                     continue

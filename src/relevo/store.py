@@ -619,11 +619,13 @@ class Store(Protocol):
         """
         ...
 
-    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+    async def isolate(self, leases: Sequence[Lease], *, is_alone: bool = True) -> list[bool]:
         """Count a crash for each job before it runs alone; False where the lease is no longer ours.
 
-        Its suspicion is ALONE_ON_HOST from now on. The ending of the run writes both anew
-        (`Ending.crashes`, `Ending.suspicion`), so that a crash stays counted only if there is none.
+        Its crashes are those of the lease and one more, or without `is_alone`, which says that
+        other jobs run beside it again, those of the lease; its suspicion is ALONE_ON_HOST. The
+        ending of the run writes both anew (`Ending.crashes`, `Ending.suspicion`), so that a crash
+        stays counted only if there is none.
         """
         ...
 

@@ -366,6 +366,20 @@ async def test_a_crash_is_counted_before_the_run(store: Store) -> None:
     assert await end(store, lease)
 
 
+async def test_a_crash_is_not_counted_once_others_run_beside_it(store: Store) -> None:
+    id = await marked(store, ALONE, 1)
+    lease = await take_id(store, id)
+    for _ in range(2):  # asked again, as where the answer was lost
+        assert await store.isolate([lease]) == [True]
+        assert await marks(store, id) == (ALONE_ON_HOST, 2)
+
+    for _ in range(2):
+        assert await store.isolate([lease], is_alone=False) == [True]
+        assert await marks(store, id) == (ALONE_ON_HOST, 1)
+    assert await end(store, lease)
+    assert await store.isolate([lease], is_alone=False) == [False]
+
+
 async def test_no_crash_is_counted_for_a_lease_that_is_lost(
     store: Store, clock: ManualClock
 ) -> None:

@@ -596,25 +596,93 @@ async def test_the_jobs_of_a_silent_worker_run_again(
 
     await drain(relevo, lease="500ms", until=lambda: _is(relevo, receipt.id, State.DONE))
 
-    assert seen == [2]
+    assert seen == [1]
     job = await job_of(relevo, receipt.id)
     assert [attempt.outcome for attempt in job.history] == ["rescued", "done"]
 
 
-async def test_a_job_that_kills_its_workers_ends_among_the_dead(
+async def test_a_job_that_crashes_its_workers_alone_ends_among_the_dead(
     start: Start, store: Store, clock: ManualClock
 ) -> None:
     relevo = start(App("test", workers=[_never]))
     receipt = await relevo.enqueue(Greet("Ana"))
     for _ in range(3):
-        assert (await store.claim(relevo.wants(), 1, "victim", 1_000)).leases
+        claim = await store.claim(relevo.wants(), 1, "victim", 1_000)
+        assert await store.isolate(claim.leases) == [True]
         clock.advance("2s")
         await store.rescue()
+        assert (await job_of(relevo, receipt.id)).state is State.READY
+
+    await drain(relevo)
 
     job = await job_of(relevo, receipt.id)
     assert job.state is State.DEAD
     assert job.failure is not None
-    assert job.failure.type == "WorkerLost"
+    assert (job.failure.type, job.failure.message) == (
+        "WorkerCrashed",
+        "it crashed its worker 3 times, with nothing running beside it",
+    )
+
+
+async def test_a_suspect_runs_alone_and_then_beside_others(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    """One that was lost twice begins with nothing beside it, and others follow after a second."""
+    beside: dict[str, set[str]] = {}
+    running: set[str] = set()
+    may_end = asyncio.Event()
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        running.add(order.name)
+        beside[order.name] = running - {order.name}
+        await may_end.wait()
+        running.discard(order.name)
+
+    relevo = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Greet("suspect"), timeout="60s")
+    for _ in range(2):
+        await store.claim(relevo.wants(), 1, "gone", 1_000)
+        clock.advance("2s")
+        await store.rescue()
+    await relevo.enqueue_many([Greet(f"guest {n}") for n in range(5)])
+    async with working(relevo):
+        await until(lambda: "suspect" in beside)
+        assert beside == {"suspect": set()}
+        assert (await job_of(relevo, receipt.id)).crashes == 1
+
+        await until(lambda: len(running) == 6)
+        assert (await job_of(relevo, receipt.id)).crashes == 0
+        may_end.set()
+        await until(lambda: _is(relevo, receipt.id, State.DONE))
+
+
+async def test_a_second_suspect_waits_for_the_first(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    """Those that have been alone before are alone to the end, one after the other."""
+    beside: list[tuple[str, set[str]]] = []
+    running: set[str] = set()
+
+    async def greet(order: Greet, ctx: Context) -> None:
+        running.add(order.name)
+        beside.append((order.name, running - {order.name}))
+        await asyncio.sleep(0.05)
+        running.discard(order.name)
+        beside.append((order.name, set(running)))
+
+    relevo = start(App("test", workers=[greet]))
+    await relevo.enqueue_many([Greet(f"suspect {n}") for n in range(3)])
+    claim = await store.claim(relevo.wants(), 3, "gone", 1_000)
+    assert await store.isolate(claim.leases, is_alone=False) == [True] * 3
+    clock.advance("2s")
+    await store.rescue()
+    await relevo.enqueue_many([Greet(f"guest {n}") for n in range(3)])
+    await drain(relevo, skip_waits=True)
+
+    assert len(beside) == 12
+    assert all(not others for name, others in beside if name.startswith("suspect"))
+    jobs = [await job_of(relevo, lease.id) for lease in claim.leases]
+    assert [(job.state, job.crashes, job.suspicion) for job in jobs] == [(State.DONE, 0, 0)] * 3
 
 
 async def _never(order: Greet) -> None:

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from relevo import Relevo
+from relevo.isolation import ENOUGH
 from relevo.job import State
 from relevo.store import By, Filter, Store, Want
 from relevo.testing import until
@@ -129,22 +130,26 @@ def begun_since(ledger: Ledger, at: float) -> dict[int, float]:
 async def test_f01_whom_a_dead_process_leaves_behind_restarts_in_two_seconds(
     store: Store, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
-    """However long its lease: on the same host nobody waits for it to lapse."""
+    """However long its lease: on the same host nobody waits for it to lapse.
+
+    Each of them is suspected of having killed its process, and has another to itself for a second.
+    """
     relevo = Relevo(store, apps=[apps.app(ledger)])
     with Fleet(store.dsn, ledger, tmp_path, lease="60s") as fleet:
         [doomed] = fleet.hire()
         fleet.wait_for()
-        ids = await naps(relevo, ledger, 10)
+        ids = await naps(relevo, ledger, 5)
         fleet.hire()
         fleet.wait_for(2)
         died = fleet.kill(doomed)
-        await until(lambda: len(begun_since(ledger, died)) == 10, timeout="20s")
+        await until(lambda: len(begun_since(ledger, died)) == 5, timeout="30s")
         await store.cancel(ids, By("test"))
     await relevo.rest()
 
-    last = max(begun_since(ledger, died).values())
-    matrix.record(recovery=last)
-    assert last < 2 + SLACK
+    begun = sorted(begun_since(ledger, died).values())
+    matrix.record(recovery=begun[0])
+    assert begun[0] < 2 + SLACK
+    assert begun[-1] < 2 + SLACK + 5 * (ENOUGH + SLACK)
 
 
 async def test_f01_whom_nobody_knows_to_be_dead_restarts_in_a_lease_and_a_half(
@@ -256,7 +261,7 @@ async def test_f04_rescuers_that_die_and_many_at_once_rescue_each_job_once(
         assert job is not None
         by_gone = [one for one in job.history if one.worker == "gone"]
         assert [one.outcome for one in by_gone] == ["rescued"]
-        assert job.attempt == len(job.history)  # each run counted, none twice
+        assert job.attempt == 1  # what was lost with its worker spends nothing
 
 
 async def test_f05_a_polite_stop_hands_over_what_is_too_long(

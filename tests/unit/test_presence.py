@@ -130,15 +130,30 @@ def test_one_process_of_a_host_runs_a_dangerous_job_at_a_time(store: str) -> Non
 
 
 async def test_after_a_death_it_is_quiet_once_another_would_have_no_other_cause(store: str) -> None:
-    pid = living("victim", store, [])
+    own, other = new_id(), new_id()
+    pid = living("victim", store, [own])
     with Presence("me", store) as me:
-        assert me.is_quiet()
+        assert me.is_quiet(other)
         kill(pid)
         began = time.monotonic()
-        assert not me.is_quiet()
+        assert not me.is_quiet(other)
+        assert me.is_quiet(own), "the death of a process that ran the job itself excuses nothing"
 
-        await until(me.is_quiet)
+        await until(lambda: me.is_quiet(other))
         assert time.monotonic() - began >= TOGETHER
+
+
+def test_the_deaths_of_a_jobs_own_processes_do_not_excuse_each_other(store: str) -> None:
+    job = new_id()
+    first = living("a", store, [new_id(), job])
+    second = living("b", store, [job], alone=True)
+    with Presence("me", store) as me:
+        kill(first)
+        kill(second)
+        gone = {each.worker: each for each in me.departed()}
+
+        assert not me.has_other_cause(gone["b"])
+        assert me.has_other_cause(gone["a"]), "it was not alone, so any death may be the cause"
 
 
 def test_a_file_of_a_version_before_says_nothing_of_its_jobs(store: str) -> None:

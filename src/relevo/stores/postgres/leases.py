@@ -234,13 +234,14 @@ class Leases(Session):
         ours: set[int] = {order[row["place"] - 1] for row in rows}
         return [place in ours for place in range(len(leases))]
 
-    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+    async def isolate(self, leases: Sequence[Lease], *, is_alone: bool = True) -> list[bool]:
         order = _order_of(leases)
-        # Not repeated: where the answer is lost, the crash may have been counted.
         rows = await self._upkeep.fetch(
-            self._sql("select unnest(relevo.isolate_jobs($1, $2)) as place"),
+            self._sql("select unnest(relevo.isolate_jobs($1, $2, $3)) as place"),
             [leases[place].id for place in order],
             [leases[place].token for place in order],
+            [leases[place].crashes + is_alone for place in order],
+            repeat=True,
         )
         ours: set[int] = {order[row["place"] - 1] for row in rows}
         return [place in ours for place in range(len(leases))]

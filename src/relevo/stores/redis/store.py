@@ -160,9 +160,13 @@ class RedisStore(People, Deliveries, Ledger, Memory):
         return sweep
 
     @timely
-    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
+    async def isolate(self, leases: Sequence[Lease], *, is_alone: bool = True) -> list[bool]:
         answers = [False] * len(leases)
-        items = [(held.queue, (held.id, str(held.token))) for held in leases]
+        # The script is told the new number of crashes, so that a call repeated after its answer was
+        # lost counts once.
+        items = [
+            (held.queue, (held.id, str(held.token), held.crashes + is_alone)) for held in leases
+        ]
         for places, counted in await self._over("isolate", items):
             for place, ours in zip(places, counted, strict=True):
                 answers[place] = ours == 1

@@ -448,17 +448,15 @@ def _held(tx: Tx, leases: Sequence[Lease]) -> dict[tuple[int, int | str], bool]:
     return held
 
 
-def isolate(tx: Tx, leases: Sequence[Lease]) -> list[bool]:
-    """Count a crash for jobs that are about to run alone."""
+def isolate(tx: Tx, leases: Sequence[Lease], more: int) -> list[bool]:
+    """Count so many crashes more than their leases say for jobs that run alone, or no longer."""
     held = _held(tx, leases)
-    tx.run(
-        """
-        update relevo_jobs
-        set suspicion = 3, crashes = crashes + 1
-        where seq in (select value from json_each(?))
-        """,
-        (as_list(seq for seq, _ in held),),
-    )
+    for lease in leases:
+        if (lease.ref, lease.token) in held:
+            tx.run(
+                "update relevo_jobs set suspicion = 3, crashes = ? where seq = ?",
+                (lease.crashes + more, lease.ref),
+            )
     return [(lease.ref, lease.token) in held for lease in leases]
 
 

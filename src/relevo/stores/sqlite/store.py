@@ -569,8 +569,8 @@ class SqliteStore:
     ) -> Sweep:
         return await self._write(upkeep.rescue, limit, worker, losses)
 
-    async def isolate(self, leases: Sequence[Lease]) -> list[bool]:
-        return await self._write(isolate, leases) if leases else []
+    async def isolate(self, leases: Sequence[Lease], *, is_alone: bool = True) -> list[bool]:
+        return await self._write(isolate, leases, int(is_alone)) if leases else []
 
     async def unpark(
         self,

@@ -357,7 +357,8 @@ $$;
 
 -- Counts a crash for each job that is about to run alone; answers the places of those whose lease
 -- still is ours.
-create function relevo.isolate_jobs(_ids uuid[], _tokens bigint[]) returns bigint[]
+create function relevo.isolate_jobs(_ids uuid[], _tokens bigint[], _crashes integer[])
+returns bigint[]
 language plpgsql
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -368,8 +369,8 @@ declare
 begin
     with counted as (
         update relevo.jobs as j
-        set crashes = coalesce(j.crashes, 0) + 1, suspicion = 3
-        from unnest(_ids, _tokens) with ordinality as e (id, token, place)
+        set crashes = nullif(e.crashes, 0), suspicion = 3
+        from unnest(_ids, _tokens, _crashes) with ordinality as e (id, token, crashes, place)
         where j.id = e.id and j.token = e.token and j.state + 0 = 1
         returning e.place
     )

@@ -118,7 +118,11 @@ for _, root in ipairs(KEYS) do
       local job = facts(root, id)
       remember(root, id, was, 'rescued', loss.failure)
       leave_running(root, id, job, was)
-      was.suspicion = math.max(was.suspicion or 0, loss.suspicion)
+      local raised = loss.suspicion
+      if raised == 1 then -- lost: as a lapse does, by one, to 2, alone, at most
+        raised = math.min((was.suspicion or 0) + 1, 2)
+      end
+      was.suspicion = math.max(was.suspicion or 0, raised)
       was.crashes = math.max((was.crashes or 0) - (loss.is_excused and 1 or 0), 0)
       requeue(root, id, job, was, math.max(was.attempt - 1, 0), at)
     else
