@@ -1,8 +1,9 @@
-"""Runs a job alone that is suspected of having killed the worker process that ran it.
+"""Runs the jobs apart that are suspected of having killed the worker process that ran them.
 
-While the process has such a job it starts nothing else: it gives back what it has not begun, lets
-end what runs, and then runs the suspect with nothing beside it. If the process dies then, no other
-job can have been the cause.
+A suspect is *watched* at first: it begins at once, and for a second nothing else begins in its
+process. One that was running when its process died again runs *alone*: the process gives back what
+it has not begun, lets end what runs, and begins nothing until the suspect has ended. If the process
+dies then, no other job can have been the cause.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -20,16 +22,16 @@ from relevo.job import Suspicion
 if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
 
-ENOUGH = 1.0
-"""Seconds for which the first run alone of a job has its process to itself."""
+WATCH = 1.0
+"""Seconds for which nothing else begins beside a suspect that is watched."""
 
 LONGER = timedelta(seconds=5)
-"""A suspect's lease lasts so much longer, so that the neighbours, who know more about its process's
-death, take the job back before its lease lapses."""
+"""The lease of a job that runs alone lasts so much longer, so that the neighbours, who know more
+about its process's death, take the job back before its lease lapses."""
 
 
 def later() -> int:
-    """Milliseconds until a suspect that cannot run alone now is tried again."""
+    """Milliseconds until a suspect that cannot run now is tried again."""
     return random.randrange(500, 1_500)
 
 
@@ -45,19 +47,14 @@ class Isolation:
         self.ended = asyncio.Event()  # set by the worker: the suspect's run is over
 
     def take(self, flight: Flight) -> None:
-        """Have a suspect run alone before anything else, or give it back if it cannot now."""
+        """Have a suspect run apart before anything else, or give it back if it cannot now."""
         if self.flight is not None:
             self._worker.release(flight)
-        elif self._is_second(flight) and not self._worker.presence.is_quiet(flight.lease.id):
+        elif is_alone(flight) and not self._worker.presence.is_quiet(flight.lease.id):
             self._worker.release(flight, later())
         else:
             self.flight = flight
             self._arrived.set()
-
-    @staticmethod
-    def _is_second(flight: Flight) -> bool:
-        """Whether the job has been alone before: it runs so to its end, one on the host at a time."""
-        return flight.lease.suspicion >= Suspicion.ALONE_ON_HOST
 
     async def run(self) -> None:
         """Run one suspect after the other until cancelled."""
@@ -65,7 +62,10 @@ class Isolation:
             await self._arrived.wait()
             self._arrived.clear()
             try:
-                await self._run_suspect()
+                if self.flight is not None:
+                    await (self._run_alone if is_alone(self.flight) else self._watch)(self.flight)
+            except (StoreError, OSError) as error:
+                self._worker.telemetry.trouble("cannot run a suspected job; trying again", error)
             finally:
                 self.give_back()
                 self._worker.resume()
@@ -76,57 +76,70 @@ class Isolation:
         if flight is not None and not flight.since:
             self._worker.release(flight, later())
 
-    async def _run_suspect(self) -> None:
+    async def _watch(self, suspect: Flight) -> None:
+        """Begin nothing beside it for a while.
+
+        Most suspects are innocent, and some run for hours: other jobs begin beside it then.
+        """
+        is_counted = not self._worker.running
+        if is_counted and not await self._count(suspect):
+            return
+        self._begin(suspect)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WATCH):
+                await self.ended.wait()
+        while is_counted and not self.ended.is_set():
+            try:
+                await self._worker.store.isolate([suspect.lease], is_alone=False)
+                is_counted = False
+            except (StoreError, OSError) as error:
+                self._worker.telemetry.trouble("a suspected job stays alone for now", error)
+                await asyncio.sleep(WATCH)
+        self._end()
+
+    async def _run_alone(self, suspect: Flight) -> None:
+        """Begin it when nothing runs in this process, and begin nothing until it has ended."""
         worker = self._worker
         while worker.running:
             self.emptied.clear()
             await self.emptied.wait()
-        flight, lock = self.flight, None
-        if flight is None:  # lost meanwhile
+        if self.flight is not suspect:  # lost meanwhile
+            return
+        lock = worker.presence.lone_on_host()
+        if lock is None:
             return
         try:
-            if self._is_second(flight):
-                lock = worker.presence.lone_on_host()
-                if lock is None or not worker.presence.is_quiet(flight.lease.id):
-                    return
-            length = milliseconds(worker.lease + LONGER)
-            if not all(await worker.store.extend([flight.lease], length)) or not all(
-                await worker.store.isolate([flight.lease])
-            ):
-                worker.lost(flight)
-                return
-            worker.presence.set_alone(True)
-            self.is_running = True
-            self.ended.clear()
-            worker.start(flight)
-            await self._watch(flight)
-        except (StoreError, OSError) as error:
-            worker.telemetry.trouble("cannot run a suspected job alone; trying again", error)
+            # Again: while this process became empty another may have died.
+            if worker.presence.is_quiet(suspect.lease.id) and await self._count(suspect):
+                self._begin(suspect)
+                await self.ended.wait()
         finally:
-            self.is_running = False
-            worker.presence.set_alone(False)
-            if lock is not None:
-                os.close(lock)
+            self._end()
+            os.close(lock)
 
-    async def _watch(self, suspect: Flight) -> None:
-        """Wait for the run to end; the first one of a job also until it has run for a while.
-
-        Most suspects are innocent, and some run for hours. A process that dies later was not
-        killed by a job that was alone: its suspects run alone again, and this one to its end.
-        """
+    async def _count(self, suspect: Flight) -> bool:
+        """Count a crash before the run, which its ending takes back; False if the lease is lost."""
         worker = self._worker
-        while not self._is_second(suspect):
-            try:
-                async with asyncio.timeout(ENOUGH):
-                    await self.ended.wait()
-            except TimeoutError:
-                pass
-            else:
-                return
-            try:
-                await worker.store.isolate([suspect.lease], is_alone=False)
-            except (StoreError, OSError) as error:
-                worker.telemetry.trouble("a suspected job stays alone for now", error)
-            else:
-                return
-        await self.ended.wait()
+        length = milliseconds(worker.lease + LONGER)
+        is_ours = all(await worker.store.extend([suspect.lease], length)) and all(
+            await worker.store.isolate([suspect.lease])
+        )
+        if is_ours:
+            worker.presence.set_alone(True)
+        else:
+            worker.lost(suspect)
+        return is_ours
+
+    def _begin(self, suspect: Flight) -> None:
+        self.is_running = True
+        self.ended.clear()
+        self._worker.start(suspect)
+
+    def _end(self) -> None:
+        self.is_running = False
+        self._worker.presence.set_alone(False)
+
+
+def is_alone(suspect: Flight) -> bool:
+    """Whether a suspect is to run with nothing beside it to its end, one on the host at a time."""
+    return suspect.lease.suspicion >= Suspicion.ALONE

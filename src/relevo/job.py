@@ -76,17 +76,15 @@ class Suspicion(IntEnum):
     """How strongly a job is suspected of having killed the worker process that ran it."""
 
     NONE = 0
-    LOST = 1  # its lease has lapsed once: its worker may have died, or only been cut off
-    ALONE = 2  # it was running when its process died: it runs again with nothing beside it
-    ALONE_ON_HOST = 3  # it has been alone in its process: the next such run has the host to itself
+    LOST = 1  # its lease has lapsed: its worker may have died, or only been cut off
+    WATCHED = 2  # it was running when its process died: for a while nothing else begins beside it
+    ALONE = 3  # it was so again: it runs with nothing beside it
 
 
 def suspected(before: int, loss: int) -> int:
-    """The suspicion of a job after a loss: what the loss says, if that is more; LOST, as a lapse
-    does, raises it by one, to ALONE at most."""
-    if loss == Suspicion.LOST:
-        loss = min(before + 1, Suspicion.ALONE)
-    return max(before, loss)
+    """The suspicion of a job after a loss: one more, and at least what the loss says; NONE leaves
+    it."""
+    return min(Suspicion.ALONE, max(before + 1, loss)) if loss else before
 
 
 Unique: TypeAlias = Literal["unfinished", "forever", "latest"]

@@ -28,7 +28,7 @@ def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
         # their jobs run beside others once more.
         several = "" if len(gone.running) == 1 else f", one of {len(gone.running)}"
         why = f"its worker process {gone.worker} died while it ran{several}"
-        suspicion = Suspicion.LOST if has_other_cause else Suspicion.ALONE
+        suspicion = Suspicion.LOST if has_other_cause else Suspicion.WATCHED
         # One that had been alone, and was not any more, has a crash counted.
         return Loss(id=job, failure=_failure(LOST, why), suspicion=suspicion, is_excused=True)
     if has_other_cause:
@@ -40,7 +40,7 @@ def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
     return Loss(
         id=job,
         failure=failure,
-        suspicion=Suspicion.ALONE_ON_HOST,
+        suspicion=Suspicion.ALONE,
         is_excused=has_other_cause,
     )
 

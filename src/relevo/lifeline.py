@@ -222,7 +222,7 @@ class Lifeline(threading.Thread):
         why = "another job blocked its worker's event loop, and the process was ended"
         spared = Failure(type=LOST, message=why, fingerprint=LOST)
         losses = [
-            Loss(id=flight.lease.id, failure=blamed, suspicion=Suspicion.ALONE)
+            Loss(id=flight.lease.id, failure=blamed, suspicion=Suspicion.WATCHED)
             if flight in suspects
             else Loss(id=flight.lease.id, failure=spared)
             for flight in running

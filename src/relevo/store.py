@@ -79,7 +79,7 @@ class Loss(Struct, frozen=True, kw_only=True):
 
     id: str
     failure: Failure  # a line of the job's history says so
-    suspicion: Suspicion = Suspicion.NONE  # the job is under at least this one from now on
+    suspicion: Suspicion = Suspicion.NONE  # how the job's own rises: see suspected()
     is_excused: bool = False  # the crash that isolate() has counted does not count
 
 
@@ -612,10 +612,10 @@ class Store(Protocol):
         is READY, however often that has happened, and its run has spent no attempt.
 
         Of a worker that is known to be gone, the jobs in `losses` were running: their history gets
-        a line, and their suspicion rises to what the loss says; LOST raises it as a lapse does. Its
-        other jobs had never begun, and are given back as they were. Where a lease has lapsed, it is
-        not known whether the run had begun: the job's history gets a line, and its suspicion rises
-        by one, to ALONE at most.
+        a line, and their suspicion rises by one, at least to what the loss says; NONE leaves it.
+        Its other jobs had never begun, and are given back as they were. Where a lease has lapsed,
+        it is not known whether the run had begun: the job's history gets a line, and its suspicion
+        rises by one. It is ALONE at most.
         """
         ...
 
@@ -623,9 +623,8 @@ class Store(Protocol):
         """Count a crash for each job before it runs alone; False where the lease is no longer ours.
 
         Its crashes are those of the lease and one more, or without `is_alone`, which says that
-        other jobs run beside it again, those of the lease; its suspicion is ALONE_ON_HOST. The
-        ending of the run writes both anew (`Ending.crashes`, `Ending.suspicion`), so that a crash
-        stays counted only if there is none.
+        other jobs run beside it again, those of the lease. The ending of the run writes them anew
+        (`Ending.crashes`), so that a crash stays counted only if there is none.
         """
         ...
 

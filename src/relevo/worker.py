@@ -42,7 +42,7 @@ AHEAD = 3 * BATCH  # at most: enough to do while one batch is claimed and anothe
 HOARD = timedelta(seconds=1)
 YIELD_AFTER = 0.0005  # quick jobs in a row; longer, and the store waits for us to hear it
 
-ALONE = int(Suspicion.ALONE)  # compared with at every claim
+SUSPECT = int(Suspicion.WATCHED)  # such jobs do not begin beside others
 
 _QUIET = (Done, Again)  # the outcomes nobody needs to hear of
 
@@ -283,7 +283,7 @@ class Worker:
         for lease in leases:
             lease.expires = expires
             flights[lease] = flight = Flight(lease)
-            if lease.suspicion >= ALONE and lease.crashes < lease.attempts:
+            if lease.suspicion >= SUSPECT and lease.crashes < lease.attempts:
                 self.isolation.take(flight)
             else:
                 local.append(flight)

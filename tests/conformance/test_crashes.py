@@ -39,7 +39,7 @@ from tests.conformance.steps import (
 from tests.conformance.test_within import Session
 from tests.conformance.test_within import session as session
 
-NONE, LOST, ALONE, ALONE_ON_HOST = Suspicion
+NONE, LOST, WATCHED, ALONE = Suspicion
 KILLED = Failure(type="WorkerCrashed", message="signal 9", trace="none", fingerprint="crashed")
 ORDERED = Want(queue=WORK, ordered=True, lane_limit=1)
 
@@ -56,7 +56,7 @@ def marks_of(lease: Lease) -> tuple[int, int]:
     return lease.suspicion, lease.crashes
 
 
-def loss(id: str, suspicion: Suspicion = ALONE, **how: Any) -> Loss:
+def loss(id: str, suspicion: Suspicion = WATCHED, **how: Any) -> Loss:
     return Loss(id=id, failure=KILLED, suspicion=suspicion, **how)
 
 
@@ -108,7 +108,7 @@ async def test_a_lapse_raises_the_suspicion_by_one_to_alone_at_most(
     store: Store, clock: ManualClock
 ) -> None:
     id = await add(store)
-    for before, after in [(NONE, LOST), (LOST, ALONE), (ALONE, ALONE), (ALONE, ALONE)]:
+    for before, after in [(NONE, LOST), (LOST, WATCHED), (WATCHED, ALONE), (ALONE, ALONE)]:
         assert marks_of(await take_id(store, id)) == (before, 0)
         clock.advance("61s")
         await store.rescue()
@@ -116,16 +116,14 @@ async def test_a_lapse_raises_the_suspicion_by_one_to_alone_at_most(
         assert await marks(store, id) == (after, 0)
 
 
-async def test_a_lapse_leaves_what_is_higher_and_the_crashes(
-    store: Store, clock: ManualClock
-) -> None:
-    id = await add(store)
+async def test_a_lapse_leaves_the_crashes(store: Store, clock: ManualClock) -> None:
+    id = await marked(store, WATCHED, 0)
     assert await store.isolate([await take_id(store, id)]) == [True]
     clock.advance("61s")
     await store.rescue()
 
-    assert await marks(store, id) == (ALONE_ON_HOST, 1)
-    assert marks_of(await take_id(store, id)) == (ALONE_ON_HOST, 1)
+    assert await marks(store, id) == (ALONE, 1)
+    assert marks_of(await take_id(store, id)) == (ALONE, 1)
 
 
 async def test_a_lapse_says_what_is_known_of_it(store: Store, clock: ManualClock) -> None:
@@ -195,7 +193,7 @@ async def test_what_ran_in_a_dead_process_is_told_from_what_had_not_begun(store:
     (run,) = found.history
     assert (run.number, run.outcome, run.worker) == (1, "rescued", "gone")
     assert run.failure == KILLED
-    assert await marks(store, ran) == (ALONE, 0)
+    assert await marks(store, ran) == (WATCHED, 0)
     found = await look(store, waited)
     assert (found.state, found.attempt, found.failure) == (State.READY, 0, None)
     assert (found.history, found.run_at) == ((), waiting.run_at)
@@ -230,19 +228,15 @@ async def test_a_loss_never_lowers_the_suspicion(
     assert await marks(store, id) == (suspected(before, told), 1)
 
 
-async def test_a_loss_that_says_lost_raises_the_suspicion_as_a_lapse_does(store: Store) -> None:
+async def test_each_loss_raises_the_suspicion_by_one(store: Store) -> None:
     id = await add(store)
     seen: list[int] = []
-    for _ in range(3):
-        lease = await take_id(store, id, worker="gone")
+    for _ in range(4):
+        await take_id(store, id, worker="gone")
         await store.rescue(worker="gone", losses=[loss(id, LOST)])
         seen.append((await look(store, id)).suspicion)
-    lease = await take_id(store, id, worker="gone")
-    await store.isolate([lease])
-    await store.rescue(worker="gone", losses=[loss(id, LOST)])
 
-    assert seen == [LOST, ALONE, ALONE]
-    assert (await look(store, id)).suspicion == ALONE_ON_HOST
+    assert seen == [LOST, WATCHED, ALONE, ALONE]
 
 
 async def test_an_excused_crash_does_not_count(store: Store) -> None:
@@ -252,13 +246,13 @@ async def test_an_excused_crash_does_not_count(store: Store) -> None:
         assert marks_of(lease)[1] == crashes
         assert await store.isolate([lease]) == [True]
         await store.rescue(worker="w1", losses=[loss(id)])
-    assert await marks(store, id) == (ALONE_ON_HOST, 2)
+    assert await marks(store, id) == (ALONE, 2)
 
     for left in (1, 0, 0):
         await take_id(store, id)
         await store.rescue(worker="w1", losses=[loss(id, is_excused=True)])
 
-        assert await marks(store, id) == (ALONE_ON_HOST, left)
+        assert await marks(store, id) == (ALONE, left)
 
 
 async def test_what_is_given_back_unbegun_keeps_what_is_known_of_it(
@@ -276,7 +270,7 @@ async def test_what_is_given_back_unbegun_keeps_what_is_known_of_it(
 
     after = await look(store, id)
     assert after == before
-    assert (after.suspicion, after.crashes, after.attempt) == (ALONE_ON_HOST, 1, 1)
+    assert (after.suspicion, after.crashes, after.attempt) == (LOST, 1, 1)
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
@@ -295,7 +289,7 @@ async def test_a_whole_batch_comes_back_within_limits(store: Store, has_begun: b
     for found in await store.find(ids):
         assert found is not None
         assert [run.outcome for run in found.history] == ["rescued"] * (found.id in lost)
-        assert found.suspicion == (ALONE if found.id in lost else NONE)
+        assert found.suspicion == (WATCHED if found.id in lost else NONE)
         assert found.attempt == 0
 
 
@@ -308,7 +302,7 @@ async def test_a_thousand_come_back_at_once(store: Store) -> None:
     assert sorted(one.id for one in rescued) == sorted(ids)
     leases = await take(store, BATCH)
     assert {lease.id: lease.suspicion for lease in leases} == {
-        id: NONE if n % 2 else ALONE for n, id in enumerate(ids)
+        id: NONE if n % 2 else WATCHED for n, id in enumerate(ids)
     }
     assert {lease.attempt for lease in leases} == {1}
 
@@ -359,7 +353,7 @@ async def test_a_crash_is_counted_before_the_run(store: Store) -> None:
 
     assert await store.isolate([lease]) == [True]
 
-    assert await marks(store, id) == (ALONE_ON_HOST, 2)
+    assert await marks(store, id) == (ALONE, 2)
     found = await look(store, id)
     assert (found.state, found.lease_until, found.attempt) == (State.RUNNING, until, 1)
     assert found.failure is None
@@ -367,15 +361,15 @@ async def test_a_crash_is_counted_before_the_run(store: Store) -> None:
 
 
 async def test_a_crash_is_not_counted_once_others_run_beside_it(store: Store) -> None:
-    id = await marked(store, ALONE, 1)
+    id = await marked(store, WATCHED, 1)
     lease = await take_id(store, id)
     for _ in range(2):  # asked again, as where the answer was lost
         assert await store.isolate([lease]) == [True]
-        assert await marks(store, id) == (ALONE_ON_HOST, 2)
+        assert await marks(store, id) == (WATCHED, 2)
 
     for _ in range(2):
         assert await store.isolate([lease], is_alone=False) == [True]
-        assert await marks(store, id) == (ALONE_ON_HOST, 1)
+        assert await marks(store, id) == (WATCHED, 1)
     assert await end(store, lease)
     assert await store.isolate([lease], is_alone=False) == [False]
 
@@ -396,7 +390,7 @@ async def test_no_crash_is_counted_for_a_lease_that_is_lost(
     assert await store.find([lapsed, cancelled, done]) == before
     again = await take_id(store, lapsed)
     assert await store.isolate([*leases, again]) == [False, False, False, True]
-    assert await marks(store, lapsed) == (ALONE_ON_HOST, 1)
+    assert await marks(store, lapsed) == (LOST, 1)
 
 
 async def test_a_lapsed_lease_that_nobody_took_can_be_isolated(
@@ -409,7 +403,7 @@ async def test_a_lapsed_lease_that_nobody_took_can_be_isolated(
     assert await store.isolate([lease]) == [True]
 
     assert [one.id for one in await store.rescue()] == [id]
-    assert await marks(store, id) == (ALONE_ON_HOST, 1)
+    assert await marks(store, id) == (LOST, 1)
 
 
 async def test_a_forged_token_isolates_nothing(store: Store) -> None:
@@ -438,7 +432,7 @@ async def test_an_isolation_races_a_rescue_and_is_told_the_truth(
     )
 
     for lease, [mine] in zip(leases, isolated, strict=True):
-        assert await marks(store, lease.id) == ((ALONE_ON_HOST, 1) if mine else (NONE, 0))
+        assert await marks(store, lease.id) == (NONE, 1 if mine else 0)
 
 
 # what a run leaves
@@ -447,7 +441,7 @@ async def test_an_isolation_races_a_rescue_and_is_told_the_truth(
 @pytest.mark.parametrize("aside", [State.SCHEDULED, State.PARKED, State.HELD])
 @pytest.mark.parametrize("spend", [True, False])
 async def test_an_ending_writes_both_anew(store: Store, aside: State, spend: bool) -> None:
-    id = await marked(store, ALONE, 3, attempts=9)
+    id = await marked(store, WATCHED, 3, attempts=9)
     lease = await take_id(store, id)
     assert await store.isolate([lease]) == [True]
 
@@ -459,7 +453,7 @@ async def test_an_ending_writes_both_anew(store: Store, aside: State, spend: boo
 
 @pytest.mark.parametrize("aside", [State.SCHEDULED, State.PARKED, State.HELD])
 async def test_an_ending_that_says_nothing_clears_both(store: Store, aside: State) -> None:
-    id = await marked(store, ALONE, 3)
+    id = await marked(store, WATCHED, 3)
 
     assert await end(store, await take_id(store, id), aside, park="b")
 
@@ -468,7 +462,7 @@ async def test_an_ending_that_says_nothing_clears_both(store: Store, aside: Stat
 
 async def test_a_turn_that_is_over_clears_both(store: Store) -> None:
     """A poller lives for years, and every deploy kills it once."""
-    id = await marked(store, ALONE, 2)
+    id = await marked(store, WATCHED, 2)
 
     how: dict[str, Any] = {"spend": False, "planned": True, "result": b"{}"}
     assert await end(store, await take_id(store, id), State.SCHEDULED, **how)
@@ -482,7 +476,7 @@ async def test_a_turn_that_is_over_clears_both(store: Store) -> None:
 async def test_what_has_ended_is_not_suspected(
     store: Store, ending: State, result: bytes | None
 ) -> None:
-    id = await marked(store, ALONE, 2)
+    id = await marked(store, WATCHED, 2)
     lease = await take_id(store, id)
     assert await store.isolate([lease]) == [True]
 
@@ -495,7 +489,7 @@ async def test_what_a_person_ended_is_not_suspected(store: Store) -> None:
     cancelled = await marked(store, queue=OTHER)
     held = await marked(store)
     lease = await take_id(store, held)
-    assert await end(store, lease, State.HELD, suspicion=ALONE, crashes=2)
+    assert await end(store, lease, State.HELD, suspicion=WATCHED, crashes=2)
     assert await store.cancel([cancelled], ANN) == [True]
     assert await store.discard([held], ANN) == [True]
 
@@ -510,7 +504,7 @@ async def test_a_person_who_retries_acquits(store: Store, aside: State) -> None:
     id = await marked(store)
     lease = await take_id(store, id)
     assert await store.isolate([lease]) == [True]
-    how = {"suspicion": ALONE, "crashes": 2}
+    how = {"suspicion": WATCHED, "crashes": 2}
     assert await end(store, lease, aside, park="b", delay=HOUR, **how)
 
     assert await store.retry([id], ANN) == [True]
@@ -547,9 +541,9 @@ async def test_a_job_reopened_by_its_key_is_not_suspected(store: Store, is_cance
 
 
 async def test_waiting_changes_neither(store: Store, clock: ManualClock) -> None:
-    id = await marked(store, ALONE, 2, keep=DAY)
+    id = await marked(store, WATCHED, 2, keep=DAY)
     lease = await take_id(store, id)
-    how = {"suspicion": ALONE, "crashes": 2}
+    how = {"suspicion": WATCHED, "crashes": 2}
     assert await end(store, lease, State.PARKED, park="b", spend=False, **how)
     assert await store.edit([Edit(id=id, priority=0, payload=b'"new"')], ANN) == [True]
     assert await store.unpark("b") == 1
@@ -557,11 +551,11 @@ async def test_waiting_changes_neither(store: Store, clock: ManualClock) -> None
     await store.prune(dead_keep=HOUR)
     await store.insert([job(id=id)])
 
-    assert await marks(store, id) == (ALONE, 2)
+    assert await marks(store, id) == (WATCHED, 2)
     lease = await take_id(store, id)
-    assert marks_of(lease) == (ALONE, 2)
+    assert marks_of(lease) == (WATCHED, 2)
     assert await store.extend([lease], HOUR) == [True]
-    assert await marks(store, id) == (ALONE, 2)
+    assert await marks(store, id) == (WATCHED, 2)
 
 
 async def test_endings_of_a_batch_keep_apart(store: Store) -> None:
@@ -591,16 +585,16 @@ async def test_endings_of_a_batch_keep_apart(store: Store) -> None:
 async def test_an_ending_within_a_transaction(store: Store, session: Session | None) -> None:
     if session is None:
         return
-    id = await marked(store, ALONE, 2)
+    id = await marked(store, WATCHED, 2)
     for turn, finish in enumerate([session.rollback, session.commit]):
         lease = await take_id(store, id)
-        assert marks_of(lease) == (ALONE, 2)
+        assert marks_of(lease) == (WATCHED, 2)
         await session.begin()
         how = Ending(lease=lease, state=State.SCHEDULED, suspicion=LOST, crashes=1)
         assert await store.settle_within(session.connection, [how]) == [True]
         await finish()
         if turn == 0:
-            assert await marks(store, id) == (ALONE, 2)
+            assert await marks(store, id) == (WATCHED, 2)
             assert await release(store, lease)
     assert await marks(store, id) == (LOST, 1)
 
@@ -645,11 +639,11 @@ async def test_every_claim_tells_both(
 
     (lease,) = await take(store, 1, *wants)
 
-    assert (lease.id, lease.attempt, marks_of(lease)) == (id, 1, (ALONE_ON_HOST, 1))
-    how = {"suspicion": ALONE, "crashes": 7}
+    assert (lease.id, lease.attempt, marks_of(lease)) == (id, 1, (WATCHED, 1))
+    how = {"suspicion": WATCHED, "crashes": 7}
     assert await end(store, lease, State.SCHEDULED, failure=BOOM, **how)
     (lease,) = await take(store, 1, *wants)
-    assert (lease.id, lease.attempt, marks_of(lease)) == (id, 2, (ALONE, 7))
+    assert (lease.id, lease.attempt, marks_of(lease)) == (id, 2, (WATCHED, 7))
     assert await end(store, lease)
 
 
@@ -701,13 +695,13 @@ async def test_a_released_job_is_as_it_was(store: Store, clock: ManualClock) -> 
 
 async def test_a_release_writes_what_it_says(store: Store) -> None:
     """A worker that will not run a suspect alone gives back the crash that it has counted."""
-    id = await marked(store, ALONE, 2)
+    id = await marked(store, WATCHED, 2)
     lease = await take_id(store, id)
     assert await store.isolate([lease]) == [True]
 
     assert await release(store, lease)
 
-    assert await marks(store, id) == (ALONE, 2)
+    assert await marks(store, id) == (WATCHED, 2)
     assert await outcomes(store, id) == ["snooze"]
 
 

@@ -481,7 +481,7 @@ class Story(StoreStory):
             mine = row is not None and row.lease is lease
             expected.append(mine)
             if row is not None and mine:
-                row.suspicion, row.crashes = Suspicion.ALONE_ON_HOST, row.crashes + 1
+                row.suspicion, row.crashes = Suspicion.ALONE, row.crashes + 1
         assert self.call(self.store.isolate, list(picked.values())) == expected
 
     # upkeep
@@ -498,7 +498,7 @@ class Story(StoreStory):
         ]
         for row in lost:
             row.outcomes.append("rescued")
-            row.suspicion = max(row.suspicion, min(row.suspicion + 1, Suspicion.ALONE))
+            row.suspicion = max(row.suspicion, min(row.suspicion + 1, Suspicion.WATCHED))
         self.take_back(lost, self.call(self.store.rescue))
 
     def rescue_worker(self, worker: str, told: list[tuple[int, Suspicion, bool]]) -> None:

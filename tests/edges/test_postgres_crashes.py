@@ -77,7 +77,7 @@ async def test_jobs_of_before_are_not_suspected(raw: Any) -> None:
         assert (
             len(await handle.rescue(worker="old", losses=[Loss(id=running, failure=KILLED)])) == 2
         )
-        assert await marks(handle, running) == (Suspicion.ALONE_ON_HOST, 1)
+        assert await marks(handle, running) == (Suspicion.ALONE, 1)
         assert await outcomes(handle, given_back) == []
         leases = await take(handle, 9)
         assert {lease.id: (lease.attempt, lease.suspicion, lease.crashes) for lease in leases} == {
@@ -133,7 +133,7 @@ async def test_a_plain_claim_tells_both(store: PostgresStore) -> None:
     assert await store.isolate(leases[:1]) == [True]
     await store.rescue(
         worker="w1",
-        losses=[Loss(id=id, failure=KILLED, suspicion=Suspicion.ALONE) for id in ids[:2]],
+        losses=[Loss(id=id, failure=KILLED, suspicion=Suspicion.WATCHED) for id in ids[:2]],
     )
     assert store._is_hurried
     swiftly = store._claim_swiftly

@@ -133,7 +133,7 @@ def released(lease: Lease) -> Ending:
 
 
 def loss(id: str) -> Loss:
-    return Loss(id=id, failure=BOOM, suspicion=Suspicion.ALONE)
+    return Loss(id=id, failure=BOOM, suspicion=Suspicion.WATCHED)
 
 
 async def state_of(store: RedisStore, id: str) -> State | None:

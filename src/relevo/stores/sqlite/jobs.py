@@ -454,7 +454,7 @@ def isolate(tx: Tx, leases: Sequence[Lease], more: int) -> list[bool]:
     for lease in leases:
         if (lease.ref, lease.token) in held:
             tx.run(
-                "update relevo_jobs set suspicion = 3, crashes = ? where seq = ?",
+                "update relevo_jobs set crashes = ? where seq = ?",
                 (lease.crashes + more, lease.ref),
             )
     return [(lease.ref, lease.token) in held for lease in leases]

@@ -294,11 +294,11 @@ begin
                 else j.claimed_at
             end,
             attempt = j.attempt - 1,
-            -- A loss that says 1, lost, raises it by one, as a lapse does, to 2, alone, at most.
-            suspicion = nullif(greatest(j.suspicion, case l.suspicion
-                when 1 then least(coalesce(j.suspicion, 0) + 1, 2)
-                else l.suspicion
-            end), 0),
+            -- One more, and at least what the loss says; 0 leaves it.
+            suspicion = case
+                when coalesce(l.suspicion, 0) = 0 then j.suspicion
+                else least(greatest(coalesce(j.suspicion, 0) + 1, l.suspicion), 3)
+            end,
             crashes = case when l.excused and j.crashes > 0 then j.crashes - 1 else j.crashes end,
             history = case when l.type is null then j.history else relevo.told(j.history, relevo.line(
                 j.attempt, 'rescued', j.claimed_at, _now, j.worker, l.type, l.message, l.trace,
@@ -325,7 +325,7 @@ begin
                     'the worker %s went silent; whether it had begun this run is not known',
                     old.worker
                 ),
-                '', 'WorkerLost', least(coalesce(old.suspicion, 0) + 1, 2)::smallint, false
+                '', 'WorkerLost', 1::smallint, false
             where _worker is null
         ) as l on true
         where j.id = r.id
@@ -369,7 +369,7 @@ declare
 begin
     with counted as (
         update relevo.jobs as j
-        set crashes = nullif(e.crashes, 0), suspicion = 3
+        set crashes = nullif(e.crashes, 0)
         from unnest(_ids, _tokens, _crashes) with ordinality as e (id, token, crashes, place)
         where j.id = e.id and j.token = e.token and j.state + 0 = 1
         returning e.place

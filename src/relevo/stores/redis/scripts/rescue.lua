@@ -19,7 +19,7 @@ local function lapse_of(was)
   local message = 'the worker ' .. was.worker
     .. ' went silent; whether it had begun this run is not known'
   return {
-    suspicion = math.min((was.suspicion or 0) + 1, 2),
+    suspicion = 1,
     failure = '{"type":"WorkerLost","message":' .. cjson.encode(message)
       .. ',"fingerprint":"WorkerLost"}',
   }
@@ -118,11 +118,10 @@ for _, root in ipairs(KEYS) do
       local job = facts(root, id)
       remember(root, id, was, 'rescued', loss.failure)
       leave_running(root, id, job, was)
-      local raised = loss.suspicion
-      if raised == 1 then -- lost: as a lapse does, by one, to 2, alone, at most
-        raised = math.min((was.suspicion or 0) + 1, 2)
+      -- One more, and at least what the loss says; 0 leaves it.
+      if loss.suspicion > 0 then
+        was.suspicion = math.min(math.max((was.suspicion or 0) + 1, loss.suspicion), 3)
       end
-      was.suspicion = math.max(was.suspicion or 0, raised)
       was.crashes = math.max((was.crashes or 0) - (loss.is_excused and 1 or 0), 0)
       requeue(root, id, job, was, math.max(was.attempt - 1, 0), at)
     else
