@@ -37,6 +37,7 @@ from relevo.job import (
     State,
     Suspicion,
     Verdict,
+    suspected,
 )
 from relevo.store import By, Edit, Filter, Loss, QueueMode, Rescued, Want
 from tests.conformance.stories import Steps, StoreStory, steps_of, tell
@@ -481,7 +482,7 @@ class Story(StoreStory):
             mine = row is not None and row.lease is lease
             expected.append(mine)
             if row is not None and mine:
-                row.suspicion, row.crashes = Suspicion.ALONE, row.crashes + 1
+                row.crashes = lease.crashes + 1
         assert self.call(self.store.isolate, list(picked.values())) == expected
 
     # upkeep
@@ -498,7 +499,7 @@ class Story(StoreStory):
         ]
         for row in lost:
             row.outcomes.append("rescued")
-            row.suspicion = max(row.suspicion, min(row.suspicion + 1, Suspicion.WATCHED))
+            row.suspicion = suspected(row.suspicion, Suspicion.LOST)
         self.take_back(lost, self.call(self.store.rescue))
 
     def rescue_worker(self, worker: str, told: list[tuple[int, Suspicion, bool]]) -> None:
@@ -514,7 +515,7 @@ class Story(StoreStory):
         for row in gone:
             if loss := losses.get(row.id):
                 row.outcomes.append("rescued")
-                row.suspicion = max(row.suspicion, loss.suspicion)
+                row.suspicion = suspected(row.suspicion, loss.suspicion)
                 row.crashes = max(row.crashes - loss.is_excused, 0)
         given = list(losses.values())
         self.take_back(gone, self.call(self.store.rescue, worker=worker, losses=given))

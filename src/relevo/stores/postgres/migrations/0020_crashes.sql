@@ -1,5 +1,5 @@
--- A worker's death is not its jobs' failure. A job has a suspicion (0 to 3: none, lost, alone, alone on
--- its host) and the number of its crashes; null stands for 0. Those of a job that has ended are 0.
+-- A worker's death is not its jobs' failure. A job has a suspicion (0 to 3: none, lost, watched,
+-- alone) and the number of its crashes; null stands for 0. Those of a job that has ended are 0.
 --
 -- Functions that take or give more than before have the old form beside the new one, for processes
 -- that were started before.
