@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from relevo.job import After, Ending, Failure, Lease, NewJob, State
+from relevo.job import After, Ending, Failure, Lease, NewJob, State, Suspicion
 from relevo.store import By, Claim, Filter, Loss, QueueMode, Want
 from relevo.stores.sqlite import claims, jobs, taking
 from relevo.stores.sqlite import store as stores
@@ -172,12 +172,15 @@ async def test_suspects_go_the_short_way_too(handles: list[SqliteStore], longer:
     await store.insert([job(), job(keep=0), job()])
     leases = (await take(store, 3)).leases
     assert await store.isolate(leases[:2]) == [True, True]
-    await store.rescue(worker="w1", losses=[Loss(id=one.id, failure=FAILED) for one in leases[:2]])
+    await store.rescue(
+        worker="w1",
+        losses=[Loss(id=one.id, failure=FAILED, suspicion=Suspicion.WATCHED) for one in leases[:2]],
+    )
     longer.clear()
     claim = await take(store, 3)
     assert [(one.attempt, one.suspicion, one.crashes) for one in claim.leases] == [
-        (1, 3, 1),
-        (1, 3, 1),
+        (1, 2, 1),
+        (1, 2, 1),
         (1, 0, 0),
     ]
     answers, _ = await turn(store, done(claim.leases))
