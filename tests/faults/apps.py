@@ -246,9 +246,8 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
     async def tick(order: Tick, ctx: Context) -> None:
         await effect(ctx, order.number, 1)
 
-    made = App(
-        "fault", workers=[print_label, nap, block, pill, good, guest, hog, call, reserve, piece, whole, tick]
-    )
+    people = [print_label, nap, block, pill, good, guest, hog]
+    made = App("fault", workers=[*people, call, reserve, piece, whole, tick])
     if ticks:
 
         @made.schedule("* * * * * *", missed="all")
