@@ -242,3 +242,28 @@ async def test_f56_a_job_that_blocks_the_event_loop_for_ever_ends_dead_alone(
     assert codes == {75}
     await guilty(store, [pill.id], "it blocked its worker's event loop 3 times")
     await innocent(store, ledger, Good.__relevo__.kind, 300)
+
+
+@pytest.mark.parametrize("store_name", [one for one in STORES if one.id == "sqlite"])
+async def test_f56_relevo_work_begins_anew_by_itself(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    """In the same process, with its own command line."""
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    pill = await relevo.enqueue(Pill(-1, "block"), attempts=1)
+    await relevo.enqueue_many(Good(number) for number in range(50))
+    with Fleet(store.dsn, ledger, tmp_path) as fleet:
+        program = ("work", "--app", "tests.faults.program:app", "--queue", Pill.__relevo__.queue)
+        member = fleet.hire_program(*program, RELEVO_LEASE=LEASE)
+        await supervised(store, fleet)
+        pid, said = member.pid, member.said()
+        assert not fleet.killed
+    await relevo.rest()
+
+    assert said.count("serving") == 3
+    assert {fact.pid for fact in ledger.facts("start")} == {pid}
+    await innocent(store, ledger, Good.__relevo__.kind, 50)
+    [job] = await store.find([pill.id])
+    assert job is not None
+    assert job.failure is not None
+    assert job.failure.message.startswith("it blocked its worker's event loop once")
