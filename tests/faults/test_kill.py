@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from relevo import Relevo
-from relevo.isolation import ENOUGH
+from relevo.isolation import WATCH
 from relevo.job import State
 from relevo.store import By, Filter, Store, Want
 from relevo.testing import until
@@ -149,7 +149,7 @@ async def test_f01_whom_a_dead_process_leaves_behind_restarts_in_two_seconds(
     begun = sorted(begun_since(ledger, died).values())
     matrix.record(recovery=begun[0])
     assert begun[0] < 2 + SLACK
-    assert begun[-1] < 2 + SLACK + 5 * (ENOUGH + SLACK)
+    assert begun[-1] < 2 + SLACK + 5 * (WATCH + SLACK)
 
 
 async def test_f01_whom_nobody_knows_to_be_dead_restarts_in_a_lease_and_a_half(
