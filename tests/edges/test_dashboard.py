@@ -451,17 +451,19 @@ async def test_what_relevo_says_in_spanish_is_found_where_it_is_stored_in_englis
     store, queue = web.relevo.store, "hotel:silent:test"
     id = await add(store, queue)
     [lease] = await take(store, 1, queue)
-    silent = replace(BOOM, message="the worker w-1 went silent while it ran")
+    silent = replace(BOOM, message="its worker process w-1 died while it ran")
     await end(store, lease, State.DEAD, failure=silent)
     for page, whole in (("/jobs", "text"), ("/search", "q")):
-        shown = await admin.see(f"{page}?{whole}=el worker w-1 calló mientras corría", **spanish)
-        way = "?" + urlencode({whole: "the worker w-1 went silent while it ran"})
+        shown = await admin.see(
+            f"{page}?{whole}=su proceso worker w-1 murió mientras corría", **spanish
+        )
+        way = "?" + urlencode({whole: "its worker process w-1 died while it ran"})
         assert f'href="{page}{way}"' in shown
         assert "guardado en inglés" in shown
-        part = await admin.see(f"{page}?{whole}=callo mientras", **spanish)
-        assert f'href="{page}?{urlencode({whole: "went silent while it ran"})}"' in part
-    assert id in await admin.see("/jobs?text=went silent while it ran")
-    assert "guardado" not in await admin.see("/jobs?text=calló mientras")
+        part = await admin.see(f"{page}?{whole}=murio mientras corria", **spanish)
+        assert f'href="{page}?{urlencode({whole: "died while it ran"})}"' in part
+    assert id in await admin.see("/jobs?text=died while it ran")
+    assert "guardado" not in await admin.see("/jobs?text=murió mientras")
 
 
 async def test_odd_searches_end_well(admin: Visitor, some: Filled) -> None:

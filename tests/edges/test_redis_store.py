@@ -602,7 +602,7 @@ async def test_a_suspect_that_was_never_heard_of_is_given_as_a_suspect(
         leases = await take(store, 2)
 
         marks = {lease.id: (lease.suspicion, lease.crashes) for lease in leases}
-        assert marks == {suspect.id: (3, 1), other.id: (0, 0)}
+        assert marks == {suspect.id: (loss(suspect.id).suspicion, 1), other.id: (0, 0)}
         assert await end(store, *leases) == [True] * 2
 
 

@@ -192,7 +192,7 @@ async def test_f30_without_file_handles_a_worker_lives_and_recovers(
 async def test_f30_idle_callers_leave_a_server_alive_and_are_forgotten_with_their_handles(
     clock: ManualClock, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
-    """Five hundred who call and say nothing, at a server with 128 handles."""
+    """Five hundred who call and say nothing, at a server with 128 handles, a quarter for each address."""
     async with fresh("sqlite", clock, tmp_path) as store:
         provider = Provider(free_port(), rate=1)
         with Fleet(store.dsn, ledger, tmp_path) as fleet:
@@ -210,7 +210,7 @@ async def test_f30_idle_callers_leave_a_server_alive_and_are_forgotten_with_thei
                     assert await provider.call(number) in (RESET, 200, 503)
                     await asyncio.sleep(0.5)
                 handles = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
-                assert handles > 100, "the callers took nothing"
+                assert handles > 50, "the callers took nothing"
             released = time.monotonic()
             fleet.check()
             await until(lambda: is_served(provider), timeout="20s", what="a good answer")
