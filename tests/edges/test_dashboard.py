@@ -451,19 +451,25 @@ async def test_what_relevo_says_in_spanish_is_found_where_it_is_stored_in_englis
     store, queue = web.relevo.store, "hotel:silent:test"
     id = await add(store, queue)
     [lease] = await take(store, 1, queue)
-    silent = replace(BOOM, message="its worker process w-1 died while it ran")
+    silent = replace(
+        BOOM, message="the worker w-1 went silent; whether it had begun this run is not known"
+    )
     await end(store, lease, State.DEAD, failure=silent)
+    piece = "went silent; whether it had begun this run is not known"
     for page, whole in (("/jobs", "text"), ("/search", "q")):
         shown = await admin.see(
-            f"{page}?{whole}=su proceso worker w-1 murió mientras corría", **spanish
+            f"{page}?{whole}=el worker w-1 calló; no se sabe si había empezado esta ejecución",
+            **spanish,
         )
-        way = "?" + urlencode({whole: "its worker process w-1 died while it ran"})
+        way = "?" + urlencode(
+            {whole: "the worker w-1 went silent; whether it had begun this run is not known"}
+        )
         assert f'href="{page}{way}"' in shown
         assert "guardado en inglés" in shown
-        part = await admin.see(f"{page}?{whole}=murio mientras corria", **spanish)
-        assert f'href="{page}?{urlencode({whole: "died while it ran"})}"' in part
-    assert id in await admin.see("/jobs?text=died while it ran")
-    assert "guardado" not in await admin.see("/jobs?text=murió mientras")
+        part = await admin.see(f"{page}?{whole}=callo; no se sabe si habia empezado", **spanish)
+        assert f'href="{page}?{urlencode({whole: piece})}"' in part
+    assert id in await admin.see("/jobs?text=went silent; whether it had begun")
+    assert "guardado" not in await admin.see("/jobs?text=calló; no se sabe")
 
 
 async def test_odd_searches_end_well(admin: Visitor, some: Filled) -> None:

@@ -192,7 +192,7 @@ async def test_f30_without_file_handles_a_worker_lives_and_recovers(
 async def test_f30_idle_callers_leave_a_server_alive_and_are_forgotten_with_their_handles(
     clock: ManualClock, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
-    """Five hundred who call and say nothing, at a server with 128 handles, a quarter for each address."""
+    """Five hundred who call and say nothing; of 128 handles an address has a quarter."""
     async with fresh("sqlite", clock, tmp_path) as store:
         provider = Provider(free_port(), rate=1)
         with Fleet(store.dsn, ledger, tmp_path) as fleet:

@@ -214,7 +214,7 @@ REASONS: Final[dict[str, str]] = {
         "su proceso worker {worker} murió mientras corría, uno de {n}"
     ),
     "its worker process {worker} died while nothing ran beside it": (
-        "su proceso worker {worker} murió mientras corría solo"
+        "su proceso worker {worker} murió sin nada más en marcha a su lado"
     ),
     "its worker process {worker} died, as others of its host did, or was stopped": (
         "su proceso worker {worker} murió, como otros de su máquina, o fue parado"
