@@ -78,7 +78,11 @@ class PlainContext:
 
     @property
     def attempt(self) -> int:
-        """This attempt; the first is 1."""
+        """This attempt; the first is 1.
+
+        It names no run: one that spent nothing (lost with its process, put off by Snooze, parked)
+        is followed by a run with the same number.
+        """
         return self._ctx.attempt
 
     @property

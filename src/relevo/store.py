@@ -146,6 +146,11 @@ def follows(effect: Effect) -> str | None:
     return effect.follows if isinstance(effect, Conclusion) else None
 
 
+def decision(effect: Effect) -> str:
+    """What the audit calls it when a person says how an effect ended."""
+    return "confirm" if effect.state is EffectState.CONFIRMED else "deny"
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A process that shows it is alive."""
 

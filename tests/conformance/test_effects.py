@@ -303,17 +303,22 @@ async def test_of_many_confirmations_one_stands(store: Store, handles: Handles) 
     assert (await only(store, stored.job)).result == b"%d" % winner
 
 
-async def test_a_person_decides_and_it_is_written_down(store: Store) -> None:
+async def test_what_a_person_decides_is_written_down_as_confirmed_or_denied(store: Store) -> None:
     (stored,) = await store.intend([effect()])
     await store.conclude([ended(stored, EffectState.UNKNOWN)])
 
     assert await store.conclude([ended(stored, EffectState.REFUSED)], ANN) == [True]
 
     assert (await only(store, stored.job)).decided_by == "ann"
+    assert await store.conclude([ended(stored, EffectState.CONFIRMED, result=b"1")], ANN) == [True]
     rows, _ = await store.audits()
-    (row,) = rows
-    assert (row.who, row.note) == ("ann", "because")
-    assert stored.job in row.target
+    assert {(row.who, row.note, row.target) for row in rows} == {
+        ("ann", "because", f"{stored.job}/{stored.name}")
+    }
+    assert [(row.verb, row.before, row.after) for row in rows] == [
+        ("confirm", "refused", "confirmed"),
+        ("deny", "unknown", "refused"),
+    ]
 
 
 async def test_a_decision_that_changed_nothing_is_not_audited(store: Store) -> None:

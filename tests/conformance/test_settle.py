@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from relevo.job import Ending, Failure, Lease, State
-from relevo.store import Store
+from relevo.store import Filter, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.fresh import AT_ONCE
@@ -168,6 +168,26 @@ async def test_a_held_job_waits_for_a_person(store: Store, clock: ManualClock) -
     assert await store.rescue() == []
     found = await look(store, lease.id)
     assert (found.state, found.failure, found.ended_at) == (State.HELD, BOOM, None)
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+async def test_a_job_that_ends_well_shows_no_error_of_an_earlier_run(
+    store: Store, is_retried: bool
+) -> None:
+    id = await add(store)
+    first = State.DEAD if is_retried else State.SCHEDULED
+    assert await end(store, await take_id(store, id), first, failure=BOOM)
+    if is_retried:
+        assert await store.retry([id], ANN) == [True]
+    assert (await look(store, id)).failure == BOOM
+
+    assert await end(store, await take_id(store, id))
+
+    found = await look(store, id)
+    assert (found.state, found.failure) == (State.DONE, None)
+    assert [run.failure for run in found.history] == [BOOM, None]
+    (listed,) = (await store.page(Filter(queue=WORK))).jobs
+    assert listed.failure is None
 
 
 async def test_a_dead_job_keeps_its_failure(store: Store) -> None:

@@ -68,7 +68,7 @@ RETOLD: Final = (
 
 ALONE: Final = (
     *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "forget"),
-    *("replay many", "conclude", "run", "breaker open", "breaker close", "breaker probe"),
+    *("replay many", "confirm", "deny", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "add token", "remove token"),
     *("ok", "warning", "error"),
     *("durability", "file modes", "disk space", "write-ahead log", "file system", "clock"),

@@ -211,7 +211,8 @@ class Memory(Session):
                     returning w.place, e.job, e.name, old.state as before, w.state as after
                 ), written as (
                     insert into relevo.audits (who, verb, target, note, at, before, after)
-                    select $7, 'decide', job || ' ' || name, $8, relevo.moment($1), before, after
+                    select $7, case after when 'confirmed' then 'confirm' else 'deny' end,
+                        job || '/' || name, $8, relevo.moment($1), before, after
                     from changed
                     where $7::text is not null
                 )

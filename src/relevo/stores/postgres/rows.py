@@ -223,8 +223,8 @@ def lease_of(row: Record, token: int) -> Lease:
 def job_of(row: Record, now: int, *, history: bool = False) -> Job:
     """A row of `everything`, with its history and edges if the row has them and they are asked."""
     identity = row["id"].hex
-    failure = None
-    if row["error_type"] is not None:
+    failure, state = None, state_of(row["state"], row["run_at"], now)
+    if row["error_type"] is not None and state is not State.DONE:
         failure = Failure(
             type=restore(row["error_type"]),
             message=restore(row["error_message"] or ""),
@@ -235,7 +235,7 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
         id=identity,
         queue=row["queue"],
         kind=restore(row["kind"]),
-        state=state_of(row["state"], row["run_at"], now),
+        state=state,
         payload=row["payload"],
         priority=row["priority"],
         attempt=row["attempt"],

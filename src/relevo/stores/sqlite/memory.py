@@ -7,7 +7,17 @@ from typing import Any
 
 import msgspec
 
-from relevo.store import UNDECIDED, Audit, By, Effect, EffectState, Note, WorkerInfo, follows
+from relevo.store import (
+    UNDECIDED,
+    Audit,
+    By,
+    Effect,
+    EffectState,
+    Note,
+    WorkerInfo,
+    decision,
+    follows,
+)
 from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, plain, text
 
 _replace = msgspec.structs.replace
@@ -172,7 +182,7 @@ def _conclude(tx: Tx, effect: Effect, by: By | None = None) -> bool:
     )
     if by is not None:
         target = f"{effect.job}/{effect.name}"
-        write_audit(tx, by, "conclude", target, before=before, after=effect.state.value)
+        write_audit(tx, by, decision(effect), target, before=before, after=effect.state.value)
     return True
 
 

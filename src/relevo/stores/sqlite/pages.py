@@ -126,7 +126,7 @@ def job_of(row: Sequence[Any], now: int) -> Job:
         flow=_plain(row[21]),
         node=_plain(row[22]),
         result=None if row[23] is None else as_bytes(row[23]),
-        failure=failure_of(row[24]),
+        failure=None if state is State.DONE else failure_of(row[24]),
         note=plain(row[25] or ""),
         turn=_number(row[28]),
         suspicion=0 if ended else _number(row[31]),

@@ -11,6 +11,8 @@ local function key_and_run(effect)
   return string.match(effect, '"key":(".-"),"state":'), string.match(effect, '"run":(".-"),"thread":')
 end
 
+local STATES = { I = 'intended', C = 'confirmed', R = 'refused', F = 'failed', U = 'unknown' }
+
 local who, note = ARGV[4], ARGV[5]
 local answer = {}
 for n = 6, #ARGV, 8 do
@@ -47,7 +49,8 @@ for n = 6, #ARGV, 8 do
       call('ZADD', root .. ':concluded', now, member_of(job, name))
     end
     if who ~= '' then
-      audit(root, who, note, 'conclude', job .. '/' .. name, was or '', state)
+      audit(root, who, note, state == 'C' and 'confirm' or 'deny', job .. '/' .. name,
+        STATES[was], STATES[state])
     end
     answer[#answer + 1] = 1
   end
