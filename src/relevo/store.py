@@ -181,6 +181,7 @@ class Tally(Struct, frozen=True, kw_only=True):
     mode: QueueMode = QueueMode.OPEN
     counts: dict[State, int]
     oldest: int | None = None  # milliseconds past its due time
+    is_estimate: bool = False  # its done jobs are too many to count: estimated from a sample
 
 
 class Filter(Struct, frozen=True, kw_only=True):

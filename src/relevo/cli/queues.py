@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relevo.cli.loading import limits_of, specs_of
-from relevo.cli.tables import STATES, fields, span, table
+from relevo.cli.tables import STATES, done_of, fields, span, table
 from relevo.cli.terminal import AppOption, NoteOption, Terminal, Verbs
 from relevo.desk import view
 from relevo.errors import SettingsError
@@ -56,6 +56,7 @@ async def show(terminal: Terminal, queue: Queue) -> None:
 
     def text() -> RenderableType:
         counts = [(str(state), tally.counts.get(state, 0)) for state in State]
+        counts = [(name, done_of(tally) if name == State.DONE else n) for name, n in counts]
         oldest = None if tally.oldest is None else span(tally.oldest / 1000)
         pairs: list[tuple[str, Any]] = [("queue", tally.queue), ("mode", tally.mode), *counts]
         return fields([*pairs, ("oldest", oldest), ("workers", " ".join(workers) or "nobody")])
@@ -120,7 +121,7 @@ def tallies_table(tallies: list[Tally], limits: dict[str, str]) -> RenderableTyp
                 tally.mode,
                 *(tally.counts.get(state, 0) for state in STATES),
                 tally.counts.get(State.DEAD, 0),
-                tally.counts.get(State.DONE, 0),
+                done_of(tally),
                 None if tally.oldest is None else span(tally.oldest / 1000),
                 *(limits.get(tally.queue) for _ in last),
             )

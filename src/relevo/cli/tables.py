@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.cli.terminal import AsIs, clean
 from relevo.clock import moment_if
 from relevo.job import State
+from relevo.store import Tally
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -132,12 +133,24 @@ class Rows:
         yield Padding(Text("\n").join(lines), (0, 0, 0, GAP))
 
 
+class About(int):
+    """A number that is estimated, and shown as such."""
+
+
+def done_of(tally: Tally) -> int:
+    """The done jobs of a queue, which may be an estimate."""
+    count = tally.counts.get(State.DONE, 0)
+    return About(count) if tally.is_estimate else count
+
+
 def cell(value: Any) -> Text:
     """One value as text: escaped, and coloured if it is a state."""
     from rich.text import Text
 
     if value is None:
         return Text("·", style="dim")
+    if type(value) is About:
+        return Text(f"about {value:,}")
     text = (
         f"{value:,}" if type(value) is int else clean(value if type(value) is AsIs else str(value))
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.tables import span, table
+from relevo.cli.tables import About, span, table
 from relevo.cli.terminal import Terminal, Verbs
 from relevo.cli.workers import workers_table
 from relevo.clock import duration
@@ -43,6 +43,7 @@ class Sample:
                 "queue": tally.queue,
                 "mode": str(tally.mode),
                 **{str(state): tally.counts.get(state, 0) for state in State},
+                "is_estimate": tally.is_estimate,
                 "rate": _rate(past.get(tally.queue), tally, length),
                 "oldest": tally.oldest,
             }
@@ -51,7 +52,7 @@ class Sample:
 
 
 def _rate(before: Tally | None, now: Tally, seconds: float) -> float | None:
-    if before is None or not seconds:
+    if before is None or not seconds or before.is_estimate or now.is_estimate:
         return None
     ended = [state for state in State if state not in LIVE]
     count = sum(now.counts.get(state, 0) - before.counts.get(state, 0) for state in ended)
@@ -91,15 +92,16 @@ async def _sample(desk: Desk) -> Sample:
 def screen(rows: list[dict[str, Any]], workers: list[WorkerInfo]) -> RenderableType:
     from rich.console import Group
 
-    columns = ("ready", "running", "scheduled", "parked", "held", "dead", "done")
+    columns = ("ready", "running", "scheduled", "parked", "held", "dead")
     queues = table(
-        ("queue", "mode", "per s", *columns, "oldest"),
+        ("queue", "mode", "per s", *columns, "done", "oldest"),
         (
             (
                 row["queue"],
                 row["mode"],
                 row["rate"],
                 *(row[name] for name in columns),
+                About(row["done"]) if row["is_estimate"] else row["done"],
                 None if row["oldest"] is None else span(row["oldest"] / 1000),
             )
             for row in rows

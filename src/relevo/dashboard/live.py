@@ -55,6 +55,10 @@ class Look(NamedTuple):
     def total(self, *states: State) -> int:
         return sum(tally.counts.get(state, 0) for tally in self.tallies for state in states)
 
+    def is_estimate(self, state: State) -> bool:
+        """Whether some of these are not counted."""
+        return state is State.DONE and any(tally.is_estimate for tally in self.tallies)
+
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
     """One column of the chart."""

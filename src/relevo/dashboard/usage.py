@@ -32,7 +32,7 @@ async def usage(board: Board, request: Request) -> Response:
         outbox=await _outbox(desk),
         most=LETTERS,
         findings=await desk.store.check(),
-        stored=[(state, look.total(state)) for state in State],
+        stored=[(state, look.total(state), look.is_estimate(state)) for state in State],
         counts=sorted(board.relevo.telemetry.counts.items()),
     )
 

@@ -751,6 +751,7 @@ SPANISH: Final[dict[str, str]] = {
         "Cada reintento, cancelación, edición, pausa y decisión queda apuntada en el mismo paso: "
         "quién, cuándo, a qué y por qué."
     ),
+    "about {n}": "unos {n}",
     # what the stores and the audit say
     "cancel": "cancelación",
     "edit": "edición",

@@ -125,6 +125,11 @@ class Metrics:
 
         desk = self._relevo.desk
         jobs = Gauge("relevo_jobs", "Jobs by queue and state.", labels=["queue", "state"])
+        done = Gauge(
+            "relevo_jobs_done_estimate",
+            "Done jobs of queues that have too many to count, estimated from a sample.",
+            labels=["queue"],
+        )
         oldest = Gauge(
             "relevo_queue_oldest_seconds",
             "How long the oldest ready job is past its due time.",
@@ -133,7 +138,10 @@ class Metrics:
         modes = Gauge("relevo_queue_mode", "1 for the mode it is in.", labels=["queue", "mode"])
         for tally in await desk.queues():
             for state in State:
-                jobs.add_metric([tally.queue, str(state)], tally.counts.get(state, 0))
+                if state is State.DONE and tally.is_estimate:
+                    done.add_metric([tally.queue], tally.counts.get(state, 0))
+                else:
+                    jobs.add_metric([tally.queue, str(state)], tally.counts.get(state, 0))
             oldest.add_metric([tally.queue], (tally.oldest or 0) / 1000)
             for mode in QueueMode:
                 modes.add_metric([tally.queue, str(mode)], float(tally.mode is mode))
@@ -161,7 +169,7 @@ class Metrics:
         now = await desk.store.now()
         for wait in (await desk.waiting())[:BREAKERS_MAX]:
             waits.add_metric([wait.name], (now - wait.since) / 1000)
-        told = [jobs, oldest, modes, states, running, slots, circuits, parked, waits]
+        told = [jobs, done, oldest, modes, states, running, slots, circuits, parked, waits]
         return [*told, *await self._unhandled(now)]
 
     async def _unhandled(self, now: int) -> list[Metric]:

@@ -27,6 +27,9 @@ MINUTE = 60.0
 COUNTED = 64 * 1024 * 1024
 """Above so many bytes of ended jobs, the done ones are estimated once a minute."""
 
+FEW = 1_000
+"""Of queues with fewer done jobs these are counted all the same."""
+
 SEARCHED = 200_000
 """Jobs in which a text is searched for one page: no index helps with that."""
 
@@ -111,7 +114,7 @@ class People(Session):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # pyright: ignore[reportArgumentType] - passed through
-        self._done_counts: dict[str, int] = {}
+        self._done_counts: dict[str, tuple[int, bool]] = {}
         self._done_counted_at = -MINUTE
 
     async def find(self, ids: Sequence[str]) -> list[Job | None]:
@@ -232,7 +235,8 @@ class People(Session):
             counts[queue][state] += n  # only of those that wait does it matter whether they are due
             if state is State.READY:
                 oldest[queue] = max(age, oldest.get(queue, age))
-        for queue, n in (await self._count_done()).items():
+        done = await self._count_done()
+        for queue, (n, _) in done.items():
             counts[queue][State.DONE] = n
         modes = await self._people.fetch(
             self._sql("select queue, mode from relevo.queues"), repeat=True
@@ -244,11 +248,13 @@ class People(Session):
                 mode=mode.get(queue, QueueMode.OPEN),
                 counts=dict(counts[queue]),
                 oldest=oldest.get(queue),
+                is_estimate=queue in done and done[queue][1],
             )
             for queue in sorted(counts.keys() | mode.keys())
         ]
 
-    async def _count_done(self) -> dict[str, int]:
+    async def _count_done(self) -> dict[str, tuple[int, bool]]:
+        """How many done jobs each queue has, and whether that is an estimate."""
         if time.monotonic() - self._done_counted_at < MINUTE:
             return self._done_counts
         size = await self._people.fetch(
@@ -261,7 +267,7 @@ class People(Session):
                 self._sql("select queue, count(*) from relevo.ended where state = 5 group by 1"),
                 repeat=True,
             )
-            return {row["queue"]: row["count"] for row in rows}
+            return {row["queue"]: (row["count"], False) for row in rows}
         # Names by leaping through the index; few are counted, many are estimated from a sample.
         share = min(100.0, 100.0 * COUNTED / 4 / size[0]["bytes"])
         rows = await self._people.fetch(
@@ -284,7 +290,8 @@ class People(Session):
                 where state = 5
                 group by 1
             )
-            select names.queue, greatest(few.n, coalesce(sample.n, 0)) as n
+            select names.queue, few.n >= $2 as is_estimate,
+                case when few.n < $2 then few.n else greatest(few.n, coalesce(sample.n, 0)) end as n
             from names
             left join sample using (queue)
             cross join lateral (
@@ -293,15 +300,16 @@ class People(Session):
                     select
                     from relevo.ended as e
                     where e.queue = names.queue and e.state = 5
-                    limit 1000
+                    limit $2
                 ) as first
             ) as few
             where names.queue is not null and few.n > 0
             """),
             share,
+            FEW,
             repeat=True,
         )
-        self._done_counts = {row["queue"]: row["n"] for row in rows}
+        self._done_counts = {row["queue"]: (row["n"], row["is_estimate"]) for row in rows}
         self._done_counted_at = time.monotonic()
         return self._done_counts
 
