@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from relevo.errors import DefinitionError
@@ -85,3 +87,49 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(time.time(), UTC)
+
+
+BLOCKED = 0.2
+"""A timer that comes so many seconds late was held up by a blocked event loop."""
+
+AFTER = 1.0
+"""Seconds in which an answer is read that arrived meanwhile."""
+
+
+class Patience:
+    """Like asyncio.timeout(), but a blocked event loop is not taken for a server that does not
+    answer: the answer may be there, unread, and is given its time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._limit = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Patience:
+        self._loop = asyncio.get_running_loop()
+        await self._limit.__aenter__()
+        self._begin(self._seconds)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        self._timer.cancel()
+        return await self._limit.__aexit__(kind, error, trace)
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is over."""
+        return self._until - self._loop.time()
+
+    def _begin(self, seconds: float) -> None:
+        self._until = self._loop.time() + seconds
+        self._timer = self._loop.call_at(self._until, self._end)
+
+    def _end(self) -> None:
+        if self.left < -BLOCKED:
+            self._begin(min(self._seconds, AFTER))
+        else:
+            self._limit.reschedule(self._loop.time())

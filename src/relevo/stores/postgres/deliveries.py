@@ -6,7 +6,6 @@ its answer for ever. Whoever delivers again touches only the line.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -14,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from relevo.clock import Patience
 from relevo.errors import StoreUnavailable
 from relevo.ids import parse_id
 from relevo.job import NewJob, Verdict
@@ -97,7 +97,7 @@ class Deliveries(Session):
         if not arrivals:
             return []
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with Patience(PATIENCE):
                 answers, unsure = await self._arrive(arrivals)
                 left = [place for place, answer in enumerate(answers) if answer is None]
                 if left:

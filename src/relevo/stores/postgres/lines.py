@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import asyncpg
 from asyncpg import exceptions as pg
 
+from relevo.clock import Patience
 from relevo.errors import (
     MisuseError,
     RelevoError,
@@ -298,8 +299,8 @@ class Line:
     ) -> tuple[list[Record], bool]:
         lost = crossed = 0
         try:
-            async with asyncio.timeout(PATIENCE) as limit, self._turn:
-                if (limit.when() or 0.0) - asyncio.get_running_loop().time() < LEAST:
+            async with Patience(PATIENCE) as limit, self._turn:
+                if limit.left < LEAST:
                     raise TimeoutError  # it had to wait; begun now, it would be broken off at once
                 while True:
                     connection = await self._connected()

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from relevo.clock import Clock, SystemClock
+from relevo.clock import Clock, Patience, SystemClock
 from relevo.errors import DefinitionError, StoreUnavailable
 from relevo.job import queue_name
 from relevo.store import DEADLINE
@@ -36,7 +36,7 @@ def timely(
     @functools.wraps(verb)
     async def limited(self: Frame, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            async with asyncio.timeout(LIMIT):
+            async with Patience(LIMIT):
                 return await verb(self, *args, **kwargs)
         except TimeoutError as error:
             self.doubt()
