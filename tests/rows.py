@@ -72,6 +72,8 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F58": ("killed amid the calls of a healthy provider: its breaker", ALL),
     "F59": ("a provider down for two hours, and one to four jobs", ALL),
     "F60": ("as many connections as are allowed; a pooler; half-open ones", "postgres"),
+    "F61": ("a worker process dies, is slow, is forgotten: how it is shown", ALL),
+    "F62": ("a blocked event loop: shown within 2 s, and no fault of the store", ALL),
 }
 
 INPUTS: dict[str, str] = {

@@ -56,6 +56,7 @@ class Keeper:
         self._worker = worker
         self._store = worker.store
         self._presence = worker.presence
+        self._told: set[str] = set()  # of whom the store knows that they are dead
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -103,6 +104,9 @@ class Keeper:
             taken = await self._store.rescue(BATCH, worker=gone, losses=losses, queues=queues)
             for job in taken:
                 self._worker.telemetry.rescued(job)
+            if taken and gone is None:
+                # Not known to be dead: if it is only slow, its next beat shows it alive.
+                await self._store.silence(sorted({job.worker for job in taken}))
             if len(taken) < BATCH:
                 return taken.next_lapse
 
@@ -120,6 +124,9 @@ class Keeper:
         """Take back the jobs of dead neighbours; False while it is not known what a death means."""
         is_decided = True
         for gone in self._presence.departed():
+            if gone.worker not in self._told:
+                await self._store.silence([gone.worker], is_gone=True)
+                self._told.add(gone.worker)
             if gone.was_alone and not self._presence.is_decided(gone):
                 is_decided = False
                 continue
@@ -127,6 +134,7 @@ class Keeper:
             losses = [lost(gone, job, has_other_cause) for job in gone.running]
             await self._sweep(gone.worker, losses)
             self._presence.bury(gone.worker)
+            self._told.discard(gone.worker)
         return is_decided
 
     async def _breakers(self) -> None:

@@ -19,14 +19,14 @@ from relevo.job import Failure, Suspicion
 from relevo.outcome import BLOCKED as BLOCKED_LOOP
 from relevo.outcome import LOST
 from relevo.runner import released
-from relevo.store import BATCH, Loss, Store, WorkerInfo
+from relevo.store import BATCH, Loss, Store, WorkerInfo, WorkerState
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
 
 BLOCKED = 1.0
-LOOK = 0.5
+LOOK = 0.25  # seconds; a blocked loop is told of within two
 SHORTEST = 0.02
 OVERSTAY = 30.0
 GRACE = 5.0
@@ -77,7 +77,8 @@ class Lifeline(threading.Thread):
                     await self._end_process(store, now)
                 if self._worker.flights and now >= extend_at:
                     extend_at = now + every
-                    await self._extend(store)
+                    if await self._extend(store):
+                        beat_at = 0.0  # its jobs may have been taken back, but it is there
                 await self._release_stale(store)
                 if now >= beat_at:
                     beat_at = now + self._worker.pace.beat
@@ -96,28 +97,31 @@ class Lifeline(threading.Thread):
     def _pause(self, extend_at: float, every: float) -> float:
         """Seconds until the next look."""
         if not self._worker.flights:
-            return min(every, LOOK * 4)
+            return min(every, LOOK)
         # Over a slow line the calls themselves may have taken the time there was to sleep.
         return max(min(LOOK, every, extend_at - time.monotonic()), SHORTEST)
 
-    async def _extend(self, store: Store) -> None:
+    async def _extend(self, store: Store) -> bool:
+        """Extend what is due; True if leases were lost, or have lapsed because a run overstays."""
         # What was claimed or extended a moment ago is left for the next round: it has time, and a
         # busy worker's jobs end long before.
         length = self._worker.lease.total_seconds()
-        old = self._loop.time() + length * 5 / 6
+        now = self._loop.time()
+        old = now + length * 5 / 6
         suspect = self._worker.isolation.flight
-        flights = [
-            flight
-            for flight in list(self._worker.flights.values())
-            if flight.lease.expires < old and flight is not suspect and self._is_due(flight)
-        ]
+        older = [each for each in list(self._worker.flights.values()) if each.lease.expires < old]
+        is_lost = any(flight.since and flight.lease.expires < now for flight in older)
+        flights = [each for each in older if each is not suspect and self._is_due(each)]
         for start in range(0, len(flights), BATCH):
-            await self._extend_by(store, flights[start : start + BATCH], self._worker.lease)
+            some = flights[start : start + BATCH]
+            is_lost = await self._extend_by(store, some, self._worker.lease) or is_lost
         # Also one that waits for what runs: it is given back only when it cannot run.
         if suspect is not None and (not suspect.since or self._is_due(suspect)):
-            await self._extend_by(store, [suspect], self._worker.lease + LONGER)
+            longer = self._worker.lease + LONGER
+            is_lost = await self._extend_by(store, [suspect], longer) or is_lost
+        return is_lost
 
-    async def _extend_by(self, store: Store, flights: list[Flight], length: timedelta) -> None:
+    async def _extend_by(self, store: Store, flights: list[Flight], length: timedelta) -> bool:
         asked = self._loop.time()
         kept = await store.extend([flight.lease for flight in flights], milliseconds(length))
         for flight, is_ours in zip(flights, kept, strict=True):
@@ -125,6 +129,7 @@ class Lifeline(threading.Thread):
                 flight.lease.expires = asked + length.total_seconds()
             elif flight.lease in self._worker.flights:
                 self._loop.call_soon_threadsafe(self._worker.lost, flight)
+        return not all(kept)
 
     def _is_due(self, flight: Flight) -> bool:
         """Whether the lease of a job is to be extended.
@@ -152,11 +157,11 @@ class Lifeline(threading.Thread):
             self._started_at = await store.now()
         info = WorkerInfo(
             id=worker.id,
+            state=WorkerState.BLOCKED if self._is_blocked else WorkerState.OK,
             host=socket.gethostname(),
             pid=os.getpid(),
             queues=worker.queues,
             concurrency=worker.concurrency,
-            running=worker.running,
             started_at=self._started_at,
             note=self._note,
         )

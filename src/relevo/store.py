@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from relevo.job import (
     Ending,
@@ -151,19 +152,48 @@ def decision(effect: Effect) -> str:
     return "confirm" if effect.state is EffectState.CONFIRMED else "deny"
 
 
+class WorkerState(StrEnum):
+    """What is known of a worker process."""
+
+    OK = "ok"
+    BLOCKED = "blocked"  # alive, but its event loop does not answer
+    SILENT = "silent"  # no beat within its time, or since its jobs were taken back
+    GONE = "gone"  # its process is dead, and its jobs were taken back
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A process that shows it is alive."""
 
     id: str
+    state: WorkerState = WorkerState.OK  # of itself it says OK or BLOCKED
     host: str
     pid: int
     queues: list[str]
     concurrency: int
-    running: int = 0
+    running: int = 0  # jobs it has leases of, not yet begun ones included, as the store counts them
     started_at: int = 0
     beat_at: int = 0
-    silent: bool = False  # its TTL has passed
-    note: str = ""  # such as "event loop blocked for 7 s"
+    note: str = ""  # such as "event loop blocked"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in (WorkerState.OK, WorkerState.BLOCKED)
+
+
+class Holding(NamedTuple):
+    """The running jobs of a worker."""
+
+    jobs: int = 0
+    until: int = 0  # when the last of their leases lapses
+
+
+def seen(info: WorkerInfo, now: int, beat_at: int, silent_at: int, held: Holding) -> WorkerInfo:
+    """A worker as people see it, from what it said of itself and the jobs that it has."""
+    state = info.state
+    is_lapsed = beat_at < held.until <= now
+    if state is not WorkerState.GONE and (silent_at <= now or is_lapsed):
+        state = WorkerState.SILENT
+    return replace(info, state=state, running=held.jobs, beat_at=beat_at)
 
 
 class QueueMode(StrEnum):
@@ -666,6 +696,10 @@ class Store(Protocol):
         """Show that a worker has gone politely."""
         ...
 
+    async def silence(self, workers: Sequence[str], *, is_gone: bool = False) -> None:
+        """Show that workers have lost their jobs: silent until they beat again, or gone."""
+        ...
+
     # people
 
     async def find(self, ids: Sequence[str]) -> list[Job | None]:
@@ -689,7 +723,7 @@ class Store(Protocol):
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """Who is alive, and who fell silent within the last day."""
+        """The workers of the last day, with the number of their running jobs."""
         ...
 
     async def retry(self, ids: Sequence[str], by: By, *, spread: int = 0) -> list[bool]:

@@ -11,7 +11,7 @@ import pytest
 
 from relevo.ids import new_id
 from relevo.job import LIVE, Failure, State
-from relevo.store import Audit, By, Edit, Filter, QueueMode, Store, WorkerInfo
+from relevo.store import Audit, By, Edit, Filter, QueueMode, Store, WorkerInfo, WorkerState
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.fresh import AT_ONCE
@@ -345,30 +345,105 @@ def worker(id: str, **fields: Any) -> WorkerInfo:
     )
 
 
+OK, BLOCKED, SILENT, GONE = WorkerState
+
+
+async def seen(store: Store, id: str = "w1") -> WorkerInfo:
+    (found,) = [each for each in await store.workers() if each.id == id]
+    return found
+
+
 async def test_a_beating_worker_is_seen(store: Store) -> None:
     before = await store.now()
-    await store.beat(worker("w1", running=3, started_at=5, note="busy"), 15 * SECOND)
+    await store.beat(worker("w1", started_at=5, note="busy"), 15 * SECOND)
 
-    (seen,) = await store.workers()
+    found = await seen(store)
 
-    assert (seen.id, seen.host, seen.pid, seen.queues) == ("w1", "host-1", 7, [WORK])
-    assert (seen.concurrency, seen.running, seen.note) == (8, 3, "busy")
-    assert seen.silent is False
-    assert before <= seen.beat_at <= await store.now()
+    assert (found.id, found.host, found.pid, found.queues) == ("w1", "host-1", 7, [WORK])
+    assert (found.concurrency, found.started_at, found.note) == (8, 5, "busy")
+    assert (found.state, found.is_alive) == (OK, True)
+    assert before <= found.beat_at <= await store.now()
+
+    await store.beat(worker("w1", state=BLOCKED), 15 * SECOND)
+    found = await seen(store)
+    assert (found.state, found.is_alive) == (BLOCKED, True)
 
 
 async def test_a_worker_that_stops_beating_falls_silent(store: Store, clock: ManualClock) -> None:
     await store.beat(worker("w1"), 15 * SECOND)
     clock.advance("10s")
-    await store.beat(worker("w1", running=1), 15 * SECOND)
+    await store.beat(worker("w1"), 15 * SECOND)
     clock.advance("10s")
-    assert [(seen.silent, seen.running) for seen in await store.workers()] == [(False, 1)]
+    assert (await seen(store)).state is OK
 
     clock.advance("6s")
 
-    assert [seen.silent for seen in await store.workers()] == [True]
+    assert ((await seen(store)).state, (await seen(store)).is_alive) == (SILENT, False)
     await store.beat(worker("w1"), 15 * SECOND)
-    assert [seen.silent for seen in await store.workers()] == [False]
+    assert (await seen(store)).state is OK
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_worker_whose_jobs_were_taken_back_is_silent_or_gone(
+    store: Store, clock: ManualClock, is_gone: bool
+) -> None:
+    """F61"""
+    for name in ("w1", "w2", "w3"):
+        await store.beat(worker(name, state=BLOCKED if name == "w3" else OK), 90 * SECOND)
+    beat_at = (await seen(store)).beat_at
+    clock.advance("2s")
+
+    await store.silence(["w1", "w3", "never-seen"], is_gone=is_gone)
+
+    for name in ("w1", "w3"):
+        found = await seen(store, name)
+        assert (found.state, found.is_alive) == (GONE if is_gone else SILENT, False)
+        assert found.beat_at < beat_at + SECOND
+        assert (found.queues, found.concurrency) == ([WORK], 8)
+    assert (await seen(store, "w2")).state is OK
+    assert {each.id for each in await store.workers()} == {"w1", "w2", "w3"}
+    clock.advance("23h")
+    assert (await seen(store)).state is (GONE if is_gone else SILENT)
+    await store.beat(worker("w1"), 90 * SECOND)
+    assert (await seen(store)).state is OK
+
+
+async def test_what_a_worker_runs_is_counted_in_the_store(store: Store) -> None:
+    """F61"""
+    await store.beat(worker("w1", running=7), 90 * SECOND)
+    await store.beat(worker("w2"), 90 * SECOND)
+    await put(store, *(job() for _ in range(5)), *(job(OTHER) for _ in range(4)))
+    assert [each.running for each in await store.workers()] == [0, 0]
+
+    first = await take(store, 3)
+    first += await take(store, 2, OTHER)
+    await take(store, 2, worker="w2")
+    await take(store, 1, OTHER, worker="w2")
+
+    assert [each.running for each in await store.workers()] == [5, 3]
+    assert all([await end(store, lease) for lease in (first[0], first[2], first[4])])
+    assert [each.running for each in await store.workers()] == [2, 3]
+    await store.rescue(worker="w2")
+    assert [each.running for each in await store.workers()] == [2, 0]
+
+
+async def test_a_worker_whose_leases_have_all_lapsed_since_it_beat_is_silent(
+    store: Store, clock: ManualClock
+) -> None:
+    """F61"""
+    await store.beat(worker("w1"), HOUR)
+    await put(store, job(), job())
+    (lease,) = await take(store, 1, lease=10 * SECOND)
+    (other,) = await take(store, 1, lease=20 * SECOND)
+    clock.advance("11s")
+    assert (await seen(store)).state is OK
+
+    clock.advance("10s")
+
+    assert ((await seen(store)).state, (await seen(store)).running) == (SILENT, 2)
+    await store.beat(worker("w1"), HOUR)
+    assert (await seen(store)).state is OK
+    assert lease.id != other.id
 
 
 async def test_the_long_silent_are_no_longer_shown(store: Store, clock: ManualClock) -> None:

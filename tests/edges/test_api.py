@@ -118,6 +118,8 @@ class Things(NamedTuple):
                 return {"id": self.dead, **note}
             case "dead", "retry_dead" | "discard_dead":
                 return {"queue": self.queue, **note}
+            case "workers", "forget_worker":
+                return {"id": f"silent-{self.queue}", **note}
             case "trace", _:
                 return {"q": self.dead}
             case "forget", _:
@@ -175,6 +177,8 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
         reason=f"{FAILED_OF}ValueError: no mailbox {MAIL}",
     )
     await store.receive([Arrival(kept), Arrival(failed)])
+    silent = WorkerInfo(id=f"silent-{queue}", host="h", pid=1, queues=[queue], concurrency=5)
+    await store.beat(silent, 0)
     now = await store.now()
     stray = Unrouted(
         endpoint=kept.endpoint,

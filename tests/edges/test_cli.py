@@ -25,7 +25,7 @@ import pytest
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.job import State
 from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
-from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id
+from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.box import SHOP, Answer, Box, added, ended, is_one_line, made, state_of, until
 
@@ -688,12 +688,31 @@ def test_the_map_lists_workers_and_listeners(box: Box) -> None:
 
 
 def test_workers_are_listed(box: Box) -> None:
-    worker = WorkerInfo(id="w1", host="h", pid=1, queues=[WORK], concurrency=5, running=2)
+    worker = WorkerInfo(id="w1", host="h", pid=1, queues=[WORK], concurrency=5)
+    added(box)
     box.do(lambda store: store.beat(worker, 60_000))
+    box.do(lambda store: take_one(store))
 
     [row] = box("workers", "ls", "--json").json
-    assert (row["id"], row["queues"], row["running"]) == ("w1", [WORK], 2)
+    assert (row["id"], row["queues"], row["running"], row["state"]) == ("w1", [WORK], 1, "ok")
     assert "w1" in box("workers", "ls").out
+
+
+def test_a_worker_is_forgotten_unless_it_is_alive(box: Box) -> None:
+    """F61"""
+    worker = WorkerInfo(id="w1", host="h", pid=1, queues=[WORK], concurrency=5)
+    box.do(lambda store: store.beat(worker, 60_000))
+    refused = box("workers", "forget", "w1")
+    assert refused.code == 1 and "w1 is alive" in refused.err
+    box.do(lambda store: store.silence(["w1"], is_gone=True))
+    assert box("workers", "ls", "--json").json[0]["state"] == "gone"
+
+    assert box("workers", "forget", "w1", "--note", "scaled down").code == 0
+
+    assert box("workers", "ls", "--json").json == []
+    assert box("workers", "forget", "w1").code == 1
+    [line] = box("audit", "ls", "--json").json["audits"]
+    assert (line["verb"], line["target"], line["note"]) == ("forget worker", "w1", "scaled down")
 
 
 def test_top_shows_queues_and_workers_once(box: Box) -> None:

@@ -13,7 +13,7 @@ from relevo.dashboard.threads import in_order
 from relevo.desk import BreakerView, FlowView, RecurringView, WaitView
 from relevo.desk.flows import _layers, _state  # pyright: ignore[reportPrivateUsage] - as a view has them
 from relevo.job import After, Attempt, Job, Policy, State
-from relevo.store import Effect, QueueMode, Tally, WorkerInfo
+from relevo.store import Effect, QueueMode, Tally, WorkerInfo, WorkerState
 
 NOW = 1_800_000_000_000
 QUEUE = "cars:suppliers:book"
@@ -58,7 +58,7 @@ def test_a_queue_that_is_served_in_time_is_no_trouble() -> None:
 
 
 def test_a_queue_that_nobody_serves_is_bad() -> None:
-    quiet = worker(silent=True)
+    quiet = worker(state=WorkerState.SILENT)
     assert said(tallies=[tally(ready=1)], workers=[quiet]) == [
         f"{QUEUE} has one job to do, and no worker serves it"
     ]
@@ -106,8 +106,8 @@ def test_a_poller_that_fails_or_is_silent_is_said_unless_it_is_paused() -> None:
 
 
 def test_a_worker_that_left_nothing_behind_is_no_trouble() -> None:
-    assert said(workers=[worker(silent=True, running=0)]) == []
-    assert len(said(workers=[worker(silent=True, running=2)])) == 1
+    assert said(workers=[worker(state=WorkerState.GONE, running=0)]) == []
+    assert len(said(workers=[worker(state=WorkerState.SILENT, running=2)])) == 1
 
 
 # rates

@@ -17,7 +17,7 @@ from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundErro
 from relevo.ids import new_id
 from relevo.intake import Receiver
 from relevo.job import Ending, Failure, State
-from relevo.store import Effect, EffectState, Filter, QueueMode, Store
+from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
 from relevo.testing import ManualClock
 from tests.conformance.fresh import STORES
 from tests.conformance.steps import (
@@ -221,6 +221,7 @@ async def _try_everything(
     doubtful, _ = await held(store)
     waiting = await add(store, OTHER)
     handling, delivery = await _delivered(store)
+    await store.beat(worker("silent"), 0)
     return {
         "retry": lambda by: desk.retry([letter], by),
         "edit": lambda by: desk.edit(other, by, priority="low"),
@@ -232,9 +233,14 @@ async def _try_everything(
         "confirm_effect": lambda by: desk.confirm_effect(uncertain, "book", "X1", by),
         "deny_effect": lambda by: desk.deny_effect(doubtful, "book", by),
         "turn_breaker": lambda by: desk.turn_breaker("acme", "open", by),
+        "forget_worker": lambda by: desk.forget_worker("silent", by),
         "replay": lambda by: desk.replay(delivery, by, handling),
         "forget": lambda by: desk.forget(by, thread=third, note="asked for it"),
     }
+
+
+def worker(id: str, *queues: str) -> WorkerInfo:
+    return WorkerInfo(id=id, host="h", pid=1, queues=[*queues], concurrency=5)
 
 
 async def _delivered(store: Store) -> tuple[Receiver, str]:
@@ -296,6 +302,26 @@ async def test_every_action_leaves_one_row_for_each_thing_changed(desk: Desk, st
 
 
 # one app's desk
+
+
+@every_store
+async def test_a_desk_of_one_app_forgets_no_worker_of_another(store: Store) -> None:
+    """F61"""
+    for id, queues in (("mine", [CARS]), ("shared", [CARS, HOTEL]), ("theirs", [HOTEL])):
+        await store.beat(worker(id, *queues), 0)
+    desk = Desk(store, apps={"cars"})
+
+    await desk.forget_worker("mine", ANN)
+    with pytest.raises(NotAllowed):
+        await desk.forget_worker("shared", ANN)
+    for unseen in ("theirs", "mine", "never-seen"):
+        with pytest.raises(NotFoundError):
+            await desk.forget_worker(unseen, ANN)
+
+    assert {each.id for each in await store.workers()} == {"shared", "theirs"}
+    await store.beat(worker("shared", CARS), 60_000)
+    with pytest.raises(MisuseError, match="is alive"):
+        await desk.forget_worker("shared", ANN)
 
 
 @every_store

@@ -533,7 +533,6 @@ async def test_many_done_jobs_are_estimated(
         await store.settle([Ending(lease=lease, state=State.DONE) for lease in claim.leases])
     monkeypatch.setattr(people, "COUNTED", 1)
 
-
     counted = {tally.queue: (tally.counts, tally.is_estimate) for tally in await store.tally()}
 
     few = ({State.DONE: 3}, False)

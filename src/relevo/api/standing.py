@@ -154,6 +154,11 @@ def _recurring(what: What) -> tuple[Call, ...]:
 # workers, effects, audit, traces
 
 
+class OneWorker(Asked):
+    id: str
+    note: Note = ""
+
+
 class SomeEffects(Asked):
     job: Text | None = None
     state: tuple[EffectState, ...] = ()
@@ -218,8 +223,14 @@ class Me(Struct, frozen=True):
 
 
 async def list_workers(caller: Caller, ask: Nothing) -> Page[WorkerInfo]:
-    """Who is alive, and who fell silent within the last day."""
+    """The workers of the last day: who is alive, blocked, silent or gone, and what each runs."""
     return Page(items=await caller.desk.workers())
+
+
+async def forget_worker(caller: Caller, ask: OneWorker) -> Turned:
+    """Take a worker that is silent or gone off the list."""
+    await caller.desk.forget_worker(ask.id, caller.person, ask.note)
+    return Turned(changed=True)
 
 
 async def list_effects(caller: Caller, ask: SomeEffects) -> Page[Effect]:
@@ -310,6 +321,7 @@ CALLS = (
     *_recurring("poller"),
     *_recurring("schedule"),
     Call("GET", "/workers", "look", list_workers),
+    Call("POST", "/workers/{id:path}/forget", "forget_worker", forget_worker),
     Call("GET", "/effects", "look", list_effects),
     Call("POST", "/effects/{job}/{name:path}/confirm", "confirm_effect", confirm_effect),
     Call("POST", "/effects/{job}/{name:path}/deny", "deny_effect", deny_effect),

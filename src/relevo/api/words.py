@@ -114,8 +114,11 @@ SPANISH: Final = {
     ),
     "One, by its name or its job's id.": "Uno, por su nombre o el id de su trabajo.",
     # the rest
-    "Who is alive, and who fell silent within the last day.": (
-        "Quién está vivo, y quién calló en el último día."
+    "The workers of the last day: who is alive, blocked, silent or gone, and what each runs.": (
+        "Los workers del último día: quién está vivo, bloqueado, callado o muerto, y qué ejecuta."
+    ),
+    "Take a worker that is silent or gone off the list.": (
+        "Quita de la lista un worker callado o muerto."
     ),
     "The effect ledger, newest first; results masked for viewers.": (
         "El libro de efectos, primero los más nuevos; resultados enmascarados para observadores."

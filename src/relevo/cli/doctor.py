@@ -20,7 +20,7 @@ from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, State
 from relevo.joining import FLOW
 from relevo.message import narrow
-from relevo.store import DeliveryState, Finding, QueueMode
+from relevo.store import DeliveryState, Finding, QueueMode, WorkerState
 from relevo.stored import read_stored
 from relevo.stores.places import Places
 from relevo.unrouted import Unrouted
@@ -127,7 +127,7 @@ async def _connections(desk: Desk) -> list[Finding]:
     places = _places(desk)
     if places is None or not places.server:
         return []
-    workers = sum(not worker.silent for worker in await desk.workers())
+    workers = sum(worker.is_alive for worker in await desk.workers())
     most = workers * places.most
     told = (
         f"{counted(workers, 'live worker')} may open {most} of {places.server} connections "
@@ -166,7 +166,16 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         )
         for note in await desk.store.notes(MASKED)
     ]
-    workers = [worker for worker in await desk.workers() if not worker.silent]
+    workers = [worker for worker in await desk.workers() if worker.is_alive]
+    findings += [
+        _warning(
+            worker.id,
+            "its event loop is blocked: a worker of it calls something that waits. Its log has "
+            "the stack; await it, or make the worker a plain def, to run in a thread",
+        )
+        for worker in workers
+        if worker.state is WorkerState.BLOCKED
+    ]
     served = {queue for worker in workers for queue in worker.queues}
     known = {queue for app in apps for queue in queues_of(app)}
     for tally in await desk.queues():
@@ -334,7 +343,7 @@ async def _spend(desk: Desk, apps: list[App], settings: Settings) -> list[Findin
     if budget is None:
         told = f"an idle worker asks {idle:,.0f} commands a day"
         return [_ok("budget", f"{told}; if they are billed, set RELEVO_BUDGET")]
-    workers = sum(not worker.silent for worker in await desk.workers()) or 1
+    workers = sum(worker.is_alive for worker in await desk.workers()) or 1
     polls = await _polls(desk, apps)
     asked = idle * workers + polls
     jobs = max(0, budget.a_day - asked) / JOB

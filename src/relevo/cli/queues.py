@@ -50,7 +50,7 @@ async def show(terminal: Terminal, queue: Queue) -> None:
     """Show one queue, who serves it, and its dead letters by mistake."""
     async with terminal.desk() as desk:
         tally = await desk.queue(queue)
-        workers = [w.id for w in await desk.workers() if queue in w.queues and not w.silent]
+        workers = [w.id for w in await desk.workers() if queue in w.queues and w.is_alive]
         groups = [desk.masked_group(each) for each in await desk.groups(queue=queue)]
     shown = {"queue": tally, "workers": workers, "groups": groups}
 

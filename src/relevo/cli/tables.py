@@ -35,6 +35,8 @@ COLOURS = {
     "draining": "yellow",
     "warning": "yellow",
     "silent": "yellow",
+    "blocked": "yellow",
+    "gone": "red",
     "cancelled": "dim",
 }
 STATES = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING, State.PARKED, State.HELD)

@@ -32,7 +32,7 @@ class Sample:
     def __init__(self, tallies: list[Tally], workers: list[WorkerInfo]) -> None:
         self.at = time.monotonic()
         self.tallies = tallies
-        self.workers = [worker for worker in workers if not worker.silent]
+        self.workers = [worker for worker in workers if worker.is_alive]
 
     def rows(self, before: Sample | None) -> list[dict[str, Any]]:
         """A row for each queue; rates are ended jobs a second since `before`."""

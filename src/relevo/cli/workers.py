@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from relevo.cli.tables import ago, short, table
-from relevo.cli.terminal import Terminal, Verbs
+from relevo.cli.terminal import NoteOption, Terminal, Verbs
 from relevo.store import WorkerInfo
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-group = Verbs("Workers: who is alive, and who fell silent.", name="workers")
+group = Verbs("Workers: who is alive, blocked, silent or gone.", name="workers")
 
 
 @group.verb("ls")
@@ -22,13 +24,25 @@ async def ls(terminal: Terminal) -> None:
     terminal.show(workers, lambda: workers_table(workers))
 
 
+@group.verb("forget")
+async def forget(
+    terminal: Terminal,
+    id: Annotated[str, typer.Argument(metavar="ID", help="As `workers ls` names it.")],
+    note: NoteOption = "",
+) -> None:
+    """Take a worker that is silent or gone off the list; refused for one that is alive."""
+    async with terminal.desk() as desk:
+        await desk.forget_worker(id, terminal.person, note)
+    terminal.show({"id": id, "forgotten": True}, lambda: f"{id} is forgotten")
+
+
 def workers_table(workers: list[WorkerInfo]) -> RenderableType:
     return table(
         ("worker", "state", "running", "of", "started", "last beat", "queues", "note"),
         (
             (
                 worker.id,
-                "silent" if worker.silent else "ok",
+                str(worker.state),
                 worker.running,
                 worker.concurrency,
                 ago(worker.started_at),

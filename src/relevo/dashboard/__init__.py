@@ -62,6 +62,7 @@ ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
     "/flows/{id}/{verb}": (actions.change_flow, ("retry", "cancel")),
     "/breakers/{verb}": (actions.turn_breaker, ("open", "close", "probe")),
     "/recurring/{verb}": (actions.change_recurring, ("pause", "resume", "run")),
+    "/workers/{verb}": (actions.forget_worker, ("forget",)),
     "/effects/{verb}": (actions.decide_effect, ("confirm", "deny")),
 }
 """What changes something, by POST, and the verbs it knows."""

@@ -243,6 +243,15 @@ async def change_recurring(board: Board, request: Request) -> Response:
     return go(request, "/recurring", said=said if changed else _("It was so already."))
 
 
+async def forget_worker(board: Board, request: Request) -> Response:
+    """Take a worker that is silent or gone off the list."""
+    filled = await form(request)
+    note = one(filled, "note") or ""
+    await board.desk(request).forget_worker(filled["id"], board.person(request), note)
+    board.changed()
+    return go(request, "/workers", said=board.words(request)("The worker is forgotten."))
+
+
 async def decide_effect(board: Board, request: Request) -> Response:
     """Write down whether an effect happened, and let its job go on."""
     filled = await form(request)

@@ -123,7 +123,7 @@ def _waiting(waiting: Sequence[WaitView], now: int) -> list[Trouble]:
 
 
 def _queues(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list[Trouble]:
-    served = {queue for worker in workers if not worker.silent for queue in worker.queues}
+    served = {queue for worker in workers if worker.is_alive for queue in worker.queues}
     found: list[Trouble] = []
     for tally in tallies:
         moving = sum(tally.counts.get(state, 0) for state in _MOVING)
@@ -149,10 +149,10 @@ def _queues(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list[Tro
 
 
 def _workers(workers: Sequence[WorkerInfo]) -> list[Trouble]:
-    deaf = [worker for worker in workers if not worker.silent and worker.note]
+    deaf = [worker for worker in workers if worker.is_alive and worker.note]
     text = "The worker {name} is alive, but says: {note}"
     found = [_warn(text, "/workers", name=each.id[:80], note=each.note[:120]) for each in deaf]
-    if lost := sum(worker.silent and worker.running > 0 for worker in workers):
+    if lost := sum(not worker.is_alive and worker.running > 0 for worker in workers):
         text = "{n:,} workers fell silent with jobs in hand; those are taken back"
         if lost == 1:
             text = "A worker fell silent with jobs in hand; those are taken back"

@@ -20,7 +20,7 @@ AGES = 8
 async def overview(board: Board, request: Request) -> Response:
     look = await board.live(request).look()
     late = sorted(look.tallies, key=lambda tally: -(tally.oldest or 0))
-    workers = [worker for worker in look.workers if not worker.silent]
+    workers = [worker for worker in look.workers if worker.is_alive]
     return board.page(
         request,
         "overview",
@@ -82,7 +82,7 @@ async def queue(board: Board, request: Request) -> Response:
         "queue",
         tally=tally,
         bindings=specs,
-        workers=[w for w in look.workers if not w.silent and name in w.queues],
+        workers=[w for w in look.workers if w.is_alive and name in w.queues],
         groups=await desk.groups(queue=name, limit=5),
         jobs=[board.shown(request, job) for job in page.jobs],
         late=LATE,
@@ -92,7 +92,7 @@ async def queue(board: Board, request: Request) -> Response:
 def _served(workers: list[WorkerInfo]) -> dict[str, int]:
     served: dict[str, int] = {}
     for worker in workers:
-        for name in () if worker.silent else worker.queues:
+        for name in worker.queues if worker.is_alive else ():
             served[name] = served.get(name, 0) + 1
     return served
 
@@ -106,7 +106,7 @@ def _specs(board: Board) -> dict[str, Spec]:
 
 async def workers(board: Board, request: Request) -> Response:
     found = await board.desk(request).workers()
-    found.sort(key=lambda each: (each.silent, not each.note, each.id))
+    found.sort(key=lambda each: (not each.is_alive, not each.note, each.id))
     return board.page(request, "workers", workers=found)
 
 

@@ -68,6 +68,7 @@ RETOLD: Final = (
 
 ALONE: Final = (
     *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "forget"),
+    "forget worker",
     *("replay many", "confirm", "deny", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "add token", "remove token"),
     *("ok", "warning", "error"),

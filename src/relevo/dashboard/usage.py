@@ -62,7 +62,7 @@ def _spend(board: Board, look: Look) -> Spend:
     except SettingsError as error:
         return Spend([], budget, error=str(error))
     slots = queues if store == "cluster" else 1
-    alive = sum(not worker.silent for worker in look.workers)
+    alive = sum(worker.is_alive for worker in look.workers)
     idle = idle_cost(pace, slots=slots, has_recurring=has_recurring) * max(alive, 1)
     polls = 0.0
     counts = {tally.queue: tally.counts for tally in look.tallies}

@@ -653,12 +653,19 @@ SPANISH: Final[dict[str, str]] = {
     "{name} takes its turn now.": "{name} toma su turno ya.",
     # workers
     "Last sign": "Última señal",
-    "deaf": "sordo",
-    "Silent: no sign of life within its time; its jobs are taken back. Deaf: alive, but its event "
-    "loop was blocked. Those gone for a day are forgotten.": (
-        "Callado: sin señal de vida a tiempo; sus trabajos se recuperan. Sordo: vivo, pero su "
-        "bucle de eventos estuvo bloqueado. Los idos hace un día se olvidan."
+    "blocked": "bloqueado",
+    "gone": "muerto",
+    "Busy: jobs it has taken, those that have not begun included. Blocked: alive, but its event "
+    "loop does not answer. Silent: no sign of life within its time, or since its jobs were taken "
+    "back. Gone: its process is dead, and its jobs were taken back. Those gone for a day are "
+    "forgotten.": (
+        "Ocupado: los trabajos que ha tomado, también los que no han empezado. Bloqueado: vivo, "
+        "pero su bucle de eventos no responde. Callado: sin señal de vida a tiempo, o desde que se "
+        "recuperaron sus trabajos. Muerto: su proceso ha terminado y sus trabajos se recuperaron. "
+        "Los idos hace un día se olvidan."
     ),
+    "Forget": "Olvidar",
+    "The worker is forgotten.": "El worker se ha olvidado.",
     "No worker was here within the last day": "Ningún worker pasó por aquí en el último día",
     "A worker takes jobs from queues and shows here that it is alive. Without one, jobs are kept "
     "safely and wait.": (
@@ -761,6 +768,7 @@ SPANISH: Final[dict[str, str]] = {
     "replay": "repetición",
     "replay many": "repetición de muchas",
     "forget": "olvido",
+    "forget worker": "olvido de worker",
     "confirm": "confirmación",
     "deny": "negación",
     "run": "turno",

@@ -19,7 +19,13 @@ from relevo.desk.replaying import Replaying
 from relevo.desk.standing import Standing
 from relevo.desk.told import misfit, unlike
 from relevo.desk.views import Progress, Sweep, payload_of
-from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError
+from relevo.errors import (
+    DefinitionError,
+    MisuseError,
+    NotAllowed,
+    NotFoundError,
+    PayloadError,
+)
 from relevo.job import LIVE, Job, State, queue_name
 from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
@@ -27,7 +33,7 @@ from relevo.once import TYPES, type_name
 from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
 from relevo.sealing import is_sealed
-from relevo.store import BATCH, UNDECIDED, By, Edit, Effect, EffectState, Filter, QueueMode
+from relevo.store import BATCH, UNDECIDED, Audit, By, Edit, Effect, EffectState, Filter, QueueMode
 from relevo.stored import Bindings, problem
 
 COUNT_MAX = 1_000_000
@@ -267,6 +273,23 @@ class Desk(Forgetting, Standing, Replaying):
             if not left:
                 return
             await asyncio.sleep(pause)
+
+    # workers
+
+    async def forget_worker(self, id: str, by: Person, note: str = "") -> None:
+        """Take a worker that is silent or gone off the list; if it lives, its next beat brings it
+        back."""
+        signed = by.acts("forget_worker", note)
+        found = next((each for each in await self.store.workers() if each.id == id), None)
+        if found is None or not any(map(self.sees, found.queues or [""])):
+            raise NotFoundError(f"no worker of the last day has the id {id:.80}")
+        if not all(map(self.sees, found.queues)):
+            raise NotAllowed(f"{id:.80} serves queues of apps that {by.name} does not see")
+        if found.is_alive:
+            raise MisuseError(f"{id:.80} is alive: stop its process, and it leaves by itself")
+        line = Audit(who=signed.who, verb="forget worker", target=id, note=signed.note)
+        await self.store.audit([line])
+        await self.store.leave(id)
 
     # effects
 

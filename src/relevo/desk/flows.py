@@ -176,7 +176,7 @@ class Flows(Looking):
         """For each node that has not ended well: what it waits for, why, and what to do."""
         modes = {tally.queue: tally.mode for tally in await self.queues()}
         served = {
-            queue for worker in await self.workers() if not worker.silent for queue in worker.queues
+            queue for worker in await self.workers() if worker.is_alive for queue in worker.queues
         }
         nodes = {node.id: node for node in flow.nodes}
         reasons = [

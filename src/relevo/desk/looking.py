@@ -167,7 +167,7 @@ class Looking:
         return [replace(group, message=self.told(group.message)) for group in found]
 
     async def workers(self) -> list[WorkerInfo]:
-        """Who is alive, and who fell silent within the last day, with the queues seen here."""
+        """The workers of the last day, each with those of its queues that are seen here."""
         found: list[WorkerInfo] = []
         for worker in await self.store.workers():
             queues = [queue for queue in worker.queues if self.sees(queue)]

@@ -32,6 +32,7 @@ ACTIONS: Final[dict[str, Role]] = {
     "confirm_effect": Role.OPERATOR,
     "deny_effect": Role.OPERATOR,
     "turn_breaker": Role.OPERATOR,
+    "forget_worker": Role.OPERATOR,  # a row of the list of workers
     "replay": Role.OPERATOR,  # a delivery, by today's code
     "edit": Role.ADMIN,  # decides what will be done in someone's name
     "drain": Role.ADMIN,  # refuses newcomers

@@ -21,7 +21,7 @@ from relevo.desk import COUNTED
 from relevo.errors import StoreUnavailable
 from relevo.job import State
 from relevo.relay import Relayed
-from relevo.store import DeliveryState, QueueMode
+from relevo.store import DeliveryState, QueueMode, WorkerState
 from relevo.unrouted import CAUSES
 from relevo.web.auth import is_local
 from relevo.web.doors import site, visit_of
@@ -37,6 +37,7 @@ FRESH = 1.0
 
 BREAKERS_MAX = 500
 _CIRCUITS: Final = {"closed": 0, "half_open": 1, "open": 2}
+UNWELL: Final = (WorkerState.BLOCKED, WorkerState.SILENT, WorkerState.GONE)
 _DELIVERY = "delivery_"
 
 # Told as 0 before the first of each: of a series that begins at 1 a rate does not see the 1.
@@ -146,11 +147,11 @@ class Metrics:
             for mode in QueueMode:
                 modes.add_metric([tally.queue, str(mode)], float(tally.mode is mode))
         workers = await desk.workers()
-        alive = [worker for worker in workers if not worker.silent]
+        alive = [worker for worker in workers if worker.is_alive]
         states = Gauge("relevo_workers", "Workers of the last day.", labels=["state"])
-        states.add_metric(["alive"], len(alive))
-        states.add_metric(["silent"], len(workers) - len(alive))
-        running = Gauge("relevo_worker_running", "Jobs running at the last beat.")
+        for name, state in (("alive", WorkerState.OK), *((str(each), each) for each in UNWELL)):
+            states.add_metric([name], sum(worker.state is state for worker in workers))
+        running = Gauge("relevo_worker_running", "Running jobs of workers that are alive.")
         running.add_metric([], sum(worker.running for worker in alive))
         slots = Gauge("relevo_worker_slots", "Jobs that could run at once.")
         slots.add_metric([], sum(worker.concurrency for worker in alive))

@@ -190,6 +190,13 @@ REFUSALS: Final[dict[str, str]] = {
     "the breaker '{name}' is changed by too many at once; try again": (
         "demasiados cambian a la vez el disyuntor '{name}'; inténtalo otra vez"
     ),
+    "no worker of the last day has the id {id}": "ningún worker del último día tiene el id {id}",
+    "{id} is alive: stop its process, and it leaves by itself": (
+        "{id} está vivo: para su proceso y se irá solo"
+    ),
+    "{id} serves queues of apps that {name} does not see": (
+        "{id} sirve colas de apps que {name} no ve"
+    ),
     # the store
     "the store is closed": "el almacén está cerrado",
     "the store {name} is not open": "el almacén {name} no está abierto",

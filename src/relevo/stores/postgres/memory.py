@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from relevo.store import Audit, By, Effect, EffectState, Note, WorkerInfo, follows
+from relevo.store import Audit, By, Effect, EffectState, Holding, Note, WorkerInfo, follows, seen
 from relevo.stores.postgres.lines import Record, lent
 from relevo.stores.postgres.rows import hashed, page_size
 from relevo.stores.postgres.session import Session
@@ -304,13 +304,41 @@ class Memory(Session):
             self._sql("delete from relevo.workers where id = $1"), clean(worker), repeat=True
         )
 
+    async def silence(self, workers: Sequence[str], *, is_gone: bool = False) -> None:
+        await self._upkeep.fetch(
+            self._sql("""
+            update relevo.workers
+            set expires_at = least(expires_at, relevo.moment($1)),
+                info = case when $3
+                    then convert_to(
+                        jsonb_set(convert_from(info, 'UTF8')::jsonb, '{state}', '"gone"')::text,
+                        'UTF8'
+                    )
+                    else info
+                end
+            where id = any ($2)
+            """),
+            self._skew,
+            [clean(worker) for worker in workers],
+            is_gone,
+            repeat=True,
+        )
+
     async def workers(self) -> list[WorkerInfo]:
         rows = await self._people.fetch(
             self._sql("""
-            select info, beat_at, expires_at <= relevo.moment($1) as silent
-            from relevo.workers
-            where beat_at > relevo.moment($1) - 86400000
-            order by id
+            with held as (
+                select worker, count(*) as count, max(lease_until) as until
+                from relevo.jobs
+                where state = 1
+                group by worker
+            )
+            select w.info, w.beat_at, w.expires_at, relevo.moment($1) as now,
+                coalesce(held.count, 0) as count, coalesce(held.until, 0) as until
+            from relevo.workers as w
+            left join held on held.worker = w.id
+            where w.beat_at > relevo.moment($1) - 86400000
+            order by w.id
             """),
             self._skew,
             repeat=True,
@@ -404,15 +432,15 @@ def _worker_of(row: Record) -> WorkerInfo | None:
         info = _INFO.decode(row["info"])
     except msgspec.MsgspecError:
         return None  # of another version
-    return msgspec.structs.replace(
+    told = msgspec.structs.replace(
         info,
         id=restore(info.id),
         host=restore(info.host),
         queues=[restore(queue) for queue in info.queues],
         note=restore(info.note),
-        beat_at=row["beat_at"],
-        silent=row["silent"],
     )
+    held = Holding(row["count"], row["until"])
+    return seen(told, row["now"], row["beat_at"], row["expires_at"], held)
 
 
 def _distinct(items: Sequence[T], identity: Callable[[T], object]) -> list[list[T]]:

@@ -6,17 +6,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import structs
 from msgspec.json import Decoder
 
 from relevo.errors import MisuseError
-from relevo.store import Note, WorkerInfo
+from relevo.store import Holding, Note, WorkerInfo, seen
 from relevo.stores.redis.frame import side_by_side, timely
 from relevo.stores.redis.life import Life, read_info
 from relevo.stores.redis.line import Arg
 from relevo.stores.redis.record import digest, dump, from_text, load, to_text
 
 DAY = 86_400_000
+CLAIMS = 1_000
+"""So many claims of a queue are looked at in one run of a script."""
 _PLAIN = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 _worker = Decoder(WorkerInfo)
 
@@ -84,15 +85,36 @@ class Memory(Life):
         await self._wire.command(key, b"HDEL", key, to_text(worker))
 
     @timely
+    async def silence(self, workers: Sequence[str], *, is_gone: bool = False) -> None:
+        args = (b"1" if is_gone else b"", *map(to_text, workers))
+        await self._run("silence", [self._people()], args)
+
+    @timely
     async def workers(self) -> list[WorkerInfo]:
         now, rows = await self._run("workers", [self._people()])
+        holders = await self._holders() if rows else {}
         found: list[WorkerInfo] = []
         for row in rows:
             beat, until, packed = row.split(b"|", 2)
             if int(until) > now - DAY:
                 info = load(_worker, packed)
-                found.append(structs.replace(info, beat_at=int(beat), silent=int(until) <= now))
+                held = holders.get(info.id.encode("utf-8", "replace"), Holding())
+                found.append(seen(info, now, int(beat), int(until), held))
         return sorted(found, key=lambda info: info.id)
+
+    async def _holders(self) -> dict[bytes, Holding]:
+        """What each worker holds; a server with very many claims is asked for a part at a time."""
+        holders: dict[bytes, Holding] = {}
+        from_, more = 0, True
+        while more:
+            more = False
+            for _, claims, is_more in await self._all("holders", (from_, CLAIMS)):
+                more = more or bool(is_more)
+                for worker, count, until in claims:
+                    held = holders.get(worker, Holding())
+                    holders[worker] = Holding(held.jobs + count, max(held.until, until))
+            from_ += CLAIMS
+        return holders
 
     async def _tidy_memory(self, limit: int) -> int:
         """On a cluster: remove notes past their time and workers silent for a day."""

@@ -13,12 +13,14 @@ from relevo.store import (
     By,
     Effect,
     EffectState,
+    Holding,
     Note,
     WorkerInfo,
     decision,
     follows,
+    seen,
 )
-from relevo.stores.sqlite.transaction import Tx, as_bytes, chunks, fill, plain, text
+from relevo.stores.sqlite.transaction import Tx, as_bytes, as_list, chunks, fill, plain, text
 
 _replace = msgspec.structs.replace
 
@@ -307,24 +309,36 @@ def _worker_text(worker: WorkerInfo) -> str:
     return msgspec.json.encode(held).decode()
 
 
-def worker_of(row: Sequence[Any], now: int) -> WorkerInfo:
+def worker_of(row: Sequence[Any], now: int, held: Holding) -> WorkerInfo:
     """The worker in a row: info, started_at, beat_at, silent_at."""
-    held = msgspec.json.decode(row[0], type=WorkerInfo)
-    return msgspec.structs.replace(
-        held,
-        id=plain(held.id),
-        host=plain(held.host),
-        queues=[plain(queue) for queue in held.queues],
-        note=plain(held.note),
+    stored = msgspec.json.decode(row[0], type=WorkerInfo)
+    told = msgspec.structs.replace(
+        stored,
+        id=plain(stored.id),
+        host=plain(stored.host),
+        queues=[plain(queue) for queue in stored.queues],
+        note=plain(stored.note),
         started_at=row[1],
-        beat_at=row[2],
-        silent=row[3] <= now,
     )
+    return seen(told, now, row[2], row[3], held)
 
 
 def leave(tx: Tx, worker: str) -> None:
     """Show that a worker has gone politely."""
     tx.run("delete from relevo_workers where id = ?", (text(worker),))
+
+
+def silence(tx: Tx, workers: Sequence[str], is_gone: bool) -> None:
+    """Show that workers have lost their jobs."""
+    tx.run(
+        """
+        update relevo_workers
+        set silent_at = min(silent_at, ?1),
+            info = iif(?2, json_set(info, '$.state', 'gone'), info)
+        where id in (select value from json_each(?3))
+        """,
+        (tx.now, is_gone, as_list(map(text, workers))),
+    )
 
 
 # people

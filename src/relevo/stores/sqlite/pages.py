@@ -17,6 +17,7 @@ from relevo.store import (
     EffectState,
     Filter,
     Group,
+    Holding,
     Note,
     Page,
     QueueMode,
@@ -719,14 +720,29 @@ def audits(
 
 
 def workers(connection: sqlite3.Connection, now: int) -> list[WorkerInfo]:
-    """Who is alive, and who fell silent within the last day."""
+    """The workers of the last day, with the number of their running jobs."""
+    holders = {
+        worker: Holding(number, until)
+        for worker, number, until in connection.execute(
+            """
+            select name.name, held.number, held.until
+            from (
+                select worker, count(*) as number, max(until_at) as until
+                from relevo_jobs
+                where state = 20
+                group by worker
+            ) as held
+            join relevo_names as name on name.no = held.worker
+            """
+        )
+    }
     rows = connection.execute(
         """
-        select info, started_at, beat_at, silent_at
+        select info, started_at, beat_at, silent_at, id
         from relevo_workers
         where silent_at > ?
         order by id
         """,
         (now - 86_400_000,),
     ).fetchall()
-    return [worker_of(row, now) for row in rows]
+    return [worker_of(row, now, holders.get(row[4], Holding())) for row in rows]

@@ -593,6 +593,9 @@ class SqliteStore:
     async def leave(self, worker: str) -> None:
         await self._write(memory.leave, worker)
 
+    async def silence(self, workers: Sequence[str], *, is_gone: bool = False) -> None:
+        await self._write(memory.silence, workers, is_gone)
+
     # people
 
     async def find(self, ids: Sequence[str]) -> list[Job | None]:
