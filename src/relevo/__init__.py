@@ -125,8 +125,8 @@ _ELSEWHERE = {
 } | {
     name: f"`from {place} import {name}`"
     for place, names in {
-        "relevo.testing": "FaultyStore ManualClock assert_enqueued deliver drain enqueued until "
-        "working",
+        "relevo.testing": "FaultyProvider FaultyStore ManualClock assert_enqueued deliver drain "
+        "enqueued sweep until working",
         "relevo.store": "By Filter Tally",
         "relevo.clock": "Clock Duration SystemClock",
     }.items()

@@ -18,27 +18,33 @@ import asyncio
 import inspect
 import os
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from relevo.app import App
 from relevo.clock import Duration, duration
 from relevo.engine import Relevo
-from relevo.errors import NotFoundError, StoreUnavailable
-from relevo.job import State
+from relevo.errors import MisuseError, NotFoundError, StoreUnavailable
+from relevo.job import ENDED, State
 from relevo.message import Command, Event, Message, codec
 from relevo.pairs import Headers, wire
+from relevo.relay import Relayed
 from relevo.store import Filter, Store
 from relevo.webhook import Answer, Delivery
 from relevo.worker import Worker
 
 M = TypeVar("M", bound=Message)
+
+IDLE = 0.5
+"""Seconds for which nothing must be left to do before drain(until=…) gives up."""
 
 
 class ManualClock:
@@ -127,11 +133,14 @@ async def drain(
 ) -> None:
     """Work until nothing is ready or running, or until `until` comes true.
 
+    When nothing is left that could make `until` true, it fails at once.
+
     With `skip_waits` the test's clock is moved to the next due time whenever only scheduled jobs
     are left, so that retries and delays take no time. Pollers and schedules take a turn that is
     due; the turns after it, of which there is no end, are leapt to only with `until`.
     """
     deadline = time.monotonic() + duration(timeout).total_seconds()
+    idle_since = time.monotonic()
     endless = relevo.recurring.queues if until is None else frozenset[str]()
     with suppress(Exception):  # the worker does the same, and tells what is wrong
         await relevo.recurring.ensure()
@@ -149,9 +158,18 @@ async def drain(
                 if not (skip_waits and scheduled):
                     if until is None:
                         return
+                    if await _is_over(relevo):
+                        if time.monotonic() > idle_since + IDLE:
+                            raise AssertionError(
+                                "nothing is left to do, and it has not come true: "
+                                f"{getattr(until, '__qualname__', until)}"
+                            )
+                        await asyncio.sleep(0.01)
+                        continue
                 else:
                     await _skip_to_next(relevo, endless)
                     worker.nudge()
+            idle_since = time.monotonic()
             if time.monotonic() > deadline:
                 raise AssertionError(f"still {busy} jobs to do after {timeout}")
             await asyncio.sleep(0.01)
@@ -167,6 +185,25 @@ async def _left(relevo: Relevo, endless: Set[str]) -> tuple[int, int]:
     busy = sum(count.get(State.READY, 0) + count.get(State.RUNNING, 0) for count in counts.values())
     ends = [count for queue, count in counts.items() if queue not in endless]
     return busy, sum(count.get(State.SCHEDULED, 0) for count in ends)
+
+
+async def _is_over(relevo: Relevo) -> bool:
+    """Whether no job is left that may go on by itself, also after a wait or in the outbox."""
+    store = relevo.store
+    try:
+        if isinstance(store, Relayed) and await store.ledger.letters(carried=False, limit=1):
+            return False
+        tallies = await store.tally()
+    except StoreUnavailable:
+        return False
+    served = {want.queue for want in relevo.wants()}
+    return not any(
+        count
+        for tally in tallies
+        if tally.queue in served
+        for state, count in tally.counts.items()
+        if state not in ENDED and state is not State.HELD  # held: for a person
+    )
 
 
 async def _skip_to_next(relevo: Relevo, endless: Set[str]) -> None:
@@ -299,11 +336,99 @@ async def call(app: Any, sent: Delivery, *, client: str = "127.0.0.1") -> Answer
     return Answer(start["status"], b"".join(part.get("body", b"") for part in parts), kept)
 
 
+ProviderFault: TypeAlias = Literal["lost", "error", "error after", "slow", "twice"] | None
+"""What goes wrong with one call to a provider: the reply is lost after the provider has done its
+work, a 503 comes before the work or after it, the reply is slow, or the call arrives twice."""
+
+
+class FaultyProvider:
+    """A provider on loopback, an ASGI application behind real HTTP, with a fault for each call.
+
+    `faults` are those of the first calls, in order; every later call goes well. `calls` has what
+    the application was asked to do.
+    """
+
+    def __init__(
+        self, app: Any, faults: Iterable[ProviderFault] = (), *, slow: Duration = "2s"
+    ) -> None:
+        self.app = app
+        self.faults = deque(faults)
+        self.slow = duration(slow).total_seconds()
+        self.calls: list[Delivery] = []
+        self.url = ""
+
+    async def __aenter__(self) -> FaultyProvider:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            sent = await _read_call(reader)
+            fault = self.faults.popleft() if self.faults else None
+            answer = Answer(503, b"")
+            if fault != "error":
+                for _ in range(2 if fault == "twice" else 1):
+                    self.calls.append(sent)
+                    answer = await call(self.app, sent)
+            if fault == "error after":
+                answer = Answer(503, b"")
+            if fault == "slow":
+                await asyncio.sleep(self.slow)
+            if fault != "lost":
+                writer.write(_wire_answer(answer))
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the caller has gone
+        finally:
+            writer.close()
+
+
+async def _read_call(reader: asyncio.StreamReader) -> Delivery:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    method, target, _ = head[0].split(" ", 2)
+    pairs = [line.partition(":") for line in head[1:] if line]
+    headers = Headers((name.lower(), value.strip()) for name, _, value in pairs)
+    if "chunked" in (headers.get("transfer-encoding") or ""):
+        body = b""
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+    else:
+        body = await reader.readexactly(int(headers.get("content-length") or 0))
+    path, _, query = target.partition("?")
+    return Delivery(
+        path=path,
+        method=method,
+        query=query,
+        headers=headers,
+        body=body,
+        received_at=datetime.now(UTC),
+    )
+
+
+def _wire_answer(answer: Answer) -> bytes:
+    lines = [f"HTTP/1.1 {answer.status} {'OK' if answer.status < 400 else 'Error'}"]
+    lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+    lines += [f"content-length: {len(answer.body)}", "connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1") + answer.body
+
+
+UNFAULTED = frozenset(
+    ("open", "close", "migrate", "spawn", "wait", "now", "tally", "page", "find", "count")
+)
+"""The calls that a FaultyStore leaves alone unless told otherwise: those that open and close a
+store, and those that only look."""
+
+
 class FaultyStore:
     """A store whose k-th call fails or kills the process, before or after it took effect.
 
     `FaultyStore(store, at=7, when="after", die=True)` is kill -9 between the seventh call's effect
-    and its answer. Calls named in `ignore` are not counted.
+    and its answer. Calls named in `ignore` are not counted. `sweep()` tries them all.
     """
 
     def __init__(
@@ -314,8 +439,10 @@ class FaultyStore:
         when: str = "before",
         die: bool = False,
         error: Exception | None = None,
-        ignore: Iterable[str] = ("wait", "now", "tally", "page", "find", "count"),
+        ignore: Iterable[str] = UNFAULTED,
     ) -> None:
+        if when not in ("before", "after"):
+            raise MisuseError(f"a fault comes 'before' or 'after' a call, not {when!r:.40}")
         self._store = store
         self._at = at
         self._when = when
@@ -323,6 +450,14 @@ class FaultyStore:
         self._error = error or StoreUnavailable("a fault was injected here")
         self._ignore = frozenset(ignore)
         self.calls = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the call that was to fail has been made."""
+        return self.calls >= self._at
+
+    def as_store(self) -> Store:
+        return cast("Store", self)
 
     def spawn(self) -> Store:
         return self._store.spawn()
@@ -349,3 +484,40 @@ class FaultyStore:
             with suppress(OSError):
                 os.kill(os.getpid(), 9)
         raise self._error
+
+
+def _wrap(made: list[FaultyStore], store: Store, **fault: Any) -> FaultyStore:
+    made.append(FaultyStore(store, **fault))
+    return made[-1]
+
+
+async def sweep(
+    story: Callable[[Callable[[Store], FaultyStore]], Awaitable[None]],
+    *,
+    ignore: Iterable[str] = UNFAULTED,
+    most: int = 1_000,
+) -> int:
+    """Run a story again and again, with a fault before and after each of its calls to the store.
+
+    The story is given a function that wraps a fresh store of its own, works through it, and asserts
+    what must be true whatever failed. The sweep ends with the first run that has fewer calls than
+    the one that was to fail; it returns how many faults there were.
+    """
+    faults = 0
+    for at in range(1, most + 1):
+        spent = False
+        for when in ("before", "after"):
+            made: list[FaultyStore] = []
+            try:
+                await story(partial(_wrap, made, at=at, when=when, ignore=ignore))
+            except BaseException as error:
+                error.add_note(f"with a fault {when} call {at} to the store")
+                raise
+            if not made:
+                raise MisuseError("the story has not wrapped a store: see sweep()")
+            if any(one.is_spent for one in made):
+                spent = True
+                faults += 1
+        if not spent:
+            return faults
+    raise AssertionError(f"the story makes more than {most} calls to the store")
