@@ -30,7 +30,7 @@ from relevo.ids import new_id
 from relevo.job import Lease, State
 from relevo.pairs import Headers
 from relevo.signatures import explain
-from relevo.store import By, Effect, EffectState, Letterbox, QueueMode
+from relevo.store import By, Effect, EffectState, Letterbox, QueueMode, WorkerInfo
 from relevo.testing import ManualClock, until
 from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
@@ -700,6 +700,31 @@ async def test_queues_are_paused_drained_and_resumed(
     ):
         await admin.do(f"/queues/{BOOK}/{verb}", note="deploy")
         assert (await web.relevo.desk.queue(BOOK)).mode is mode
+
+
+async def test_a_worker_that_is_gone_is_forgotten_by_a_button(
+    admin: Visitor, viewer: Visitor, web: Site
+) -> None:
+    """F61"""
+    store = web.relevo.store
+    for id in ("dead-1", "alive-2"):
+        info = WorkerInfo(id=id, host="h", pid=1, queues=[BOOK], concurrency=5)
+        await store.beat(info, 60_000)
+    await store.silence(["dead-1"], is_gone=True)
+    page = await admin.see("/workers")
+    assert 'name="id" value="dead-1"' in page and 'name="id" value="alive-2"' not in page
+    assert "dead-1" in (seen := await viewer.see("/workers")) and 'value="dead-1"' not in seen
+    spanish = await admin.see("/workers", **{"accept-language": "es"})
+    assert ">muerto<" in spanish and ">Olvidar<" in spanish
+
+    await viewer.do("/workers/forget", 403, id="dead-1")
+    assert len(await store.workers()) == 2
+    await admin.do("/workers/forget", id="dead-1")
+
+    assert [each.id for each in await store.workers()] == ["alive-2"]
+    await admin.do("/workers/forget", 409, id="alive-2")
+    [line] = (await store.audits(target="dead-1"))[0]
+    assert line.verb == "forget worker"
 
 
 async def test_breakers_are_turned(web: Site, admin: Visitor, some: Filled) -> None:

@@ -27,7 +27,7 @@ from relevo import (
     constant,
 )
 from relevo.job import Ending, Job
-from relevo.store import Claim, Store, Want
+from relevo.store import Claim, Store, Want, WorkerState
 from relevo.testing import ManualClock, drain, until, working
 
 Start = Callable[..., Relevo]
@@ -424,6 +424,34 @@ async def test_a_cancelled_job_stops_running(start: Start) -> None:
         await asyncio.wait_for(stopped.wait(), 5)
 
     assert await _is(relevo, receipt.id, State.CANCELLED)
+
+
+async def test_a_worker_that_has_lost_a_lease_shows_at_once_that_it_is_there(start: Start) -> None:
+    """F61: it was shown as silent meanwhile, and its next beat is half a minute off."""
+    from relevo.store import By
+
+    begun = asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    relevo = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+
+    async def is_shown(state: WorkerState) -> bool:
+        return [each.state for each in await relevo.store.workers()] == [state]
+
+    async with working(relevo, lease="600ms"):
+        await begun.wait()
+        await until(partial(is_shown, WorkerState.OK))
+        [seen] = await relevo.store.workers()
+        await relevo.store.silence([seen.id])
+        assert await is_shown(WorkerState.SILENT)
+
+        assert await relevo.store.cancel([receipt.id], By("ana")) == [True]
+
+        await until(partial(is_shown, WorkerState.OK), timeout="5s")
 
 
 async def test_an_ending_sent_twice_leaves_the_next_run_alone(
