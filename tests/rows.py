@@ -74,6 +74,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F60": ("as many connections as are allowed; a pooler; half-open ones", "postgres"),
     "F61": ("a worker process dies, is slow, is forgotten: how it is shown", ALL),
     "F62": ("a blocked event loop: shown within 2 s, and no fault of the store", ALL),
+    "F63": ("stopped, or slow, while it has the file locked", "sqlite"),
 }
 
 INPUTS: dict[str, str] = {

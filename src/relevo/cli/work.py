@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.job import State
 from relevo.store import Filter, QueueMode
+from relevo.stores.sqlite.writer import stop_process
 from relevo.telemetry import start_logging
 
 LOOK_EVERY = 0.2
@@ -94,7 +96,8 @@ async def work(
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops politely, the second at once."""
+    """The first signal stops politely, the second at once; Ctrl-Z pauses."""
+    pause_on_signal()
     loop = asyncio.get_running_loop()
 
     def stopping(number: int) -> None:
@@ -105,6 +108,25 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping, int(number))
+
+
+def pause_on_signal() -> None:
+    """Let Ctrl-Z stop the process when its transactions on a SQLite file have ended.
+
+    In a thread of its own: the event loop may be blocked, or may be what ends the transaction.
+    """
+    pausing = threading.Lock()
+
+    def pause() -> None:
+        with pausing:
+            if not stop_process():
+                say("a transaction was open for too long: others could not write meanwhile")
+
+    def asked(number: int, frame: object) -> None:
+        if not pausing.locked():
+            threading.Thread(target=pause, name="relevo-pause", daemon=True).start()
+
+    signal.signal(signal.SIGTSTP, asked)
 
 
 async def _until_empty(engine: Relevo, queues: list[str], stop: asyncio.Event) -> None:

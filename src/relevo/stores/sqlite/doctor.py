@@ -12,6 +12,7 @@ from pathlib import Path
 from relevo.errors import MisuseError, StoreUnavailable
 from relevo.store import Finding
 from relevo.stores.sqlite import file
+from relevo.stores.sqlite.holders import holder
 from relevo.stores.sqlite.writer import Writer
 
 LOW_SPACE = 256 << 20
@@ -28,11 +29,18 @@ def check(shared: Writer, address: file.Address) -> list[Finding]:
         *_log(address.path),
         *place(address.path),
         *_clock(shared),
+        *_lock(address.path),
     ]
 
 
 def _say(level: str, subject: str, message: str) -> Finding:
     return Finding(level="ok" if level == "ok" else "warning", subject=subject, message=message)
+
+
+def _lock(path: Path) -> Iterator[Finding]:
+    found = holder(path)
+    if found is not None and found.is_stopped:
+        yield _say("warning", "lock", f"nothing can be written: the file is locked by {found}")
 
 
 def _durability(address: file.Address) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from relevo.errors import SchemaMismatch, SettingsError, StoreDamaged, StoreError, StoreUnavailable
+from relevo.stores.sqlite import holders
 
 PAGE_SIZE = 8_192
 WAL_PAGES = 4_000  # checkpoint when the log has grown by so many
@@ -122,6 +123,8 @@ def translate(error: BaseException, path: Path | str) -> BaseException:
     if not isinstance(error, sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code == sqlite3.SQLITE_BUSY and (by := _holder(error, path)):
+        return StoreUnavailable(f"the SQLite file is locked by {by} ({path}: {error})")
     if code in _UNAVAILABLE:
         return StoreUnavailable(f"{_UNAVAILABLE[code]} ({path}: {error})")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -131,6 +134,14 @@ def translate(error: BaseException, path: Path | str) -> BaseException:
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return StoreUnavailable(f"the connection to {path} is closed")
     return StoreError(f"{path}: {error}")
+
+
+def _holder(error: BaseException, path: Path | str) -> str:
+    """Which process has the file locked; looked up once for an error that many callers get."""
+    if not hasattr(error, "holder"):
+        found = holders.holder(path)
+        error.holder = "" if found is None else str(found)  # pyright: ignore[reportAttributeAccessIssue] - ours
+    return error.holder  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 # the same file, and a whole one

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sqlite3
 import threading
 import time
@@ -581,6 +582,24 @@ def release(writer: Writer) -> None:
 def running() -> list[Writer]:
     """The writers of this process."""
     return list(_writers.values())
+
+
+def stop_process() -> bool:
+    """Stop this process as SIGSTOP does, between two transactions; return when it goes on.
+
+    A process that is stopped inside one keeps the file locked for all others. False: a transaction
+    did not end in time, and the process was stopped inside it.
+    """
+    taken: list[Writer] = []
+    writers = running()
+    deadline = time.monotonic() + PATIENCE
+    try:
+        taken += [one for one in writers if one.turns.take(max(0.0, deadline - time.monotonic()))]
+        os.kill(os.getpid(), signal.SIGSTOP)
+    finally:
+        for one in taken:
+            one.turns.give()
+    return len(taken) == len(writers)
 
 
 def _forget_all() -> None:
