@@ -125,7 +125,8 @@ def place_of(row: str, item: pytest.Item) -> str:
 
 def store_of(item: pytest.Item) -> str:
     """The store that a test is about: its parameter or group, or what its name or file says."""
-    said = [str(item.callspec.id)] if hasattr(item, "callspec") else []
+    ids = str(item.callspec.id).split("-") if hasattr(item, "callspec") else []
+    said = ["-".join(WRAPPED.get(id, id) for id in ids)]
     if group := item.get_closest_marker("xdist_group"):  # those of one server run together
         said += [str(one) for one in group.args]
     for text in (*said, item.name, item.path.stem):
@@ -134,6 +135,9 @@ def store_of(item: pytest.Item) -> str:
                 return name
     return ANY
 
+
+WRAPPED = {"sealed": "sqlite", "relayed": "redis"}
+"""What holds the jobs of a wrapped store."""
 
 Wanted: TypeAlias = tuple[list[tuple[str, str]], pytest.Item]
 
