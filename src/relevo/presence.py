@@ -66,7 +66,10 @@ class Presence:
         unnamed = self._directory / f".{self._file.name}"
         self._handle = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._handle, fcntl.LOCK_EX)
-        os.truncate(self._handle, self._size)
+        # Written, not only made so long: where a full disk had no place for a page of it, the first
+        # job that is noted there would kill this process.
+        with os.fdopen(self._handle, "wb", closefd=False) as file:
+            file.write(bytes(self._size))
         self._map = memoryview(mmap.mmap(self._handle, self._size))
         unnamed.rename(self._file)
         return self
@@ -98,19 +101,22 @@ class Presence:
     def stopping(self) -> None:
         """Say that this process was told to stop."""
         self._map[1] = True
-        if self._directory.is_dir():
+        with suppress(OSError):  # it stops all the same
             (self._directory / _STOPPED).touch()
 
     def is_quiet(self, job: str) -> bool:
         """Whether no worker of the host was told to stop lately, or has died that did not run this
         job: if the process that runs it died now, there would be no other cause."""
         self._find_departed()
-        since = time.time() - TOGETHER - 0.5
-        return all(at < since for at in [*self._other_deaths(job), self._stopped_at()])
+        # What lies ahead was before the clock was set back: nobody knows when.
+        now, within = time.time(), TOGETHER + 0.5
+        moments = [*self._other_deaths(job), self._stopped_at()]
+        return not any(abs(now - at) <= within for at in moments)
 
     def lone_on_host(self) -> int | None:
         """A lock that one process of the host has at a time; None while another has it. It ends
         with os.close() or with the process."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # if it was tidied away
         handle = os.open(self._directory / _LONE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

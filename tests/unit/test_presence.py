@@ -162,3 +162,33 @@ def test_a_file_of_a_version_before_says_nothing_of_its_jobs(store: str) -> None
 
         [gone] = me.departed()
         assert (gone.worker, gone.running, gone.was_alone) == ("older", (), False)
+
+
+def test_a_folder_that_was_tidied_away_leaves_a_lock_to_be_had(store: str, tmp_path: Path) -> None:
+    with Presence("me", store, 1) as me:
+        for file in [*me._directory.iterdir()]:  # pyright: ignore[reportPrivateUsage]
+            file.unlink()
+        me._directory.rmdir()  # pyright: ignore[reportPrivateUsage]
+
+        lock = me.lone_on_host()
+        assert lock is not None
+        os.close(lock)
+        me.stopping()
+
+
+def test_a_moment_that_lies_ahead_disturbs_no_quiet(store: str) -> None:
+    """The clock was set back after a worker had been told to stop."""
+    with Presence("me", store, 1) as me:
+        me.stopping()
+        assert not me.is_quiet(new_id())
+        ahead = time.time() + 3_600
+        [stopped] = me._directory.glob(".stopped")  # pyright: ignore[reportPrivateUsage]
+        os.utime(stopped, (ahead, ahead))
+        assert me.is_quiet(new_id())
+
+
+def test_the_place_for_what_it_runs_is_taken_at_once(store: str) -> None:
+    """On a full disk it does not start; a hole in its file would kill it at its first job."""
+    with Presence("me", store, 1_000) as me:
+        found = me._file.stat()  # pyright: ignore[reportPrivateUsage]
+        assert found.st_blocks * 512 >= found.st_size
