@@ -50,11 +50,30 @@ class Isolation:
         """Have a suspect run apart before anything else, or give it back if it cannot now."""
         if self.flight is not None:
             self._worker.release(flight)
-        elif is_alone(flight) and not self._worker.presence.is_quiet(flight.lease.id):
-            self._worker.release(flight, later())
-        else:
+        elif self._can_run(flight):
             self.flight = flight
             self._arrived.set()
+        else:
+            self._worker.release(flight, later())
+
+    def _can_run(self, suspect: Flight) -> bool:
+        """Whether it could begin soon: nothing is let end here for one that could not."""
+        worker = self._worker
+        if not is_alone(suspect):
+            return worker.running < worker.concurrency
+        if worker.has_stuck:
+            return False
+        try:
+            if not worker.presence.is_quiet(suspect.lease.id):
+                return False
+            lock = worker.presence.lone_on_host()
+        except OSError as error:  # such as no file handle left
+            worker.telemetry.trouble("cannot run a suspected job; trying again", error)
+            return False
+        if lock is None:
+            return False
+        os.close(lock)  # taken again once this process is empty
+        return True
 
     async def run(self) -> None:
         """Run one suspect after the other until cancelled."""
@@ -74,6 +93,7 @@ class Isolation:
         """Return the suspect if it has not begun."""
         flight, self.flight = self.flight, None
         if flight is not None and not flight.since:
+            self._worker.withdraw(flight)
             self._worker.release(flight, later())
 
     async def _watch(self, suspect: Flight) -> None:
@@ -100,9 +120,13 @@ class Isolation:
     async def _run_alone(self, suspect: Flight) -> None:
         """Begin it when nothing runs in this process, and begin nothing until it has ended."""
         worker = self._worker
-        while worker.running:
+        while worker.running and self.flight is suspect:
             self.emptied.clear()
-            await self.emptied.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WATCH):
+                    await self.emptied.wait()
+            if worker.has_stuck:
+                return
         if self.flight is not suspect:  # lost meanwhile
             return
         lock = worker.presence.lone_on_host()
@@ -124,11 +148,12 @@ class Isolation:
         is_ours = all(await worker.store.extend([suspect.lease], length)) and all(
             await worker.store.isolate([suspect.lease])
         )
-        if is_ours:
-            worker.presence.set_alone(True)
-        else:
+        if not is_ours:
             worker.lost(suspect)
-        return is_ours
+        if self.flight is not suspect:  # lost, or given back because the worker stops
+            return False
+        worker.presence.set_alone(True)
+        return True
 
     def _begin(self, suspect: Flight) -> None:
         self.is_running = True

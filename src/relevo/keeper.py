@@ -79,7 +79,7 @@ class Keeper:
             # Its own queues each time; those of workers that may all be gone, now and then.
             try:
                 # First: of a process that died on this host, more is known than of a lapsed lease.
-                if not await self._bury_neighbours():
+                if not await self._bury_those_there_are():
                     await asyncio.sleep(UNDECIDED_EVERY)
                     continue
                 lapse = await self._sweep(
@@ -115,10 +115,15 @@ class Keeper:
         while True:
             await asyncio.sleep(NEIGHBOURS_EVERY)
             self._worker.give_back_hoard()
-            try:
-                await self._bury_neighbours()
-            except Exception as error:  # noqa: BLE001 - such as no file handle left
-                self._worker.telemetry.trouble("cannot take over from neighbours", error)
+            await self._bury_those_there_are()
+
+    async def _bury_those_there_are(self) -> bool:
+        """The same, whatever it meets: what cannot be read here comes back when it lapses."""
+        try:
+            return await self._bury_neighbours()
+        except Exception as error:  # noqa: BLE001 - such as no file handle left
+            self._worker.telemetry.trouble("cannot take over from neighbours", error)
+            return True
 
     async def _bury_neighbours(self) -> bool:
         """Take back the jobs of dead neighbours; False while it is not known what a death means."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 BLOCKED = 1.0
 LOOK = 0.25  # seconds; a blocked loop is told of within two
 SHORTEST = 0.02
-OVERSTAY = 30.0
 GRACE = 5.0
 """Seconds past its time limit for which a job may block the event loop before its process ends."""
 
@@ -139,8 +138,7 @@ class Lifeline(threading.Thread):
         """
         if flight.task is None:
             return bool(flight.since)  # it has ended, and its ending is not settled yet
-        longest = self._worker.runner.limit(flight.lease) + OVERSTAY
-        return self._loop.time() < flight.since + longest
+        return not self._worker.is_stuck(flight)
 
     async def _release_stale(self, store: Store) -> None:
         """Give back what has not begun for half a lease, although the event loop may be blocked."""

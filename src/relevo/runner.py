@@ -185,7 +185,13 @@ class Runner:
 
     async def _condemn(self, lease: Lease) -> Outcome:
         """End a job whose process died at each of its attempts, while nothing ran beside it."""
-        [job] = await self._engine.store.find([lease.id])
+        while True:
+            try:
+                [job] = await self._engine.store.find([lease.id])
+                break
+            except (StoreError, OSError) as error:
+                self._engine.telemetry.trouble("cannot see how a job crashed its worker", error)
+                await asyncio.sleep(1)
         is_blocker = job is not None and job.failure is not None and job.failure.type == BLOCKED
         kind = BLOCKED if is_blocker else CRASHED
         did = "blocked its worker's event loop" if is_blocker else "crashed its worker"

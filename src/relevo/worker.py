@@ -11,6 +11,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -41,6 +42,9 @@ PREFETCH = 0.05
 AHEAD = 3 * BATCH  # at most: enough to do while one batch is claimed and another is settled
 HOARD = timedelta(seconds=1)
 YIELD_AFTER = 0.0005  # quick jobs in a row; longer, and the store waits for us to hear it
+
+OVERSTAY = 30.0
+"""Seconds past its time limit after which a run that goes on must be stuck."""
 
 SUSPECT = int(Suspicion.WATCHED)  # such jobs do not begin beside others
 
@@ -288,8 +292,7 @@ class Worker:
             else:
                 local.append(flight)
         if self.isolation.flight is not None:
-            while local:
-                self.release(local.popleft())
+            self._release_local()
         elif leases:
             self._wake_one()
 
@@ -449,14 +452,35 @@ class Worker:
         self._endings.append(released(flight.lease, delay))
         self._settle_now.set()
 
+    def _release_local(self) -> None:
+        """Return all that has not begun; the lifeline may take some of it at the same time."""
+        with suppress(IndexError):
+            while True:
+                self.release(self._local.popleft())
+
+    def withdraw(self, flight: Flight) -> None:
+        """Have a job not begin that was to be started."""
+        with suppress(ValueError):  # it was not, or the lifeline has taken it
+            self._local.remove(flight)
+
+    @property
+    def has_stuck(self) -> bool:
+        """Whether some run goes on that will not end by itself."""
+        flights = list(self.flights.values())  # the lifeline may take some away meanwhile
+        return any(flight.task is not None and self.is_stuck(flight) for flight in flights)
+
+    def is_stuck(self, flight: Flight) -> bool:
+        """Whether a run has overstayed its time limit so long that it must be stuck."""
+        longest = self.runner.limit(flight.lease) + OVERSTAY
+        return self._loop.time() >= flight.since + longest
+
     def give_back_hoard(self) -> None:
         """Return what was claimed ahead and has waited too long behind slow jobs."""
         limit = self._loop.time() + self._length - HOARD.total_seconds()
-        local = self._local
-        if local and local[0].lease.expires < limit and self._running >= self.concurrency:
-            self._ahead = 0
-            while local:
-                self.release(local.popleft())
+        with suppress(IndexError):
+            if self._running >= self.concurrency and self._local[0].lease.expires < limit:
+                self._ahead = 0
+                self._release_local()
 
     def take_back_stale(self) -> list[Flight]:
         """Take what was claimed half a lease ago and has not begun: the event loop is blocked, or
@@ -483,8 +507,8 @@ class Worker:
         if flight.task is None:
             if is_suspect:
                 self.isolation.flight = None
-            if flight in self._local:
-                self._local.remove(flight)
+                self.resume()
+            self.withdraw(flight)
         else:
             flight.why = "lost"
             flight.task.cancel()
@@ -492,8 +516,7 @@ class Worker:
     # stopping
 
     async def _wind_down(self, runners: list[asyncio.Task[None]]) -> None:
-        while self._local:
-            self.release(self._local.popleft())
+        self._release_local()
         for turn in self._idle:
             if not turn.done():
                 turn.set_result(None)

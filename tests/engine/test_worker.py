@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +29,8 @@ from relevo import (
     StoreUnavailable,
     constant,
 )
-from relevo.job import Ending, Job
-from relevo.store import Claim, Store, Want, WorkerState
+from relevo.job import Ending, Job, Lease
+from relevo.store import By, Claim, Store, Want, WorkerState
 from relevo.testing import ManualClock, drain, until, working
 
 Start = Callable[..., Relevo]
@@ -712,6 +715,206 @@ async def test_a_second_suspect_waits_for_the_first(
     assert all(not others for name, others in beside if name.startswith("suspect"))
     jobs = [await job_of(relevo, lease.id) for lease in claim.leases]
     assert [(job.state, job.crashes, job.suspicion) for job in jobs] == [(State.DONE, 0, 0)] * 3
+
+
+async def test_an_outage_while_a_crasher_is_condemned_ends_no_worker(
+    start: Start, store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, refused = store.find, asyncio.Event()
+
+    async def cut_off(ids: Sequence[str]) -> list[Job | None]:
+        if not refused.is_set():
+            refused.set()
+            raise StoreUnavailable("it is away")
+        return await find(ids)
+
+    relevo = start(App("test", workers=[_never]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+    for _ in range(3):
+        claim = await store.claim(relevo.wants(), 1, "victim", 1_000)
+        assert await store.isolate(claim.leases) == [True]
+        clock.advance("2s")
+        await store.rescue()
+
+    monkeypatch.setattr(store, "find", cut_off)
+    async with working(relevo):
+        await asyncio.wait_for(refused.wait(), 10)
+        monkeypatch.setattr(store, "find", find)
+        clock.advance("60s")
+        await until(lambda: _is(relevo, receipt.id, State.DEAD))
+    job = await job_of(relevo, receipt.id)
+    assert job.failure is not None
+    assert job.failure.message.startswith("it crashed its worker 3 times")
+
+
+async def suspected(relevo: Relevo, store: Store, clock: ManualClock, losses: int) -> str:
+    """A job that was lost so often: twice, and it is watched; three times, and it runs alone."""
+    receipt = await relevo.enqueue(Greet("suspect"))
+    for _ in range(losses):
+        claim = await store.claim(relevo.wants(), 1, "gone", 1_000)
+        assert [lease.id for lease in claim.leases] == [receipt.id]
+        clock.advance("2s")
+        await store.rescue()
+    return receipt.id
+
+
+async def test_a_suspect_for_which_no_runner_is_free_runs_once(
+    start: Start, store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was claimed ahead, and what runs takes longer than a suspect is watched for."""
+    monkeypatch.setattr("relevo.isolation.WATCH", 0.1)
+    runs: list[str] = []
+    may_end, given_back = asyncio.Event(), asyncio.Event()
+    settle, suspect = store.settle, ""
+
+    async def greet(order: Greet) -> None:
+        runs.append(order.name)
+        if order.name == "slow":
+            await may_end.wait()
+
+    async def watched(endings: Sequence[Ending]) -> list[bool]:
+        settled = await settle(endings)
+        if any(end.lease.id == suspect and end.released for end in endings):
+            given_back.set()
+        return settled
+
+    monkeypatch.setattr(store, "settle", watched)
+    relevo = start(App("test", workers=[greet]))
+    await relevo.enqueue(Greet("slow"), timeout="60s")
+    async with working(relevo, concurrency=1, lease="60s") as worker:
+        await until(lambda: runs == ["slow"])
+        monkeypatch.setattr(worker, "_free", lambda: 0)
+        suspect = await suspected(relevo, store, clock, 2)
+        monkeypatch.setattr(worker, "_free", lambda: int(worker.isolation.flight is None))
+        worker.nudge()
+        await asyncio.wait_for(given_back.wait(), 10)
+        may_end.set()
+        clock.advance("2s")
+        worker.nudge()
+        await until(lambda: _is(relevo, suspect, State.DONE))
+    assert runs == ["slow", "suspect"]
+
+
+async def test_a_suspect_that_is_cancelled_before_it_begins_does_not_run(
+    start: Start, store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    isolate = store.isolate
+
+    async def greet(order: Greet) -> None:
+        runs.append(order.name)
+
+    async def slowly(leases: Sequence[Lease], *, is_alone: bool = True) -> list[bool]:
+        kept = await isolate(leases, is_alone=is_alone)
+        await store.cancel([suspect], By("ana"))
+        await until(lambda: worker.isolation.flight is None)
+        return kept
+
+    relevo = start(App("test", workers=[greet]))
+    suspect = await suspected(relevo, store, clock, 2)
+    monkeypatch.setattr(store, "isolate", slowly)
+    async with working(relevo, lease="300ms") as worker:
+        await relevo.enqueue(Greet("guest"))
+        await until(lambda: "guest" in runs)
+    assert runs == ["guest"]
+
+
+async def test_what_never_ends_keeps_no_suspect_and_no_worker_waiting(
+    start: Start, store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ignores its cancellation: the process never becomes empty for the suspect."""
+    monkeypatch.setattr("relevo.worker.OVERSTAY", 0.2)
+    runs: list[str] = []
+    may_end = asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        runs.append(order.name)
+        while order.name == "stuck" and not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    relevo = start(App("test", workers=[greet]))
+    async with working(relevo, lease="60s") as worker:
+        await relevo.enqueue(Greet("stuck"), timeout="200ms")
+        await until(lambda: runs == ["stuck"])
+        monkeypatch.setattr(worker, "_free", lambda: 0)
+        await suspected(relevo, store, clock, 3)
+        monkeypatch.undo()
+        monkeypatch.setattr("relevo.worker.OVERSTAY", 0.2)
+        worker.nudge()
+        await relevo.enqueue(Greet("guest"))
+        await until(lambda: "guest" in runs)
+        may_end.set()
+
+
+async def test_a_worker_goes_on_while_another_of_its_host_runs_a_suspect_alone(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    """It does not let end what it runs for a suspect that cannot run yet."""
+    runs: list[str] = []
+    may_end = asyncio.Event()
+
+    async def greet(order: Greet) -> None:
+        runs.append(order.name)
+        if order.name == "long":
+            await may_end.wait()
+
+    relevo = start(App("test", workers=[greet]))
+    async with working(relevo, lease="60s") as worker:
+        await until(lambda: worker.heard_at is not None)
+        lock = worker.presence.lone_on_host()
+        assert lock is not None
+        try:
+            await relevo.enqueue(Greet("long"), timeout="60s")
+            await until(lambda: runs == ["long"])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(worker, "_free", lambda: 0)
+                await suspected(relevo, store, clock, 3)
+            worker.nudge()
+            await relevo.enqueue(Greet("guest"))
+            await until(lambda: "guest" in runs)
+        finally:
+            os.close(lock)
+            may_end.set()
+
+
+async def test_a_folder_that_cannot_be_read_ends_no_worker_and_stops_no_rescue(
+    start: Start,
+    store: Store,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """No file handle is left, or somebody has put there what is not a worker's file."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    relevo = start(App("test", workers=[_greeted]))
+    suspect = await suspected(relevo, store, clock, 3)
+    async with working(relevo, lease="300ms") as worker:
+        await until(lambda: any(tmp_path.glob("relevo-*/*/*")))
+        [folder] = tmp_path.glob("relevo-*/*")
+        (folder / "odd").mkdir()
+        worker.nudge()
+        guest = await relevo.enqueue(Greet("guest"))
+        await until(lambda: _is(relevo, guest.id, State.DONE))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker, "_free", lambda: 0)
+            orphan = await relevo.enqueue(Greet("orphan"))
+            claim = await store.claim(relevo.wants(), 9, "silent", 1_000)
+            assert orphan.id in {lease.id for lease in claim.leases}
+            clock.advance("2s")
+            await until(lambda: _is(relevo, orphan.id, State.READY))
+        worker.nudge()
+        await until(lambda: _is(relevo, orphan.id, State.DONE))
+
+        (folder / "odd").rmdir()
+        clock.advance("5s")
+        worker.nudge()
+        await until(lambda: _is(relevo, suspect, State.DONE))
+
+
+async def _greeted(order: Greet) -> None:
+    pass
 
 
 async def _never(order: Greet) -> None:
