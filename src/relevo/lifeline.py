@@ -202,7 +202,8 @@ class Lifeline(threading.Thread):
         Its jobs are taken back first. The one that blocks the loop runs alone next time; if it is
         not known which one that is, each that was running does.
         """
-        running = [flight for flight in self._worker.flights.values() if flight.task is not None]
+        flights = list(self._worker.flights.values())
+        running = [flight for flight in flights if flight.task is not None]
         task = asyncio.current_task(self._loop)
         suspects = [flight for flight in running if flight.task is task] or running
         if not suspects:
@@ -230,10 +231,26 @@ class Lifeline(threading.Thread):
             else Loss(id=flight.lease.id, failure=spared)
             for flight in running
         ]
-        while len(await store.rescue(BATCH, worker=self._worker.id, losses=losses)) >= BATCH:
-            pass
-        await store.leave(self._worker.id)
-        self._worker.presence.leave()
+        try:
+            async with asyncio.timeout(GRACE):
+                await self._hand_over(store, losses)
+        except (StoreError, OSError) as error:
+            if blocked < longest + 2 * GRACE:
+                raise
+            # The job that blocks may hold a lock there. In this process's file the others read what
+            # it was running.
+            self._worker.telemetry.trouble("cannot give back the jobs of this process", error)
+        else:
+            self._worker.presence.leave()
         if self._worker.on_blocked == "restart":
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
         os._exit(EXIT_BLOCKED)
+
+    async def _hand_over(self, store: Store, losses: list[Loss]) -> None:
+        """Settle what has ended, and take back the rest, before the process ends."""
+        endings = self._worker.unsettled()
+        for start in range(0, len(endings), BATCH):
+            await store.settle(endings[start : start + BATCH])
+        while len(await store.rescue(BATCH, worker=self._worker.id, losses=losses)) >= BATCH:
+            pass
+        await store.leave(self._worker.id)

@@ -118,6 +118,7 @@ class Worker:
         self._is_waking = False
         self._running = 0
         self._endings: deque[Ending] = deque()
+        self._settling: list[Ending] = []  # on their way to the store
         self._settle_now = asyncio.Event()
         self._slot_free = asyncio.Event()
         self._stop = asyncio.Event()
@@ -401,6 +402,7 @@ class Worker:
                 await self._settle_now.wait()
                 continue
             batch = [self._endings.popleft() for _ in range(min(BATCH, len(self._endings)))]
+            self._settling = batch
             try:
                 settled = await self.store.settle(batch)
             except (StoreError, OSError) as error:
@@ -418,6 +420,7 @@ class Worker:
                 waits = [end.delay for end in batch if end.state is State.SCHEDULED]
                 self._loop.call_later(min(waits, default=0) / 1_000, self.nudge)
             failures = 0
+            self._settling = []
             self.telemetry.counts["settled"] += len(batch)
             # Not here: what ended meanwhile goes first, and the store has something to do.
             self._loop.call_soon(self._let_go, batch, settled)
@@ -446,6 +449,10 @@ class Worker:
             )
         )
         self._settle_now.set()
+
+    def unsettled(self) -> list[Ending]:
+        """The endings that may not have reached the store yet."""
+        return list({ending.lease: ending for ending in [*self._settling, *self._endings]}.values())
 
     def release(self, flight: Flight, delay: int = 0) -> None:
         """Return a job that has not begun."""

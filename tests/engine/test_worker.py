@@ -913,6 +913,60 @@ async def test_a_folder_that_cannot_be_read_ends_no_worker_and_stops_no_rescue(
         await until(lambda: _is(relevo, suspect, State.DONE))
 
 
+async def blocked(relevo: Relevo, runs: list[str]) -> int:
+    """Have a worker run two jobs, of which the second blocks its event loop; its exit code."""
+    codes: list[int] = []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        raise InterruptedError("the process would be gone")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os._exit", end)
+        patch.setattr("relevo.lifeline.GRACE", 0.5)
+        await relevo.enqueue_many([Greet("first")])
+        await relevo.enqueue_many([Greet("pill")])
+        async with working(relevo, on_blocked="exit"):
+            await until(lambda: "pill" in runs)
+            await asyncio.sleep(0)
+    return codes[0]
+
+
+def blocking(runs: list[str], name: str) -> None:
+    runs.append(name)
+    if name == "pill" and runs.count("pill") == 1:
+        time.sleep(7)
+
+
+async def test_what_had_ended_in_a_blocked_process_does_not_run_again(start: Start) -> None:
+    runs: list[str] = []
+
+    async def greet(order: Greet) -> None:
+        blocking(runs, order.name)
+
+    relevo = start(App("test", workers=[greet]))
+    assert await blocked(relevo, runs) == 75
+    await drain(relevo, until=lambda: runs.count("pill") > 1)
+    assert runs == ["first", "pill", "pill"]
+
+
+async def test_a_blocked_process_ends_although_the_store_refuses_it(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a SQLite file that is locked by the transaction of the job that blocks."""
+    runs: list[str] = []
+
+    async def greet(order: Greet) -> None:
+        blocking(runs, order.name)
+
+    async def refused(*_args: Any, **_options: Any) -> None:
+        raise StoreUnavailable("it is locked")
+
+    monkeypatch.setattr(type(store), "rescue", refused)
+    relevo = start(App("test", workers=[greet]))
+    assert await blocked(relevo, runs) == 75
+
+
 async def _greeted(order: Greet) -> None:
     pass
 
