@@ -24,7 +24,9 @@ _PLAIN = re.compile(
 _IS = re.compile(r"(?:is|was|es|era)\s+[\"']?([^\s\"',;]{3,4096})")
 _COOKIE = re.compile(r"(\b(?:set-)?cookie[\"']?\s?[:=,]\s?)[^\r\n]{3,8192}", re.I)
 _LOOKS = re.compile(
-    r"(?P<keep>\b(?:bearer|basic)\s+|://[^\s:/@]{0,128}:)(?P<value>[^\s\"'&,;@]{4,4096})"
+    r"(?P<keep>\b(?:bearer|basic)\s+|://(?!\[[\da-f:.]{2,45}\])[^\s:/@]{0,128}:"
+    # A port is no password where no @ follows.
+    r"(?!\d{1,5}(?![^\s/?#\"'<>),;.])[^\s@]{0,2048}+(?:\s|\Z)))(?P<value>[^\s\"'&,;@]{4,4096})"
     r"|(?<=://)(?=[^\s/@:]{0,512}\d)[^\s/@:\"']{8,512}(?=@)"
     r"|\bsk-(?=[\w-]{0,64}\d)[\w-]{10,}|\bpk_(?:live|test)_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
     re.I,

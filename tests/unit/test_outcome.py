@@ -116,6 +116,8 @@ def test_equal_mistakes_have_equal_fingerprints() -> None:
     [
         "Authorization: Bearer CANARY123",
         "postgresql://ana:CANARY123@db/shop",
+        "postgresql://ana:1234/CANARY123@db/shop",
+        "postgresql://ana:1234.CANARY123@db/shop",
         "password=CANARY123 rest",
         '{"api_key": "CANARY123"}',
         "contraseña: CANARY123",
@@ -131,6 +133,19 @@ def test_secrets_are_scrubbed_from_what_is_kept(text: str) -> None:
 
     assert "CANARY123" not in kept.message + kept.trace
     assert "CANARY123" not in scrub(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://127.0.0.1:6379/1",
+        "redis://cache:6379",
+        "POST 'http://supplier.example:8080/book?room=2' answered 503",
+        "see http://127.0.0.1:8700/jobs, or http://[::1]:8700.",
+    ],
+)
+def test_the_port_and_the_path_of_an_address_are_no_password(text: str) -> None:
+    assert scrub(text) == text
 
 
 def test_control_characters_do_not_reach_a_log() -> None:
