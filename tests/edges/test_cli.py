@@ -756,8 +756,17 @@ def test_doctor_finds_what_is_wrong(box: Box) -> None:
     held(box)
     added(box)
     box("queues", "pause", OTHER)
-    found = {(row["level"], row["subject"]) for row in box("doctor", "--json").json}
+    box("breakers", "open", "supplier:28", "--note", "they announced it")
+    box("breakers", "open", "supplier:7")
+    box("breakers", "close", "supplier:7")
+    rows = box("doctor", "--json").json
+    found = {(row["level"], row["subject"]) for row in rows}
     assert ("warning", WORK) in found
+    assert ("warning", "supplier:28") in found
+    assert "supplier:7" not in {row["subject"] for row in rows}
+    [told] = [row["message"] for row in rows if row["subject"] == "supplier:28"]
+    assert told.startswith("its breaker is open, 0 jobs parked: ")
+    assert told.endswith("See `relevo breakers show supplier:28`")
 
     broken = box("doctor", "--app", "nowhere:app", "--json")
     assert broken.code == 1

@@ -17,7 +17,7 @@ import pytest
 from tests.edges.box import Box, ended, is_one_line, until
 
 DOOR = """
-from relevo import App, Command, Delivery, Intake, site, sources
+from relevo import App, Command, Context, Delivery, Intake, site, sources
 
 app = App("shop")
 
@@ -34,6 +34,17 @@ signed = sources.github("a secret of the tests")
 @app.webhook("/hooks/shop", source=signed, key=lambda d: d.json["id"])
 async def hook(delivery: Delivery, ctx: Intake) -> None:
     await ctx.enqueue(Save(delivery.json["id"], delivery.json.get("email", "")))
+
+class Pay(Command, queue="shop:cards:pay", key="pay:{id}", unique="forever"):
+    id: str
+
+@app.worker
+async def pay(order: Pay, ctx: Context) -> None:
+    await ctx.once("pay", lambda key: "P-1", repeatable=True)
+
+@app.webhook("/hooks/paid", source=signed, key=lambda d: d.json["id"])
+async def paid(delivery: Delivery, ctx: Intake) -> None:
+    await ctx.enqueue(Pay(delivery.json["id"]))
 """
 
 
@@ -54,13 +65,12 @@ def door(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
 
 @pytest.fixture
 def up(door: Box) -> Iterator[subprocess.Popen[bytes]]:
-    process = door.start("up")
-    try:
-        until(lambda: _answers(door), process)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    with door.start("up") as process:
+        try:
+            until(lambda: _answers(door), process)
+            yield process
+        finally:
+            process.kill()
 
 
 def _answers(door: Box) -> bool:
@@ -76,6 +86,28 @@ def body(door: Box, text: str) -> str:
     path = door.folder / "body.json"
     path.write_text(text)
     return str(path)
+
+
+def test_a_replay_tells_that_a_job_with_a_known_key_does_not_run_again(
+    door: Box, up: subprocess.Popen[bytes]
+) -> None:
+    file = body(door, '{"id": "evt_1"}')
+    assert door("deliveries", "send", "/hooks/paid", "--body", file).code == 0
+    [came] = door("deliveries", "ls", "--json").json["deliveries"]
+    id = str(came["id"])
+    until(lambda: "confirmed" in door("effects", "ls").out, up)
+
+    asks = ("deliveries", "replay", id)
+    known = "a job whose unique key is known already is not made again"
+    dry = door(*asks, "--dry-run").out
+    assert known in dry
+    assert "1 confirmed, and not made again" in dry
+    dry = door(*asks, "--dry-run", "--repeat-effects").out
+    assert "1 confirmed, and made twice where their jobs run again" in dry
+    again = door(*asks, "--repeat-effects", "--yes").out
+    told = re.search(rf"{known}: see `relevo deliveries show (\w+)`", again)
+    assert told is not None
+    assert "which had ended" in door("deliveries", "show", told[1]).out
 
 
 def test_a_delivery_is_sent_seen_and_let_in_again(door: Box, up: subprocess.Popen[bytes]) -> None:

@@ -345,7 +345,8 @@ async def replay(
     """Run today's code on the raw bytes of one delivery, or of all that failed.
 
     A failed one, or one that differs, is handled itself; any other becomes the next generation of
-    its key, whose jobs all run again. Effects that are confirmed are not made again.
+    its key, whose jobs run again, unless their unique key is known already. Effects that are
+    confirmed are not made again.
     """
     filters = (endpoint, since, until, error, fingerprint, limit, rate)
     if (id is None) == (state is None) or (id is not None and filters != (None,) * len(filters)):
@@ -376,7 +377,7 @@ async def replay(
     payloads = [each.payload if reveal else mask(each.payload) for each in done.orders]
     for order, payload in zip(shown["orders"], payloads, strict=True):
         order["payload"] = view(payload)
-    terminal.show(shown, lambda: _replayed(done, payloads))
+    terminal.show(shown, lambda: _replayed(done, payloads, repeat_effects))
     return OK
 
 
@@ -421,7 +422,7 @@ def _replayed_many(done: Replays) -> Any:
     return Group(told, table(("what", "count", "sample", "why"), rows)) if rows else Group(told)
 
 
-def _replayed(done: Replay, payloads: list[bytes]) -> Any:
+def _replayed(done: Replay, payloads: list[bytes], repeats: bool) -> Any:
     from rich.console import Group
 
     what = "would be" if done.is_dry else "is"
@@ -432,10 +433,16 @@ def _replayed(done: Replay, payloads: list[bytes]) -> Any:
         for order, payload in zip(done.orders, payloads, strict=True)
     ]
     orders = table(("queue", "kind", "key", "payload"), rows) if rows else "nothing to enqueue"
+    if any(order.key for order in done.orders):
+        joins = "a job whose unique key is known already is not made again"
+        seen = "" if done.is_dry else f": see `relevo deliveries show {done.id}`"
+        orders = Group(orders, cell(joins + seen))
     happened = [(at(one.confirmed_at), one.name, one.key, one.job) for one in done.effects]
     if not happened:
         return Group(cell(head), cell(answer), orders)
     told = f"{len(happened)} confirmed, and not made again; made twice with --repeat-effects:"
+    if repeats:
+        told = f"{len(happened)} confirmed, and made twice where their jobs run again:"
     effects = table(("confirmed", "effect", "key", "job"), happened)
     return Group(cell(head), cell(answer), orders, cell(told), effects)
 

@@ -202,7 +202,20 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
             )
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
     told = [*await _deliveries(desk), *await _waits(desk), *joins, *await _unrouted(desk)]
-    return [*findings, *told]
+    return [*findings, *await _open_breakers(desk), *told]
+
+
+async def _open_breakers(desk: Desk) -> list[Finding]:
+    """Providers that are not called now, and what waits for them."""
+    return [
+        _warning(
+            each.name,
+            f"its breaker is {each.circuit.state.replace('_', ' ')}, {counted(each.parked, 'job')} "
+            f"parked: {each.circuit.history[-1].why}. See `relevo breakers show {each.name}`",
+        )
+        for each in await desk.breakers()
+        if each.circuit.state != "closed" and each.circuit.history
+    ]
 
 
 async def _stored(desk: Desk, bindings: Bindings) -> list[Finding]:
@@ -213,8 +226,8 @@ async def _stored(desk: Desk, bindings: Bindings) -> list[Finding]:
             level="error",
             subject=each.queue,
             message=f"{each.unreadable:,} of {counted(each.waiting, 'job')} of {each.kind} that "
-            f"wait cannot be read by the code here and would be parked: {each.error}. The oldest "
-            f"is {each.jobs[0]}; see `relevo check --stored`",
+            f"wait cannot be read by the code here and are parked, or will be: {each.error}. The "
+            f"oldest is {each.jobs[0]}; see `relevo check --stored`",
         )
         for each in found
         if each.unreadable
