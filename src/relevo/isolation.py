@@ -9,7 +9,6 @@ dies then, no other job can have been the cause.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from contextlib import suppress
 from datetime import timedelta
@@ -72,7 +71,7 @@ class Isolation:
             return False
         if lock is None:
             return False
-        os.close(lock)  # taken again once this process is empty
+        worker.presence.let_go(lock)  # taken again once this process is empty
         return True
 
     async def run(self) -> None:
@@ -139,7 +138,7 @@ class Isolation:
                 await self.ended.wait()
         finally:
             self._end()
-            os.close(lock)
+            worker.presence.let_go(lock)
 
     async def _count(self, suspect: Flight) -> bool:
         """Count a crash before the run, which its ending takes back; False if the lease is lost."""

@@ -30,6 +30,23 @@ _SLOT = 32  # a job's id
 _GONE, _DEAD, _STOPPED, _LONE = ".gone-", ".dead-", ".stopped", ".lone"
 _FORGET = 60.0  # seconds after which a death explains no other
 
+_locked: set[int] = set()  # the handles by which this process holds its locks
+
+
+def _let_go(handle: int) -> None:
+    if handle in _locked:  # not in a child, where the number may be another file's by now
+        _locked.remove(handle)
+        os.close(handle)
+
+
+def _let_all_go() -> None:
+    for handle in list(_locked):
+        _let_go(handle)
+
+
+# A child that outlives this process would hold its locks, and it would seem to be alive.
+os.register_at_fork(after_in_child=_let_all_go)
+
 
 class Departed(Struct, frozen=True):
     """A worker process that is dead, and what it was running."""
@@ -65,12 +82,15 @@ class Presence:
         # Locked before it has its name, so that no neighbour takes a newcomer for a departed one.
         unnamed = self._directory / f".{self._file.name}"
         self._handle = os.open(unnamed, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        _locked.add(self._handle)
         fcntl.flock(self._handle, fcntl.LOCK_EX)
-        # Written, not only made so long: where a full disk had no place for a page of it, the first
-        # job that is noted there would kill this process.
-        with os.fdopen(self._handle, "wb", closefd=False) as file:
-            file.write(bytes(self._size))
-        self._map = memoryview(mmap.mmap(self._handle, self._size))
+        # Opened once more, since a mapping keeps a handle of its own, and with it the lock.
+        with unnamed.open("r+b", buffering=0) as file:
+            # Written, not only made so long: where a full disk had no place for a page of it, the
+            # first job that is noted there would kill this process.
+            if file.write(bytes(self._size)) < self._size:
+                raise SettingsError(f"no place is left for {self._file}")
+            self._map = memoryview(mmap.mmap(file.fileno(), self._size))
         unnamed.rename(self._file)
         return self
 
@@ -81,7 +101,7 @@ class Presence:
         trace: TracebackType | None,
     ) -> None:
         self.leave()
-        os.close(self._handle)
+        _let_go(self._handle)
 
     def leave(self) -> None:
         """Take the file away: what this process had is settled or given back."""
@@ -115,7 +135,7 @@ class Presence:
 
     def lone_on_host(self) -> int | None:
         """A lock that one process of the host has at a time; None while another has it. It ends
-        with os.close() or with the process."""
+        with let_go() or with the process."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # if it was tidied away
         handle = os.open(self._directory / _LONE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -123,7 +143,12 @@ class Presence:
         except BlockingIOError:
             os.close(handle)
             return None
+        _locked.add(handle)
         return handle
+
+    def let_go(self, lock: int) -> None:
+        """Let another process of the host have the lock."""
+        _let_go(lock)
 
     # what became of the others
 

@@ -123,10 +123,10 @@ def test_one_process_of_a_host_runs_a_dangerous_job_at_a_time(store: str) -> Non
         lock = me.lone_on_host()
         assert lock is not None
         assert other.lone_on_host() is None
-        os.close(lock)
+        me.let_go(lock)
         lock = other.lone_on_host()
         assert lock is not None
-        os.close(lock)
+        other.let_go(lock)
 
 
 async def test_after_a_death_it_is_quiet_once_another_would_have_no_other_cause(store: str) -> None:
@@ -172,7 +172,7 @@ def test_a_folder_that_was_tidied_away_leaves_a_lock_to_be_had(store: str, tmp_p
 
         lock = me.lone_on_host()
         assert lock is not None
-        os.close(lock)
+        me.let_go(lock)
         me.stopping()
 
 
@@ -192,3 +192,30 @@ def test_the_place_for_what_it_runs_is_taken_at_once(store: str) -> None:
     with Presence("me", store, 1_000) as me:
         found = me._file.stat()  # pyright: ignore[reportPrivateUsage]
         assert found.st_blocks * 512 >= found.st_size
+
+
+def test_a_child_that_outlives_its_process_holds_none_of_its_locks(store: str) -> None:
+    says, hears = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with Presence("victim", store, 1) as presence:
+            presence.lone_on_host()
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            os.write(hears, b"%d" % child)
+            time.sleep(60)
+            os._exit(0)
+    child = int(os.read(says, 20))
+    try:
+        with Presence("me", store, 1) as me:
+            kill(pid)
+            assert [gone.worker for gone in me.departed()] == ["victim"]
+            lock = me.lone_on_host()
+            assert lock is not None
+            me.let_go(lock)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(says)
+        os.close(hears)
