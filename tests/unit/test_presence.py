@@ -200,11 +200,8 @@ def test_a_child_that_outlives_its_process_holds_none_of_its_locks(store: str) -
     if pid == 0:
         with Presence("victim", store, 1) as presence:
             presence.lone_on_host()
-            child = os.fork()
-            if child == 0:
-                time.sleep(60)
-                os._exit(0)
-            os.write(hears, b"%d" % child)
+            if os.fork() == 0:
+                os.write(hears, b"%d" % os.getpid())  # it has begun, and let them go
             time.sleep(60)
             os._exit(0)
     child = int(os.read(says, 20))
