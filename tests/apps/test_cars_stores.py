@@ -23,8 +23,10 @@ from relevo.apps.cars.records import Records
 from relevo.apps.cars.support import Support
 from relevo.errors import SchemaMismatch
 from relevo.ingress.server import listen, serving
+from relevo.job import State
 from relevo.simulators import World
 from relevo.simulators.traffic import cars as traffic
+from relevo.store import Filter
 from relevo.testing import until, working
 from tests.servers import postgres
 from tests.servers.ports import free_port
@@ -111,7 +113,9 @@ async def test_customers_rent_cars_on_every_store(
         codes = await traffic.run(world, world.target, 10, seed=4)
 
         async def is_over() -> bool:
-            return await left(relevo) <= 1  # the lost one waits 15 s before it is looked up
+            # The lost one waits 15 s before it is looked up.
+            running = await relevo.store.count(Filter(states=frozenset({State.RUNNING})), most=1)
+            return await left(relevo) <= 1 and not running
 
         await until(is_over, timeout="30s")
         await asyncio.wait_for(world.courier.rest(), 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -100,7 +101,9 @@ async def test_a_flood_of_refused_ones_is_no_part_of_other_pages(
         lines = await raw.fetch(f"explain analyze {sql}", *meant, 51, None, None, None)
         plan = "\n".join(line[0] for line in lines)
         assert "deliveries_id on deliveries" in plan
-        assert "Rows Removed" not in plan
+        # The flood is not read; a row or two that a vacuum has not seen may be.
+        removed = [int(many) for many in re.findall(r"Rows Removed by \w+: (\d+)", plan)]
+        assert sum(removed) < 10, plan
         assert [each.id for each in (await store.deliveries(where))[0]] == [one.id]
 
 

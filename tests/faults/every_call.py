@@ -145,7 +145,9 @@ def engine(
     """An engine whose every store dies at the k-th call of all; k = 0 never."""
 
     def fused(url: str) -> Any:
-        return Fuse(open_store(url), at=k, when=when, die=True, ignore=("wait", "tally", "page"))
+        return Fuse(
+            open_store(url), at=k, when=when or "before", die=True, ignore=("wait", "tally", "page")
+        )
 
     Fuse.burnt = 0
     late = _Late()

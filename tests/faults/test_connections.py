@@ -257,10 +257,10 @@ async def test_f60_doctor_counts_what_the_live_workers_may_open(
     async with opened(server.url) as relevo, working(relevo), working(relevo):
 
         async def are_known() -> bool:
-            return sum(not worker.silent for worker in await relevo.store.workers()) >= 2
+            return sum(worker.state == "ok" for worker in await relevo.store.workers()) >= 2
 
         await until(are_known)
-        live = sum(not worker.silent for worker in await relevo.store.workers())
+        live = sum(worker.state == "ok" for worker in await relevo.store.workers())
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "relevo.cli", "doctor", "--json",
             cwd=HOME, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

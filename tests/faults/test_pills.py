@@ -26,7 +26,7 @@ GOOD = 400
 WORKERS = 4
 WITHIN = 60.0
 
-SHORT = {("sqlite", "segv"), ("postgres", "kill"), ("redis", "exit"), ("redis", "overflow")}
+SHORT = {("sqlite", "segv"), ("postgres", "kill"), ("redis", "exit")}
 """One kind for each store; the others are long forms."""
 
 
@@ -41,6 +41,16 @@ def cases(*kinds: str) -> list[object]:
         )
         for one in STORES
         for kind in kinds
+    ]
+
+
+def some(short: str) -> list[object]:
+    """Every store, all but one of them in long forms."""
+    return [
+        one
+        if one.id == short
+        else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.soak])
+        for one in STORES
     ]
 
 
@@ -120,7 +130,7 @@ async def test_f55_a_job_that_crashes_its_worker_takes_no_other_with_it(
     await innocent(store, ledger, Good.__relevo__.kind, GOOD)
 
 
-@pytest.mark.parametrize("store_name", [one for one in STORES if one.id in ("sqlite", "redis")])
+@pytest.mark.parametrize("store_name", some("redis"))
 async def test_f55_two_at_once_are_both_found(store: Store, ledger: Ledger, tmp_path: Path) -> None:
     relevo = Relevo(store, apps=[apps.app(ledger)])
     receipts = await relevo.enqueue_many([Pill(-1, "kill"), Pill(-2, "exit")])
@@ -135,7 +145,7 @@ async def test_f55_two_at_once_are_both_found(store: Store, ledger: Ledger, tmp_
     await innocent(store, ledger, Good.__relevo__.kind, GOOD)
 
 
-@pytest.mark.parametrize("store_name", [one for one in STORES if one.id in ("postgres", "redis")])
+@pytest.mark.parametrize("store_name", some("postgres"))
 async def test_f55_one_in_an_ordered_lane_holds_up_its_own_lane_only(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -155,7 +165,7 @@ async def test_f55_one_in_an_ordered_lane_holds_up_its_own_lane_only(
     assert sorted(ends) == list(range(50))
 
 
-@pytest.mark.parametrize("store_name", [one for one in STORES if one.id in ("sqlite", "redis")])
+@pytest.mark.parametrize("store_name", some("sqlite"))
 async def test_f55_one_inside_a_flow_ends_its_flow_as_a_dead_child_does(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -215,15 +225,7 @@ async def test_f55_a_deploy_that_kills_all_workers_five_times_in_a_minute_ends_n
     assert (napped.state, napped.attempt) == (State.DONE, 1)
 
 
-@pytest.mark.parametrize(
-    ("store_name"),
-    [
-        one
-        if one.id == "postgres"
-        else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.soak])
-        for one in STORES
-    ],
-)
+@pytest.mark.parametrize("store_name", some("postgres"))
 async def test_f56_a_job_that_blocks_the_event_loop_for_ever_ends_dead_alone(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ async def test_f56_a_job_that_blocks_the_event_loop_for_ever_ends_dead_alone(
     await innocent(store, ledger, Good.__relevo__.kind, 300)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("store_name", [one for one in STORES if one.id == "sqlite"])
 async def test_f56_relevo_work_begins_anew_by_itself(
     store: Store, ledger: Ledger, tmp_path: Path
