@@ -62,14 +62,17 @@ STORES = [
     for name in NAMES
 ]
 
+# Long forms: the stores inside are tried in short ones, and the workers of xdist have enough to do.
 WRAPPED_STORES = [
-    pytest.param("sealed", id="sealed"),
-    pytest.param("relayed", id="relayed", marks=pytest.mark.xdist_group("redis")),
+    pytest.param("sealed", id="sealed", marks=pytest.mark.soak),
+    pytest.param(
+        "relayed", id="relayed", marks=[pytest.mark.xdist_group("redis"), pytest.mark.soak]
+    ),
 ]
 
 # Those that answer for good at once. A relayed store takes some jobs as letters, whose receipts are
 # as of the outbox; see test_relayed.py.
 AT_ONCE = [*STORES, WRAPPED_STORES[0]]
-RELAYED = WRAPPED_STORES[1:]
+RELAYED = [pytest.param("relayed", id="relayed", marks=pytest.mark.xdist_group("redis"))]
 
 SQL_STORES = [store for store in STORES if store.id in ("sqlite", "postgres")]
