@@ -25,8 +25,8 @@ WATCH = 1.0
 """Seconds for which nothing else begins beside a suspect that is watched."""
 
 LONGER = timedelta(seconds=5)
-"""The lease of a job that runs alone lasts so much longer, so that the neighbours, who know more
-about its process's death, take the job back before its lease lapses."""
+"""The lease of a job that runs alone lasts so much longer, so that a neighbouring worker, which can
+read what the dead process was running, takes the job back before its lease lapses."""
 
 
 def later() -> int:

@@ -118,7 +118,7 @@ class Keeper:
             await self._bury_those_there_are()
 
     async def _bury_those_there_are(self) -> bool:
-        """The same, whatever it meets: what cannot be read here comes back when it lapses."""
+        """Call _bury_neighbours() and log its errors; jobs that it misses come back by lapse."""
         try:
             return await self._bury_neighbours()
         except Exception as error:  # noqa: BLE001 - such as no file handle left

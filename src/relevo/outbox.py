@@ -113,7 +113,7 @@ class Database:
                 self._look = loop.call_later(IDLE_AFTER, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close the connections that nobody has used for a while."""
+        """Close the connections that have been idle for a while."""
         loop = asyncio.get_running_loop()
         self._look = None
         if self._engine is None:

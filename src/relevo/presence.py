@@ -128,7 +128,7 @@ class Presence:
         """Whether no worker of the host was told to stop lately, or has died that did not run this
         job: if the process that runs it died now, there would be no other cause."""
         self._find_departed()
-        # What lies ahead was before the clock was set back: nobody knows when.
+        # A moment that lies ahead is from before the clock was set back, and says nothing.
         now, within = time.time(), TOGETHER + 0.5
         moments = [*self._other_deaths(job), self._stopped_at()]
         return not any(abs(now - at) <= within for at in moments)

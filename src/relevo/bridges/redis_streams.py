@@ -126,7 +126,7 @@ class Stream:
             )
             for one in cast("list[dict[str, Any]]", pending):
                 id, found = one["message_id"].decode(), int(one["times_delivered"])
-                # An entry that nobody here knows and that came twice or more was an earlier
+                # An entry that this process does not know, and that came twice, was an earlier
                 # process's of the same name, which may have died of it.
                 known = self._known.get(id, found if found > 1 else 0)
                 if found == known + 1:
