@@ -60,7 +60,8 @@ class Pace:
     beat: float = 30.0
     prune: float = 300.0
     learn: float = 120.0  # of breakers that others have opened
-    ensure: float = 60.0  # that every poller has its job, and that no job is parked without need
+    ensure: float = 60.0  # that every poller has its job
+    parked: float = 480.0  # that no job is parked without need; soon after a start, as `ensure`
 
     def __mul__(self, factor: float) -> Pace:
         """The same, so many times slower, but never slower than LONGEST."""
@@ -71,13 +72,15 @@ class Pace:
         return replace(self, **slower)
 
 
-LONGEST = Pace(claim=300, sweep=600, beat=600, prune=21_600, learn=1_800, ensure=3_600)
+LONGEST = Pace(
+    claim=300, sweep=600, beat=600, prune=21_600, learn=1_800, ensure=3_600, parked=3_600
+)
 
 
 def idle_cost(pace: Pace, *, slots: int = 1, has_recurring: bool = True) -> float:
     """Commands a day of one worker without jobs; `slots`: a cluster asks each queue by itself."""
     everywhere = DAY / pace.claim + DAY / pace.sweep + DAY / pace.prune
-    everywhere += DAY / pace.ensure  # whether jobs are parked
+    everywhere += DAY / pace.parked
     once = DAY / pace.beat + DAY / pace.learn + (DAY / pace.ensure if has_recurring else 0)
     return everywhere * slots + once
 

@@ -764,10 +764,15 @@ class Relevo:
                 self._working.discard(running)
                 self.workers.remove(worker)
 
-    async def release_known(self) -> None:
-        """Unpark the jobs that waited for code which is here: see Releasing."""
-        if await self._releasing.round():
+    async def release_known(self) -> bool:
+        """Unpark the jobs that waited for code which is here: see Releasing.
+
+        Whether there was anything to look at.
+        """
+        is_any = await self._releasing.round()
+        if is_any:
             await self.handling.unpark()
+        return is_any
 
 
 def _give_back(cause: Context | Intake | None, ids: Iterable[str]) -> None:

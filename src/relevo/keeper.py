@@ -167,11 +167,19 @@ class Keeper:
             await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
 
     async def _parked(self) -> None:
-        """Let go of what other code has parked since this worker started, once a while."""
+        """Let go of what other code has parked since this worker started.
+
+        Older code parks while a deploy replaces it: the longer nothing is found, the longer the
+        next look can wait.
+        """
+        pace = self._worker.pace
+        wait = pace.ensure
         while True:
-            await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+            wait = min(2 * wait, max(pace.parked, pace.ensure))
             try:
-                await self._worker.engine.release_known()
+                if await self._worker.engine.release_known():
+                    wait = pace.ensure
             except Exception as error:  # noqa: BLE001 - as above
                 self._worker.telemetry.trouble("parked jobs stay parked; trying again", error)
 

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.ids import new_id
 from relevo.store import Store
+from relevo.stores.alive import keep_alive
 from relevo.stores.places import IDLE_AFTER, RESERVED, NoPlace, Places
 
 if TYPE_CHECKING:
@@ -221,8 +222,6 @@ def _options(url: str) -> dict[str, Any]:
 
 async def _connect(dsn: str, **options: Any) -> Any:
     import asyncpg
-
-    from relevo.stores.postgres.lines import keep_alive
 
     try:
         connection = await asyncpg.connect(dsn, timeout=PATIENCE, **options)

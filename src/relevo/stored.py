@@ -12,13 +12,17 @@ import msgspec
 
 from relevo.app import Binding
 from relevo.errors import PayloadError, PayloadMismatch
-from relevo.job import LIVE, Job, Lease, State
+from relevo.job import LIVE, Job, Lease, NewJob, State
 from relevo.message import codec
 from relevo.outcome import Parked, reason
+from relevo.relay import Relayed
 from relevo.sealing import closed, is_sealed
 from relevo.store import BATCH, Filter, Store
 
 Bindings = Mapping[tuple[str, str], Binding]
+
+OUTBOX = "outbox"
+"""Beside the states of jobs: in an outbox, and not carried to the store yet."""
 
 SAMPLE = 20
 """The most job ids that are told of one command."""
@@ -70,14 +74,20 @@ async def read_stored(
 ) -> list[StoredCommand]:
     """What waits in the queues of the apps here, by queue and command.
 
-    Of each queue the newest `most` jobs, or all. Queues of other apps are left out.
+    Of each queue the newest `most` jobs, or all, and what an outbox has not carried yet. Queues of
+    other apps are left out.
     """
     apps = {binding.app for binding in bindings.values()}
+    queues = {queue for queue, _ in bindings}
     found: dict[tuple[str, str], StoredCommand] = {}
-    seen = 0
+    posted = await _posted(store)  # before the jobs: what is carried meanwhile is there then
+    for letter in reversed(posted.values()):
+        if letter.queue in queues or letter.queue.partition(":")[0] in apps:
+            _add(found, letter, OUTBOX, problem(bindings, letter))
+    seen = len(posted)
     for tally in await store.tally():
         queue, left = tally.queue, most
-        is_ours = queue.partition(":")[0] in apps or any(place[0] == queue for place in bindings)
+        is_ours = queue in queues or queue.partition(":")[0] in apps
         if not is_ours or not any(tally.counts.get(state) for state in LIVE):
             continue
         cursor = None
@@ -85,9 +95,8 @@ async def read_stored(
             where = Filter(queue=queue, states=LIVE)
             page = await store.page(where, cursor=cursor, limit=min(BATCH, left or BATCH))
             for job in page.jobs:
-                place = (queue, job.kind)
-                known = found.get(place) or StoredCommand(queue=queue, kind=job.kind)
-                found[place] = _with(known, job, problem(bindings, job))
+                if job.id not in posted:
+                    _add(found, job, job.state.value, problem(bindings, job))
             seen += len(page.jobs)
             progress(seen)
             cursor = page.cursor
@@ -97,22 +106,36 @@ async def read_stored(
     return [found[place] for place in sorted(found)]
 
 
-def _with(known: StoredCommand, job: Job, error: PayloadError | str | None) -> StoredCommand:
-    state = job.state.value
+async def _posted(store: Store) -> dict[str, NewJob]:
+    """The jobs of an outbox that are not carried yet, oldest first."""
+    if not isinstance(store, Relayed):
+        return {}
+    return {letter.job.id: letter.job async for letter in store.walk_letters(carried=False)}
+
+
+def _add(
+    found: dict[tuple[str, str], StoredCommand],
+    job: Job | NewJob,
+    state: str,
+    error: PayloadError | str | None,
+) -> None:
+    """Count one more job; they come newest first."""
+    place = (job.queue, job.kind)
+    known = found.get(place) or StoredCommand(queue=job.queue, kind=job.kind)
     known.states[state] = known.states.get(state, 0) + 1
-    if error is None:
-        return msgspec.structs.replace(known, waiting=known.waiting + 1)
-    return msgspec.structs.replace(
-        known,
-        waiting=known.waiting + 1,
-        unreadable=known.unreadable + 1,
-        error=str(error),  # pages begin with the newest job, so the last one is the oldest
-        field=error.path if isinstance(error, PayloadError) else "",
-        jobs=[job.id, *known.jobs[: SAMPLE - 1]],
-    )
+    known = msgspec.structs.replace(known, waiting=known.waiting + 1)
+    if error is not None:
+        known = msgspec.structs.replace(
+            known,
+            unreadable=known.unreadable + 1,
+            error=str(error),
+            field=error.path if isinstance(error, PayloadError) else "",
+            jobs=[job.id, *known.jobs[: SAMPLE - 1]],
+        )
+    found[place] = known
 
 
-def problem(bindings: Bindings, job: Job) -> PayloadError | str | None:
+def problem(bindings: Bindings, job: Job | NewJob) -> PayloadError | str | None:
     """Why the code here could not run a job; None if it could."""
     binding = bindings.get((job.queue, job.kind))
     if binding is None:

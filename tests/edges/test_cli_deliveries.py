@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from relevo.store import Store
+from tests.conformance.test_delivery_states import fail
+from tests.conformance.test_receive import SOURCE
 from tests.edges.box import Box, ended, is_one_line, until
 
 DOOR = """
@@ -310,3 +314,17 @@ BROKEN = """async def hook(delivery: Delivery, ctx: Intake) -> None:
     if id == "evt_3" or not (Path(__file__).parent / "fixed").exists():
         raise RuntimeError(f"no stock of {id}")
 """
+
+
+async def test_doctor_has_one_line_for_the_many_errors_of_an_endpoint(
+    store: Store, box: Box
+) -> None:
+    for number in range(9):
+        reason = f"its function failed: {'Key' if number % 3 else 'Value'}Error: {'x' * number}"
+        await fail(store, f"k{number}", reason=reason)
+
+    answer = await asyncio.to_thread(box, "doctor", "--store", store.dsn, "--json")
+    [told] = [one["message"] for one in answer.json if "failed, the oldest" in one["message"]]
+    assert told.startswith("9 deliveries failed, the oldest ")
+    assert ": 9 errors, the most frequent (1): " in told
+    assert f"replay --state failed --endpoint {SOURCE}`" in told

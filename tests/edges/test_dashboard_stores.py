@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -11,14 +12,17 @@ import pytest
 from rich.console import Console
 
 from relevo import App
+from relevo.budget import BILLED
 from relevo.cli.queues import tallies_table
+from relevo.dashboard.live import Live
 from relevo.engine import Relevo
 from relevo.job import State
 from relevo.stores.postgres import people
-from relevo.testing import ManualClock
+from relevo.testing import ManualClock, until
 from tests.browser.fill import fill
 from tests.conformance.fresh import STORES, fresh
 from tests.conformance.steps import OTHER, WORK, end, job, put, take, tally_of
+from tests.conformance.test_delivery_states import fail
 from tests.edges.site import ACCEPT
 from tests.edges.test_dashboard import paths
 
@@ -98,3 +102,30 @@ async def test_every_link_stays_under_the_prefix(
                 links = re.findall(r'(?:href|action|src|hx-get|formaction)="(/[^"]*)"', page)
                 astray = [link for link in links if not link.startswith("/ops/")]
                 assert not astray, (path, astray)
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_a_failed_delivery_is_seen_within_two_seconds_on_every_store(
+    name: str, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Redis is asked less often only where a budget says that each command costs."""
+    async with fresh(name, clock, tmp_path) as store:
+        relevo = Relevo(store, apps=[App("shop")], clock=clock)
+        relevo.is_open = True
+        live = Live(relevo.desk, relevo)
+        slow = Live(relevo.desk, relevo, has_budget=True)
+        with live.seat("ann"), slow.seat("eva"):
+            await until(lambda: bool(live.points and slow.points))
+            await fail(store)
+            began = time.monotonic()
+
+            async def is_seen(looks: Live = live) -> bool:
+                return bool((await looks.look(fresh=3_600)).troubles)
+
+            await until(is_seen)
+            assert time.monotonic() - began < 2
+            if name in BILLED:
+                assert not await is_seen(slow)
+        await live.close()
+        await slow.close()
+        relevo.is_open = False

@@ -90,7 +90,13 @@ def test_a_compose_file_starts_nothing_without_its_passwords(path: Path) -> None
     text = "\n".join(line for line in path.read_text().splitlines() if line[:1] != "#")
     asked = re.findall(r"\$\{(\w*PASSWORD)(:\?[^}]+)?\}", text)
     assert asked and all(said for _, said in asked), asked
+    assert not re.search(r"rediss?://(?!:\$\{REDIS_PASSWORD:\?)", text)
     made: dict[str, Any] = yaml.safe_load(text)
+    for name, service in made["services"].items():
+        if service.get("image", "").startswith("redis:"):
+            command = service["command"]
+            asked_for = command[command.index("--requirepass") + 1]
+            assert asked_for.startswith("${REDIS_PASSWORD:?"), name
     for name, service in made["services"].items():
         if "build" in service:
             limit = service["ulimits"]["nofile"]

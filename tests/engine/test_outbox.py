@@ -37,7 +37,9 @@ from relevo.clock import milliseconds
 from relevo.desk import Person, Role
 from relevo.ids import new_id
 from relevo.job import Ending, NewJob, Receipt
+from relevo.relay import Relayed
 from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
+from relevo.stored import read_stored
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.engine.test_canary import mentions
 from tests.servers.redis import RedisServer
@@ -693,3 +695,37 @@ async def test_what_a_repeated_run_posts_again_is_known(start: Start, clock: Man
         assert await relevo.store.refill() == 0
         assert await relevo.store.ledger.letters(carried=True) == []
         assert await relevo.store.ledger.letters(carried=False) == []
+
+
+class Greet(Command, queue="test:people:greet"):
+    name: str
+
+
+class Greet2(Command, queue="test:people:greet", name="Greet"):
+    name: str
+    email: str
+
+
+async def test_f53_what_is_not_carried_yet_is_read_before_a_deploy(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def old(order: Greet) -> None: ...
+
+    async def new(order: Greet2) -> None: ...
+
+    relevo = await start(App("test", workers=[old]))
+    carried = await relevo.enqueue(Greet("Eva"))
+    monkeypatch.setattr(Relayed, "carry", _carry_nothing)
+    async with relevo.transaction() as tx:
+        posted = await relevo.enqueue_many([Greet("García"), Greet("Ann")], tx=tx)
+
+    after = await start(App("test", workers=[new]))
+    [told] = await read_stored(after.store, after.bindings)
+    assert told.states == {"outbox": 2, "ready": 1}
+    assert (told.waiting, told.unreadable, told.field) == (3, 3, "email")
+    assert told.jobs == [carried.id, *(receipt.id for receipt in posted)]
+    assert (await read_stored(relevo.store, relevo.bindings))[0].unreadable == 0
+
+
+async def _carry_nothing(_: Relayed) -> int:
+    return 0

@@ -34,7 +34,8 @@ class Proxy:
         self.port = 0
         self.delay = 0.0
         self.loss = 0.0
-        self._target = target
+        self.held = 0  # chunks that the hole has swallowed so far
+        self.target = target
         self._open: asyncio.Event = asyncio.Event()
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._loop = asyncio.new_event_loop()
@@ -104,7 +105,7 @@ class Proxy:
 
     async def _carry(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:
-            answers, server = await asyncio.open_connection(HOST, self._target)
+            answers, server = await asyncio.open_connection(HOST, self.target)
         except OSError:
             client.transport.abort()
             return
@@ -127,6 +128,7 @@ class Proxy:
             while True:
                 at, data = await chunks.get()
                 await asyncio.sleep(max(0.0, at - self._loop.time()))
+                self.held += not self._open.is_set()
                 await self._open.wait()
                 if not data:
                     writer.write_eof()

@@ -1,4 +1,4 @@
-"""F60: connections to PostgreSQL: how many, through a pooler, and forgotten by the other side."""
+"""F60: connections: how many, through a pooler, and forgotten by the other side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from relevo import App, Command, Context, Relevo, State
+from relevo import App, Command, Context, Relevo, State, StoreUnavailable
 from relevo.apps import tables
 from relevo.simulators import World, environment, running
 from relevo.store import Filter
+from relevo.stores import open_store
 from relevo.stores.places import CONNECTIONS, IDLE
 from relevo.testing import until, working
 from tests.faults.proxy import Proxy
@@ -28,6 +29,7 @@ from tests.servers.pgbouncer import PgBouncer
 from tests.servers.ports import free_port
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.servers.redis import until as eventually
 
 HOME = Path(__file__).parents[2]
 APPS = ("subscriptions", "hotel", "qstash")
@@ -238,6 +240,64 @@ async def test_f60_a_connection_that_the_server_has_forgotten_is_noticed_at_once
                 assert waiting.exception() is not None
     finally:
         proxy.stop()
+
+
+@pytest.mark.parametrize("kind", ["redis", "sentinel", "cluster"])
+async def test_f60_a_connection_that_redis_has_forgotten_is_noticed_at_once(
+    kind: str, unmade: Callable[[str], None]
+) -> None:
+    """A command waits for its answer, and the other side knows nothing of the connection."""
+    if os.getuid() != 0:
+        unmade("a connection can be made to vanish only by root")
+        return
+    proxy = Proxy(free_port()).start()
+    try:
+        with _redis_behind(proxy, kind) as url:
+            store = open_store(url)
+            await store.open()
+            try:
+                await store.tally()
+                proxy.open_hole()
+                waiting = asyncio.create_task(store.tally())
+                await until(lambda: proxy.held > 0)
+                began = time.monotonic()
+                assert proxy.vanish()
+                with pytest.raises(StoreUnavailable):
+                    await waiting
+                assert time.monotonic() - began < 3
+                proxy.close_hole()
+
+                async def is_back() -> bool:
+                    with suppress(StoreUnavailable):
+                        return await store.tally() == []
+                    return False
+
+                await until(is_back)
+            finally:
+                await store.close()
+    finally:
+        proxy.stop()
+
+
+@contextmanager
+def _redis_behind(proxy: Proxy, kind: str) -> Generator[str]:
+    """The address of a server that tells everybody to come through the proxy."""
+    conf = ["cluster-enabled yes", f"cluster-announce-port {proxy.port}"]
+    with ExitStack() as stack:
+        server = RedisServer(*conf if kind == "cluster" else (), port=proxy.target)
+        stack.enter_context(server)
+        match kind:
+            case "cluster":
+                server.command("CLUSTER", "ADDSLOTS", *range(16_384))
+                eventually("the cluster", lambda: b"ok" in server.command("CLUSTER", "INFO")[:20])
+                yield f"redis+cluster://127.0.0.1:{proxy.port}"
+            case "sentinel":
+                monitor = f"sentinel monitor ours 127.0.0.1 {proxy.port} 1"
+                calm = "sentinel down-after-milliseconds ours 60000"
+                sentinel = stack.enter_context(RedisServer(monitor, calm, sentinel=True))
+                yield f"redis+sentinel://127.0.0.1:{sentinel.port}/ours"
+            case _:
+                yield f"redis://127.0.0.1:{proxy.port}"
 
 
 async def _in_a_transaction(relevo: Relevo) -> None:

@@ -28,6 +28,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
 from relevo.errors import RelevoError, StoreUnavailable
+from relevo.stores.alive import OPTIONS
 
 T = TypeVar("T")
 
@@ -64,6 +65,8 @@ def connect(url: str) -> Redis:
         url,
         socket_timeout=DEADLINE,
         socket_connect_timeout=DEADLINE,
+        socket_keepalive=True,
+        socket_keepalive_options=OPTIONS,
         retry=Retry(NoBackoff(), 0),
         health_check_interval=30,
     )

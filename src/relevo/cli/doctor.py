@@ -239,16 +239,23 @@ async def _stored(desk: Desk, bindings: Bindings) -> list[Finding]:
 
 
 async def _deliveries(desk: Desk) -> list[Finding]:
-    """Deliveries of providers of which nothing has come, by endpoint and error."""
+    """Deliveries of providers of which nothing has come, by endpoint; its errors are counted."""
     now = await desk.store.now()
     found: list[Finding] = []
     for state in (DeliveryState.FAILED, DeliveryState.DIFFERS, DeliveryState.REFUSED):
         seen = await desk.delivery_groups((state,), signed=True)
-        for each in seen.groups:
-            many = counted(each.count, "delivery", "deliveries")
-            ages = f"the oldest {span((now - each.first_at) / 1000)} ago"
-            ages += f", the newest {span((now - each.last_at) / 1000)} ago"
-            found.append(_warning(each.endpoint, f"{many} {_ADVICE[state].format(each, ages)}"))
+        for endpoint in dict.fromkeys(each.endpoint for each in seen.groups):
+            groups = [each for each in seen.groups if each.endpoint == endpoint]
+            count = sum(each.count for each in groups)
+            first, last = min(each.first_at for each in groups), max(e.last_at for e in groups)
+            ages = f"the oldest {span((now - first) / 1000)} ago"
+            ages += f", the newest {span((now - last) / 1000)} ago"
+            which, error = f"--group {groups[0].fingerprint}", groups[0].error
+            if len(groups) > 1:
+                which = f"--endpoint {endpoint}"
+                error = f"{len(groups)} errors, the most frequent ({groups[0].count:,}): {error}"
+            said = _ADVICE[state].format(endpoint=endpoint, ages=ages, which=which, error=error)
+            found.append(_warning(endpoint, f"{counted(count, 'delivery', 'deliveries')} {said}"))
         if seen.is_cut:
             told = f"more deliveries are {state}: only the newest {COUNTED:,} are counted"
             found.append(_warning("deliveries", told))
@@ -256,13 +263,13 @@ async def _deliveries(desk: Desk) -> list[Finding]:
 
 
 _ADVICE = {
-    DeliveryState.FAILED: "failed, {1}: {0.error}. Mend the function and a job handles them by "
-    "itself, or `relevo deliveries replay --state failed --group {0.fingerprint}` does at once",
-    DeliveryState.DIFFERS: "came under a known key with another body, {1}; nothing came of them. "
-    "Choose a key that tells them apart, or on_differing='handle'; to handle those that are kept: "
-    "`relevo deliveries replay --state differs --endpoint {0.endpoint}`",
-    DeliveryState.REFUSED: "signed well and refused, {1}: {0.error}. See `relevo deliveries ls "
-    "--state refused --endpoint {0.endpoint}`",
+    DeliveryState.FAILED: "failed, {ages}: {error}. Mend the function and a job handles them by "
+    "itself, or `relevo deliveries replay --state failed {which}` does at once",
+    DeliveryState.DIFFERS: "came under a known key with another body, {ages}; nothing came of "
+    "them. Choose a key that tells them apart, or on_differing='handle'; to handle those that are "
+    "kept: `relevo deliveries replay --state differs --endpoint {endpoint}`",
+    DeliveryState.REFUSED: "signed well and refused, {ages}: {error}. See `relevo deliveries ls "
+    "--state refused --endpoint {endpoint}`",
 }
 
 

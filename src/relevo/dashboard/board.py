@@ -52,7 +52,8 @@ class Board:
         desk = self.desk(request)
         sight = desk.apps, desk.reveals
         if sight not in self._lives:
-            self._lives[sight] = Live(desk, self.relevo)
+            has_budget = self.web.settings.budget is not None
+            self._lives[sight] = Live(desk, self.relevo, has_budget=has_budget)
         return self._lives[sight]
 
     def changed(self) -> None:

@@ -25,8 +25,9 @@ from relevo.errors import RelevoError
 from relevo.job import ENDED, LIVE, State
 from relevo.store import DeliveryState, Letterbox, Tally, WorkerInfo
 
-EVERY = 3.0
+EVERY = 2.0
 EVERY_BILLED = 15.0
+"""Seconds between two looks; the second where RELEVO_BUDGET says that each command costs."""
 FRESH = 1.5
 """How old a look may be, in seconds, when a page asks for it."""
 LINGER = 600.0
@@ -77,10 +78,11 @@ class TooMany(RelevoError):
 class Live:
     """One desk, looked at for many."""
 
-    def __init__(self, desk: Desk, relevo: Relevo) -> None:
+    def __init__(self, desk: Desk, relevo: Relevo, *, has_budget: bool = False) -> None:
         self._desk = desk
         self._relevo = relevo
-        self._every = EVERY_BILLED if desk.store.name in BILLED else EVERY
+        self._is_billed = has_budget and desk.store.name in BILLED
+        self._every = EVERY_BILLED if self._is_billed else EVERY
         self._look: Look | None = None
         self._looked_at = -1e9
         self._lock = asyncio.Lock()
@@ -181,7 +183,7 @@ class Live:
     async def _rest(self) -> None:
         """Wait for the next look; a delivery that fails meanwhile is looked at within a second."""
         until = time.monotonic() + self._every
-        if self._desk.store.name in BILLED:
+        if self._is_billed:
             await asyncio.sleep(self._every)
             return
         while (left := until - time.monotonic()) > 0:

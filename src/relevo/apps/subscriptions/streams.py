@@ -21,6 +21,7 @@ from relevo.apps.subscriptions.settings import SubscriptionSettings
 from relevo.bridges.redis_streams import Entry, Stream, publish
 from relevo.errors import TooEarly
 from relevo.outcome import scrub
+from relevo.stores.alive import OPTIONS
 from relevo.telemetry import log
 
 STREAMS = ("stripe_jobs_email", "stripe_jobs_list", "stripe_jobs_spreadsheet")
@@ -64,6 +65,8 @@ async def open_streams(relevo: Relevo) -> AsyncGenerator[Streams]:
         password=settings.redis_password,
         socket_timeout=10,
         socket_connect_timeout=2,
+        socket_keepalive=True,
+        socket_keepalive_options=OPTIONS,
         retry=Retry(NoBackoff(), 0),
     )
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 from collections.abc import AsyncGenerator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,6 +22,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.store import DEADLINE
+from relevo.stores.alive import keep_alive
 from relevo.stores.places import IDLE, IDLE_AFTER, Places
 from relevo.stores.postgres.address import Address
 
@@ -76,11 +76,7 @@ _answered = SimpleNamespace(name="from memory")
 
 
 class _Connection(Connection):
-    """A connection that notices within a second that the other side has forgotten it.
-
-    It asks once a second: a peer that knows nothing of the connection answers with a reset, which
-    nobody would hear who only waits for an answer. A peer that has gone altogether is given 10 s.
-    """
+    """A connection that notices within seconds that the other side has forgotten it."""
 
     async def _introspect_types(self, typeoids: Any, timeout: float | None) -> Any:
         # The driver asks on every connection anew what an array is: four round trips, in which a
@@ -96,24 +92,6 @@ class _Connection(Connection):
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
         keep_alive(transport)
-
-
-def keep_alive(transport: Any) -> None:
-    """Have the system ask once a second whether the other side still knows the connection."""
-    descriptor = transport.get_extra_info("socket")
-    if descriptor is None or descriptor.family == getattr(socket, "AF_UNIX", None):
-        return
-    # A duplicate, because the loop's own object does not let options be set everywhere.
-    with socket.fromfd(descriptor.fileno(), descriptor.family, socket.SOCK_STREAM) as duplicate:
-        duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (
-            ("TCP_KEEPIDLE", 1),
-            ("TCP_KEEPINTVL", 1),
-            ("TCP_KEEPCNT", 9),
-            ("TCP_USER_TIMEOUT", 10_000),
-        ):
-            if option := getattr(socket, name, None):
-                duplicate.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def learn_types(connection: Connection) -> None:

@@ -17,16 +17,11 @@ from typing import Any, TypeAlias, cast
 import hiredis
 from msgspec import Struct
 
+from relevo.stores.alive import keep_alive
 from relevo.stores.redis.address import Host
 
 Arg: TypeAlias = bytes | str | int
 CONNECT = 1.5  # seconds; a server that takes longer is away
-# A server that vanished without a word is noticed in 5 + 3 × 3 seconds, at no command's cost.
-KEEP_ALIVE = [
-    (getattr(socket, name), value)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3))
-    if hasattr(socket, name)
-]
 DENIED = ("WRONGPASS", "NOAUTH", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password")
 
 _packer = cast(Any, hiredis).pack_command
@@ -143,9 +138,7 @@ class Line(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         made: socket.socket = transport.get_extra_info("socket")
         self._news.register(made.fileno(), select.POLLIN)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEP_ALIVE:
-            made.setsockopt(socket.IPPROTO_TCP, name, value)
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         try:
