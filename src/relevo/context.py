@@ -42,6 +42,7 @@ current: ContextVar[Context | Intake | None] = ContextVar("relevo_context", defa
 
 
 _NOTHING: frozenset[tuple[str, str]] = frozenset()
+_NO_EFFECTS: dict[tuple[str, str], Once] = {}
 _ENDED_BADLY = frozenset({State.DEAD.value, State.CANCELLED.value})
 
 
@@ -76,6 +77,7 @@ class Context:
         "is_cut_off",
         "is_over",
         "is_recurring",
+        "unanswered",
         "uncommitted",
     )
 
@@ -94,6 +96,8 @@ class Context:
         self.calls: Calls | None = None  # see pending; most runs call nothing
         self._calling = _NOTHING  # the effects whose call is under way
         self._called = _NOTHING  # and all that this run has asked for
+        # Effects whose intent may be written, though nothing was called: the store did not answer.
+        self.unanswered: dict[tuple[str, str], Once] = _NO_EFFECTS
         self._tx: AsyncSession | None = None
         self.uncommitted: tuple[AsyncSession, AsyncExitStack] | None = None  # its block has ended
         self.is_recurring = False  # a poller's or schedule's turn
@@ -350,6 +354,9 @@ class Context:
                 "this call would not be made but answered with what the first one gave. Put what "
                 f'differs into the name, as in ctx.once(f"{name}:{{who}}", …)'
             )
+        if place in self.unanswered:
+            await self.unanswered[place].take_back()
+            self.unanswered = {k: v for k, v in self.unanswered.items() if k != place}
         self._calling = self._calling | {place}
         self._called = self._called | {place}
         try:
@@ -366,6 +373,8 @@ class Context:
             raise
         finally:
             self._calling = self._calling - {place}
+            if once.is_pending:
+                self.unanswered = {**self.unanswered, place: once}
             self.has_reached = self.has_reached or once.has_reached
 
     async def _is_asked(self, refused: Effect, *, is_own: bool) -> bool:

@@ -632,7 +632,11 @@ class Relevo:
             is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
             **options,
         )
-        return await once.result()
+        try:
+            return await once.result()
+        finally:
+            if once.is_pending:
+                await once.take_back_when_answered()
 
     def error_rows(self, queue: str) -> tuple[Row, ...]:
         """What the app of a queue says about the errors of its clients.

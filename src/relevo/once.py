@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypedDict
 
 import msgspec
@@ -110,9 +111,35 @@ class Once:
     """Whether this run has called."""
     has_reached: bool = field(default=False, init=False)
     """Whether this run has asked the provider for anything: it has called, or looked up."""
+    is_pending: bool = field(default=False, init=False)
+    """Whether the ledger may have an intent of this run whose call has not begun."""
 
     async def result(self) -> Any:
         """What came of the effect, which is made unless it has been before."""
+        try:
+            return await self._result()
+        except BaseException:
+            if self.is_pending:
+                with contextlib.suppress(StoreError):
+                    await asyncio.shield(asyncio.ensure_future(self.take_back()))
+            raise
+
+    async def take_back(self) -> None:
+        """Write that this run has called nothing, if the ledger has an intent of it.
+
+        Without this the next run could not tell the intent from a call that broke off.
+        """
+        [known] = await self.ledger.intend([self.mine])
+        if known.run == self.run and known.state is EffectState.INTENDED:
+            with contextlib.suppress(Overtaken):
+                await self._not_called("stopped before the call")
+        self.is_pending = False
+
+    async def take_back_when_answered(self) -> None:
+        """Take the intent back, and go on trying for as long as the store is away."""
+        await self._until_answered(self.take_back, "an effect that was not made")
+
+    async def _result(self) -> Any:
         while True:
             self.doubt = ""
             known = await self._intend()
@@ -191,12 +218,9 @@ class Once:
             run=self.run,
             thread=lease.thread or lease.id,
         )
-        try:
-            [known] = await self.ledger.intend([self.mine])
-        except asyncio.CancelledError:
-            # It may be written all the same: the next run shall know that nothing was called.
-            await asyncio.shield(asyncio.ensure_future(self._take_back()))
-            raise
+        self.is_pending = True  # also if the store's answer is lost
+        [known] = await self.ledger.intend([self.mine])
+        self.is_pending = known.run == self.run and known.state is EffectState.INTENDED
         if known.run != self.run:
             self.mine = msgspec.structs.replace(self.mine, follows=known.run)
         return known
@@ -204,6 +228,7 @@ class Once:
     async def _again(self, key: str) -> None:
         """Write that the call is about to be made once more."""
         self.mine = msgspec.structs.replace(self.mine, key=key)
+        self.is_pending = True
         await self._write(EffectState.INTENDED, error=self.doubt)
 
     async def _make(self) -> Any:
@@ -216,6 +241,7 @@ class Once:
                 result = await caller.run(self.mine.key)
             finally:
                 self.is_made = caller.is_begun
+                self.is_pending = not caller.is_begun
                 self.has_reached |= caller.is_begun
         except Exception as error:
             if not caller.is_begun and isinstance(error, LeaseLost):
@@ -225,10 +251,8 @@ class Once:
             # A call that was cut off may have had its effect; one that never began has not.
             if caller.is_begun:
                 write = self._write(EffectState.UNKNOWN, error=self._both(_cut_off(error)))
-            else:
-                write = self._not_called("stopped before the call")
-            with contextlib.suppress(Overtaken):
-                await asyncio.shield(asyncio.ensure_future(write))
+                with contextlib.suppress(Overtaken):
+                    await asyncio.shield(asyncio.ensure_future(write))
             raise
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             await self._not_called("the call gave a generator")
@@ -413,12 +437,6 @@ class Once:
 
     # the ledger
 
-    async def _take_back(self) -> None:
-        with contextlib.suppress(StoreError, LeaseLost):
-            [known] = await self.ledger.intend([self.mine])
-            if known.state is EffectState.INTENDED and _is_just_written(known, self.mine):
-                await self._write(EffectState.FAILED, error="stopped before the call")
-
     async def _left(self, effect: Effect, span: Duration) -> timedelta | None:
         """How much is left of a span that began when the effect was last written."""
         left = effect.updated_at + milliseconds(span) - await self.ledger.now()
@@ -429,17 +447,19 @@ class Once:
 
         If it gave up, the next run would find no more than that the call may have been made.
         """
+        write = partial(self._write, state, **changes)
+        await (self._until_answered(write, "what came of an effect") if self.is_made else write())
+
+    async def _until_answered(self, write: Callable[[], Awaitable[None]], what: str) -> None:
         failures = 0
         while True:
             try:
-                return await self._write(state, **changes)
+                return await write()
             except StoreUnavailable as error:
-                if not self.is_made:
-                    raise
                 failures += 1
                 if failures == 1:
                     log.warning(
-                        "what came of an effect cannot be written; trying again",
+                        f"{what} cannot be written; trying again",
                         extra={"job": self.mine.job, "effect": self.name, "error": str(error)},
                     )
                 await asyncio.sleep(_AGAIN.after(failures).total_seconds())
@@ -447,6 +467,8 @@ class Once:
     async def _write(self, state: EffectState, **changes: Any) -> None:
         changed = msgspec.structs.replace(self.mine, state=state, **changes)
         [written] = await self.ledger.conclude([changed])
+        if state is not EffectState.INTENDED or not written:
+            self.is_pending = False
         if not written:
             raise Overtaken(f"another run has written '{self.name}' of job {self.mine.job}")
         self.mine = msgspec.structs.replace(self.mine, follows=None)

@@ -176,6 +176,8 @@ class Runner:
             ctx.is_over = True
             if ctx.uncommitted is not None:
                 await self._roll_back(ctx)
+            if ctx.unanswered:
+                await self._take_back(ctx)
         if outcome is DONE:
             return DONE
         outcome = _final(outcome, binding, lease, meta)
@@ -204,6 +206,14 @@ class Runner:
             await ctx.roll_back()
         except (StoreError, OSError) as error:
             self._engine.telemetry.trouble("a transaction was not rolled back in order", error)
+
+    async def _take_back(self, ctx: Context) -> None:
+        """Write of effects that nothing was called, before another run can read their intents."""
+        for effect in ctx.unanswered.values():
+            try:
+                await effect.take_back_when_answered()
+            except (StoreError, OSError) as error:
+                self._engine.telemetry.trouble("an effect's intent was not taken back", error)
 
     async def _note(self, lease: Lease, outcome: Parked | Postponed) -> None:
         """Tell people of a job that waits; the job waits also if that cannot be written down."""

@@ -436,6 +436,105 @@ async def test_f57_a_result_is_written_when_the_store_is_back(
     assert len(supplier.calls) == 1
 
 
+def away_after(
+    monkeypatch: pytest.MonkeyPatch, store: Store, verb: str, *, calls: range
+) -> Callable[[], int]:
+    """Lose the store's answers to these calls of a verb: one written, the others not even sent."""
+    made, called = getattr(store, verb), 0
+
+    async def lost(effects: Sequence[Effect]) -> Any:
+        nonlocal called
+        called += 1
+        if called == calls.start:
+            await made(effects)
+        if called in calls:
+            raise StoreUnavailable("the answer was lost")
+        return await made(effects)
+
+    monkeypatch.setattr(store, verb, lost)
+    return lambda: called
+
+
+async def test_f57_an_intent_whose_answer_was_lost_holds_no_job(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written, the run did not hear of it and called nothing: the next run must know."""
+    supplier = Supplier()
+
+    async def book(order: Book, ctx: Context) -> None:
+        await ctx.once("book", supplier.book)
+
+    asked = away_after(monkeypatch, store, "intend", calls=range(1, 5))
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert (job.state, job.attempt) == (State.DONE, 1)
+    assert len(supplier.calls) == 1
+    assert asked() > 4
+
+
+async def test_f57_a_run_may_ask_again_for_an_effect_whose_intent_was_not_answered(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supplier = Supplier()
+    lost: list[StoreUnavailable] = []
+
+    async def book(order: Book, ctx: Context) -> None:
+        try:
+            await ctx.once("book", supplier.book)
+        except StoreUnavailable as error:
+            lost.append(error)
+            await ctx.once("book", supplier.book)
+
+    away_after(monkeypatch, store, "intend", calls=range(1, 3))
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    assert await state_of(relevo, receipt.id) is State.DONE
+    assert (len(lost), len(supplier.calls)) == (1, 1)
+
+
+async def test_f57_a_second_intent_whose_answer_was_lost_holds_no_job(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call is known to have failed, and that stays known."""
+    supplier = Supplier([ProviderUnavailable("away")])
+
+    async def book(order: Book, ctx: Context) -> None:
+        await ctx.once("book", supplier.book)
+
+    # The first conclusion says that the call failed, the second that it is made once more.
+    away_after(monkeypatch, store, "conclude", calls=range(2, 4))
+    relevo = start(App("test", workers=[book]))
+    receipt = await relevo.enqueue(Book("RES-1"))
+    await drain(relevo, skip_waits=True)
+
+    [job] = await relevo.store.find([receipt.id])
+    assert job is not None
+    assert (job.state, job.attempt, len(supplier.calls)) == (State.DONE, 2, 2)
+
+
+async def test_f57_a_shared_effect_whose_intent_was_not_answered_is_made(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that came by a queue of others has no lease, and nobody holds it for a person."""
+    supplier = Supplier()
+    away_after(monkeypatch, store, "intend", calls=range(1, 4))
+    relevo = start(App("test"))
+
+    with pytest.raises(StoreUnavailable):
+        await relevo.once("order", "book", supplier.book, queue="test:cars:book")
+    [effect], _ = await relevo.store.effects(job="order")
+    assert (effect.state, supplier.calls) == (EffectState.FAILED, [])
+
+    await relevo.once("order", "book", supplier.book, queue="test:cars:book")
+    assert len(supplier.calls) == 1
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_who_wakes_up_when_its_lease_is_over_makes_no_call(
     start: Start, store: Store, monkeypatch: pytest.MonkeyPatch, when: str
@@ -471,7 +570,7 @@ async def test_who_wakes_up_when_its_lease_is_over_makes_no_call(
 
     assert supplier.calls == []
     effects, _ = await relevo.store.effects(job=receipt.id)
-    assert len(effects) == (when == "after")
+    assert [effect.state for effect in effects] == [EffectState.FAILED][: when == "after"]
 
 
 async def test_a_second_call_has_an_intent_of_its_own(start: Start) -> None:
