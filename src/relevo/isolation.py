@@ -143,6 +143,7 @@ class Isolation:
     async def _count(self, suspect: Flight) -> bool:
         """Count a crash before the run, which its ending takes back; False if the lease is lost."""
         worker = self._worker
+        worker.presence.set_counted(suspect.lease.id)
         length = milliseconds(worker.lease + LONGER)
         is_ours = all(await worker.store.extend([suspect.lease], length)) and all(
             await worker.store.isolate([suspect.lease])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from relevo.clock import milliseconds
-from relevo.job import Failure, Suspicion
-from relevo.outcome import CRASHED, LOST
+from relevo.job import Failure, Job, Suspicion
+from relevo.outcome import CRASHED, HOST_LOST, LOST
 from relevo.presence import Departed
 from relevo.store import BATCH, Loss
 
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 NEIGHBOURS_EVERY = 1.0
 UNDECIDED_EVERY = 0.25
 ALL_QUEUES = 20
+
+EXCUSES = 3
+"""So many deaths in a row of a job that ran alone are not counted because other processes of its
+host died too, or were told to stop. A job that always takes them with it, as where one cgroup holds
+them all and memory runs out, is found by the deaths that follow."""
+
+
+def excuses(job: Job) -> int:
+    """How many deaths since a run of the job last ended were not counted."""
+    taken_back = takewhile(lambda run: run.outcome == "rescued", reversed(job.history))
+    return sum(run.failure is not None and run.failure.type == HOST_LOST for run in taken_back)
 
 
 def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
@@ -33,7 +45,7 @@ def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
         return Loss(id=job, failure=_failure(LOST, why), suspicion=suspicion, is_excused=True)
     if has_other_cause:
         why = f"its worker process {gone.worker} died, as others of its host did, or was stopped"
-        failure = _failure(LOST, why)
+        failure = _failure(LOST if gone.was_stopping else HOST_LOST, why)
     else:
         why = f"its worker process {gone.worker} died while nothing ran beside it"
         failure = _failure(CRASHED, why)
@@ -43,6 +55,12 @@ def lost(gone: Departed, job: str, has_other_cause: bool) -> Loss:
         suspicion=Suspicion.ALONE,
         is_excused=has_other_cause,
     )
+
+
+def _uncounted(gone: Departed) -> Loss:
+    """The crash that was counted for a job that was not running when its process died."""
+    why = f"its worker process {gone.worker} died just before this run began, or after it had ended"
+    return Loss(id=gone.counted, failure=_failure(LOST, why), is_excused=True)
 
 
 def _failure(kind: str, message: str) -> Failure:
@@ -135,12 +153,23 @@ class Keeper:
             if gone.was_alone and not self._presence.is_decided(gone):
                 is_decided = False
                 continue
-            has_other_cause = self._presence.has_other_cause(gone)
+            has_other_cause = await self._has_other_cause(gone)
             losses = [lost(gone, job, has_other_cause) for job in gone.running]
+            if gone.counted and gone.counted not in gone.running:
+                losses.append(_uncounted(gone))
             await self._sweep(gone.worker, losses)
             self._presence.bury(gone.worker)
             self._told.discard(gone.worker)
         return is_decided
+
+    async def _has_other_cause(self, gone: Departed) -> bool:
+        """Whether a death says nothing about what its process was running."""
+        if not self._presence.has_other_cause(gone):
+            return False
+        if gone.was_stopping or not gone.was_alone or not gone.running:
+            return True
+        [job] = await self._store.find(gone.running[:1])
+        return job is None or excuses(job) < EXCUSES
 
     async def _breakers(self) -> None:
         """Tend the troubled breakers every second, and learn of others' now and then."""

@@ -32,6 +32,9 @@ LOST = "WorkerLost"
 """The type of the failure of a run whose worker process was gone: not the job's fault, as far as is
 known."""
 
+HOST_LOST = "HostLost"
+"""Of one that ran alone, and whose process died as others of its host died or were told to stop."""
+
 CRASHED = "WorkerCrashed"
 """Of one whose process died while nothing ran beside it."""
 

@@ -25,8 +25,9 @@ TOGETHER = 2.0
 """Deaths within so many seconds of each other, or of an order to stop, have a common cause: none of
 them is blamed on a job."""
 
-_HEAD = 32  # bytes before the slots: is it alone, was it told to stop
 _SLOT = 32  # a job's id
+_COUNTED = 32  # where the job stands whose crash was counted before its run
+_HEAD = _COUNTED + _SLOT  # bytes before the slots; the first two: is it alone, was it told to stop
 _GONE, _DEAD, _STOPPED, _LONE = ".gone-", ".dead-", ".stopped", ".lone"
 _FORGET = 60.0  # seconds after which a death explains no other
 
@@ -53,6 +54,7 @@ class Departed(Struct, frozen=True):
 
     worker: str
     running: tuple[str, ...]  # the ids of the jobs that had begun and not ended
+    counted: str  # the last job whose crash was counted before its run, whether or not it runs
     was_alone: bool  # it ran one suspected job, and nothing beside
     was_stopping: bool
     found_at: float  # wall clock
@@ -60,8 +62,13 @@ class Departed(Struct, frozen=True):
 
 def running_of(data: bytes) -> tuple[str, ...]:
     """The jobs that a process's file says are running."""
-    slots = (data[at : at + _SLOT] for at in range(_HEAD, len(data), _SLOT))
-    return tuple(slot.decode("ascii", "replace") for slot in slots if slot[0])
+    return tuple(id for at in range(_HEAD, len(data), _SLOT) if (id := _id_at(data, at)))
+
+
+def _id_at(data: bytes, at: int) -> str:
+    """The id in a slot, or '' where its first byte says that there is none."""
+    slot = data[at : at + _SLOT].ljust(1, b"\0")
+    return slot.decode("ascii", "replace") if slot[0] else ""
 
 
 class Presence:
@@ -118,6 +125,10 @@ class Presence:
         """Say whether this process runs one suspected job, and nothing beside it."""
         self._map[0] = is_alone
 
+    def set_counted(self, job: str) -> None:
+        """Say that a crash is counted for this job from now on, until its ending is settled."""
+        self._map[_COUNTED:_HEAD] = job.encode()
+
     def stopping(self) -> None:
         """Say that this process was told to stop."""
         self._map[1] = True
@@ -163,7 +174,16 @@ class Presence:
                 continue  # buried by a neighbour meanwhile
             head = data[:2].ljust(2, b"\0")
             name = file.name.removeprefix(_GONE)
-            gone.append(Departed(name, running_of(data), bool(head[0]), bool(head[1]), found_at))
+            gone.append(
+                Departed(
+                    worker=name,
+                    running=running_of(data),
+                    counted=_id_at(data, _COUNTED),
+                    was_alone=bool(head[0]),
+                    was_stopping=bool(head[1]),
+                    found_at=found_at,
+                )
+            )
         return gone
 
     def is_decided(self, gone: Departed) -> bool:

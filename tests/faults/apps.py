@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from datetime import datetime
+from pathlib import Path
 
 from relevo import App, Breaker, Command, Context, Dead, ProviderUnavailable, constant
 from relevo.testing import until
@@ -138,6 +139,11 @@ def swallow(kind: str) -> None:
             time.sleep(60)
         case "kill":  # as the kernel does when memory runs out
             os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        case "host":  # as the kernel does where all of them are in one cgroup
+            siblings = Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text()
+            for pid in sorted(map(int, siblings.split()), key=lambda pid: pid == os.getpid()):
+                os.kill(pid, signal.SIGKILL)
             time.sleep(60)
         case "overflow":
             sys.setrecursionlimit(1 << 30)

@@ -12,8 +12,9 @@ import pytest
 
 from relevo import Relevo
 from relevo.flow import Flow
-from relevo.job import Job, State
-from relevo.store import Filter, Store
+from relevo.job import Ending, Job, State, Suspicion
+from relevo.keeper import EXCUSES
+from relevo.store import Filter, Store, Want
 from tests.conformance.fresh import STORES
 from tests.faults import apps
 from tests.faults.apps import Good, Guest, Nap, Piece, Pill, Whole
@@ -128,6 +129,57 @@ async def test_f55_a_job_that_crashes_its_worker_takes_no_other_with_it(
     assert len(fleet.killed) <= 6
     await guilty(store, [pill.id], "it crashed its worker 3 times")
     await innocent(store, ledger, Good.__relevo__.kind, GOOD)
+
+
+@pytest.mark.soak
+async def test_f55_one_that_always_takes_its_whole_host_with_it_is_found(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    """As where one cgroup holds all workers and memory runs out: the others excuse it no more."""
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    await relevo.enqueue_many(Good(number) for number in range(GOOD // 2))
+    [pill] = await relevo.enqueue_many([Pill(-1, "host")])
+    await relevo.enqueue_many(Good(number) for number in range(GOOD // 2, GOOD))
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE, concurrency=100) as fleet:
+        fleet.hire(WORKERS)
+        await supervised(store, fleet, WORKERS, 2 * WITHIN)
+    await relevo.rest()
+
+    await guilty(store, [pill.id], "it crashed its worker 3 times")
+    await innocent(store, ledger, Good.__relevo__.kind, GOOD)
+    [job] = await store.find([pill.id])
+    assert job is not None
+    kinds = [run.failure.type for run in job.history if run.failure]
+    assert kinds.count("HostLost") == EXCUSES
+
+
+@pytest.mark.parametrize("store_name", some("redis"))
+@pytest.mark.parametrize(
+    ("verb", "when", "runs"), [("isolate", "after", 1), ("settle", "before", 2)]
+)
+async def test_f55_a_death_just_before_or_after_a_run_alone_counts_no_crash(
+    store: Store, ledger: Ledger, tmp_path: Path, verb: str, when: str, runs: int
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    id = (await relevo.enqueue(Good(1), attempts=1)).id
+    [lease] = (await store.claim([Want(queue=Good.__relevo__.queue)], 1, "gone", 60_000)).leases
+    how = Ending(lease=lease, state=State.SCHEDULED, spend=False, suspicion=Suspicion.ALONE)
+    assert await store.settle([how]) == [True]
+    with Fleet(store.dsn, ledger, tmp_path, lease=LEASE) as fleet:
+        [doomed] = fleet.hire(fault={"only": verb, "at": 1, "when": when})
+        await asyncio.to_thread(fleet.bury, doomed)
+        [job] = await store.find([id])
+        assert job is not None
+        assert (job.state, job.crashes) == (State.RUNNING, 1)
+        fleet.hire()
+        await supervised(store, fleet)
+    await relevo.rest()
+
+    [job] = await store.find([id])
+    assert job is not None
+    assert (job.state, job.attempt) == (State.DONE, 1)
+    assert ledger.counts("start") == {1: runs}
+    assert ledger.counts("effect") == {1: 1}
 
 
 @pytest.mark.parametrize("store_name", some(""))

@@ -84,6 +84,26 @@ def test_what_has_ended_is_not_running(store: str) -> None:
     assert gone.running == (running,)
 
 
+def test_a_job_whose_crash_was_counted_is_known_though_it_does_not_run(store: str) -> None:
+    job, ready = new_id(), FORKS.Event()
+
+    def live() -> None:
+        with Presence("victim", store, 2) as presence:
+            presence.set_counted(job)
+            ready.set()
+            time.sleep(60)
+
+    process = FORKS.Process(target=live, daemon=True)
+    process.start()
+    assert ready.wait(10)
+    assert process.pid is not None
+    with Presence("me", store) as me:
+        kill(process.pid)
+        [gone] = me.departed()
+
+    assert (gone.running, gone.counted) == ((), job)
+
+
 def test_a_single_death_has_no_other_cause(store: str) -> None:
     pid = living("victim", store, [new_id()], alone=True)
     with Presence("me", store) as me:

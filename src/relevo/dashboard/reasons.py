@@ -219,6 +219,9 @@ REASONS: Final[dict[str, str]] = {
     "its worker process {worker} died, as others of its host did, or was stopped": (
         "su proceso worker {worker} murió, como otros de su máquina, o fue parado"
     ),
+    "its worker process {worker} died just before this run began, or after it had ended": (
+        "su proceso worker {worker} murió justo antes de empezar esta ejecución, o tras acabarla"
+    ),
     "the worker {worker} went silent; whether it had begun this run is not known": (
         "el worker {worker} calló; no se sabe si había empezado esta ejecución"
     ),
