@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relevo.clock import milliseconds
@@ -34,6 +35,12 @@ GRACE = 5.0
 EXIT_BLOCKED = 75
 """The exit code of a process that ended because a job blocked its event loop."""
 
+EXIT_ABANDONED = 76
+"""The exit code of a process that ended because a plain function in it did not."""
+
+OVERDUE_SHOWN = 100
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
 
 class Lifeline(threading.Thread):
     """Extends every lease of the process in one call, from its own event loop and connection."""
@@ -47,7 +54,8 @@ class Lifeline(threading.Thread):
         self._answered = time.monotonic()
         self._is_asked = False
         self._is_blocked = self._was_blocked = False
-        self._note = ""
+        self._overdue: list[str] = []
+        self._is_stopping = False
         self._started_at = 0
         self._stale: list[Flight] = []  # taken back from the worker, not yet released
 
@@ -66,6 +74,8 @@ class Lifeline(threading.Thread):
             now = time.monotonic()
             if self._watch_loop(now):
                 beat_at = 0.0  # whoever looks at the workers sees it at once
+            if self._watch_threads():
+                beat_at = 0.0
             try:
                 if not is_open:
                     await store.open()
@@ -138,7 +148,8 @@ class Lifeline(threading.Thread):
         """
         if flight.task is None:
             return bool(flight.since)  # it has ended, and its ending is not settled yet
-        return not self._worker.is_stuck(flight)
+        # A thread cannot be stopped: its job would run beside it.
+        return flight.lease in self._worker.runner.plain or not self._worker.is_stuck(flight)
 
     async def _release_stale(self, store: Store) -> None:
         """Give back what has not begun for half a lease, although the event loop may be blocked."""
@@ -161,7 +172,10 @@ class Lifeline(threading.Thread):
             queues=worker.queues,
             concurrency=worker.concurrency,
             started_at=self._started_at,
-            note=self._note,
+            note=self._note(),
+            overdue=self._overdue[:OVERDUE_SHOWN],
+            threads=threading.active_count(),
+            memory=resident(),
         )
         await store.beat(info, round(worker.pace.beat * 3_000) + 5_000)
 
@@ -178,13 +192,45 @@ class Lifeline(threading.Thread):
         blocked = now - self._answered
         if blocked > BLOCKED and not self._is_blocked:
             self._is_blocked = self._was_blocked = True
-            self._note = "event loop blocked"
             log.warning(
                 "a worker blocks the event loop: await, or make it a plain def to run in a thread",
                 extra={"seconds": round(blocked, 1), "stack": self._stack_of_loop()},
             )
             return True
         return was_blocked != self._is_blocked
+
+    def _note(self) -> str:
+        if self._is_blocked:
+            return "event loop blocked"
+        if self._is_stopping and (waits_for := self._worker.waits_for):
+            more = f" and {len(waits_for) - 3} more" if len(waits_for) > 3 else ""
+            return f"stopping: waits for {', '.join(waits_for[:3])}{more}"
+        return ""
+
+    def _watch_threads(self) -> bool:
+        """Say which plain functions run past their time limits; True when that has changed."""
+        now, worker = self._loop.time(), self._worker
+        runs = list(worker.runner.plain.values())
+        overdue = [run for run in runs if run.is_overdue(now)]
+        for run in overdue:
+            if not run.is_told:
+                run.is_told = True
+                log.warning(
+                    "a plain function runs past its time limit: it keeps its job, and what it "
+                    "returns counts",
+                    extra={
+                        "job": run.lease.id,
+                        "kind": run.lease.kind,
+                        "seconds": round(now - run.began, 1),
+                        "stack": run.stack(),
+                    },
+                )
+            if run.is_abandoned(now) and worker.on_blocked != "report":
+                self._loop.call_soon_threadsafe(worker.retire)
+        shown = [run.lease.id for run in overdue], worker.is_stopping
+        is_changed = shown != (self._overdue, self._is_stopping)
+        self._overdue, self._is_stopping = shown
+        return is_changed
 
     def _stack_of_loop(self) -> str:
         frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage] - the documented way to another thread's stack
@@ -193,7 +239,7 @@ class Lifeline(threading.Thread):
     def _answer(self) -> None:
         if self._is_blocked:
             log.warning("the event loop answers again")
-            self._is_blocked, self._note = False, ""
+            self._is_blocked = False
         self._is_asked = False
 
     async def _end_process(self, store: Store, now: float) -> None:
@@ -242,9 +288,7 @@ class Lifeline(threading.Thread):
             self._worker.telemetry.trouble("cannot give back the jobs of this process", error)
         else:
             self._worker.presence.leave()
-        if self._worker.on_blocked == "restart":
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
-        os._exit(EXIT_BLOCKED)
+        end_process(self._worker.on_blocked, EXIT_BLOCKED)
 
     async def _hand_over(self, store: Store, losses: list[Loss]) -> None:
         """Settle what has ended, and take back the rest, before the process ends."""
@@ -254,3 +298,19 @@ class Lifeline(threading.Thread):
         while len(await store.rescue(BATCH, worker=self._worker.id, losses=losses)) >= BATCH:
             pass
         await store.leave(self._worker.id)
+
+
+def end_process(how: str, code: int) -> None:
+    """Begin anew with the command line that the process was started by, or end at once."""
+    if how == "restart":
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+    os._exit(code)
+
+
+def resident(pid: int | str = "self") -> int:
+    """The memory that a process has, in bytes; 0 where the system does not say it."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * PAGE

@@ -223,6 +223,7 @@ class Spec:
     burst: int | None = None
     ordered: bool = False
     keep: int = 604_800_000
+    abandon_after: timedelta | None = None  # None: 10 times the time limit, at most an hour
 
     @property
     def names_account(self) -> bool:
@@ -323,6 +324,7 @@ class Command(Message):
         attempts: int = ATTEMPTS,
         backoff: Backoff = DEFAULT_BACKOFF,
         timeout: Duration = DEFAULT_TIMEOUT,
+        abandon_after: Duration | None = None,
         priority: Priority = "normal",
         key: str | None = None,
         unique: Unique | None = None,
@@ -386,6 +388,7 @@ class Command(Message):
             burst=None if burst is None else _count(burst, owner, "burst"),
             ordered=ordered is not None,
             keep=milliseconds(keep),
+            abandon_after=None if abandon_after is None else duration(abandon_after),
         )
 
 

@@ -39,11 +39,29 @@ T = TypeVar("T")
 class PlainContext:
     """One run of one job, as its plain `def` worker sees it."""
 
-    __slots__ = ("_ctx", "_holding", "_is_over", "_loop", "_statements")
+    __slots__ = (
+        "_ctx",
+        "_holding",
+        "_is_over",
+        "_limit",
+        "_loop",
+        "_statements",
+        "_timer",
+        "_too_long",
+    )
 
-    def __init__(self, ctx: Context, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        loop: asyncio.AbstractEventLoop,
+        limit: float,
+        too_long: Callable[[], None],
+    ) -> None:
         self._ctx = ctx
         self._loop = loop
+        self._limit = limit  # seconds that a transaction may stay open
+        self._too_long = too_long
+        self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._holding: asyncio.Task[Any] | None = None  # what keeps the transaction open
         self._statements: set[asyncio.Task[Any]] = set()  # those of its session, under way
@@ -242,6 +260,7 @@ class PlainContext:
         async def hold() -> None:
             # One task from begin to commit, so that what belongs to a task stays where it is.
             self._holding = asyncio.current_task()
+            self._timer = self._loop.call_later(self._limit, self._too_long)
             async with self._ctx.transaction() as session:
                 await session.connection()  # taken from its pool here, where the pool lives
                 closed = self._loop.create_future()
@@ -284,6 +303,8 @@ class PlainContext:
     async def leave(self) -> None:
         """The run is over, whether its function has returned or not; in the event loop."""
         self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
         for statement in self._statements:
             statement.cancel()
         if self._statements:

@@ -135,6 +135,10 @@ class Presence:
         with suppress(OSError):  # it stops all the same
             (self._directory / _STOPPED).touch()
 
+    @property
+    def is_stopping(self) -> bool:
+        return bool(self._map[1])
+
     def is_quiet(self, job: str) -> bool:
         """Whether no worker of the host was told to stop lately, or has died that did not run this
         job: if the process that runs it died now, there would be no other cause."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -59,6 +59,7 @@ from relevo.outcome import (
 from relevo.payload import kept_result
 from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
+from relevo.plain_runs import PastLimit, PlainRun
 from relevo.sealing import closed, is_sealed
 from relevo.store import UNDECIDED
 from relevo.stored import parked_unknown, parked_unreadable
@@ -71,15 +72,9 @@ DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
 
 _NOTHING = b"null"
+ABANDON_MOST = 3_600.0
 _TOO_LONG = "the worker ran past its time limit of {:g} s"
 _ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
-
-
-class PastLimit(TimeoutError):
-    """A run took longer than its command's timeout; people see it as the TimeoutError it is."""
-
-
-PastLimit.__qualname__ = TimeoutError.__qualname__
 
 
 class Runner:
@@ -90,6 +85,9 @@ class Runner:
         self._bindings = engine.bindings
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="relevo-worker")
+        self.plain: dict[
+            Lease, PlainRun
+        ] = {}  # whose threads have not ended; the lifeline reads it
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -144,7 +142,7 @@ class Runner:
             elif is_guarded:
                 value = await self._call_guarded(binding, message, ctx, lease, meta)
             else:
-                value = await self._call(binding, message, ctx, meta)
+                value = await self._call(binding, message, ctx, lease, meta)
             if breakers.failing and not is_guarded:
                 self._answered(binding, lease, message, ctx)
             if ctx.calls:
@@ -156,7 +154,8 @@ class Runner:
                 isinstance(outcome, Again) and not outcome.is_over
             ):
                 outcome = _final(outcome, binding, lease, meta)
-                await _commit(ctx, ending(lease, outcome), began, _limit(binding, meta))
+                since = began if binding.is_async else self._loop.time()  # it may be overdue
+                await _commit(ctx, ending(lease, outcome), since, _limit(binding, meta))
                 if is_guarded:
                     await self._succeeded(binding, lease, message, ctx)
                 return Settled(outcome)
@@ -222,7 +221,9 @@ class Runner:
         except (StoreError, OSError) as error:
             self._engine.telemetry.trouble("cannot note that a job waits", error)
 
-    async def _call(self, binding: Binding, message: Any, ctx: Context, meta: Meta | None) -> Any:
+    async def _call(
+        self, binding: Binding, message: Any, ctx: Context, lease: Lease, meta: Meta | None
+    ) -> Any:
         began, limit = self._loop.time(), _limit(binding, meta)
         if binding.is_async:
             arguments = (message, ctx) if binding.takes_context else (message,)
@@ -232,34 +233,42 @@ class Runner:
                     return await binding.function(*arguments)
             except TimeoutError as error:
                 raise too_long(error, timer, limit) from None
-        face = PlainContext(ctx, self._loop)
+        run = PlainRun(ctx, lease, began, limit, _abandon_after(binding, limit))
         ctx.pending.is_plain = True
-        function = (
-            partial(face.run, binding.function) if binding.takes_context else binding.function
-        )
+        function = binding.function
+        if binding.takes_context:
+            run.face = PlainContext(ctx, self._loop, limit, run.stay_too_long)
+            function = partial(run.face.run, function)
         context = contextvars.copy_context()
-        job = self._threads.submit(context.run, _called, function, message)
-        work = asyncio.wrap_future(job)
+        self.plain[lease] = run
         try:
-            done, _ = await asyncio.wait({work}, timeout=limit)
+            # However long it takes: a thread cannot be stopped, and the job must not run beside it.
+            work = self._threads.submit(context.run, run.call, function, message)
+            value = await asyncio.wrap_future(work)
         finally:
-            # What still waits for a thread must not run when its job has been given up.
-            has_waited = job.cancel()
-            await face.leave()
-        if has_waited:
-            why = f"no thread was free for {limit:g} s: others ran past their limits"
-            raise TooEarly(why, timedelta(seconds=1))
-        if not done:
-            # A thread cannot be stopped. Its late return settles nothing, and the pool, as large as
-            # the worker's concurrency, keeps count of the thread until it comes back.
-            work.add_done_callback(_forget)
-            raise PastLimit(_TOO_LONG.format(limit))
-        value = work.result()
+            del self.plain[lease]
+            await run.end()
+            if run.over is not None:
+                raise run.over
         if inspect.isawaitable(value):
             # A plain function around an async one: what it gave is the work itself.
-            async with asyncio.timeout_at(began + limit):
+            async with asyncio.timeout(limit):
                 return await value
         return value
+
+    def abandoned(self, run: PlainRun) -> Ending:
+        """How a run ends whose thread does not, since its process is about to."""
+        lease, past = run.lease, self._loop.time() - run.began - run.limit
+        binding = self._bindings[(lease.queue, lease.kind)]
+        meta = None if lease.meta is None else decode_meta(lease.meta)
+        error = PastLimit(
+            f"the worker ran {past:.0f} s past its time limit of {run.limit:g} s, and its process "
+            "was ended"
+        )
+        outcome = _final(self._judge(error, binding, lease, meta, None), binding, lease, meta)
+        end = ending(lease, outcome)
+        # Not before the process is gone.
+        return msgspec.structs.replace(end, delay=max(end.delay, 1_000))
 
     async def _call_guarded(
         self, binding: Binding, message: Any, ctx: Context, lease: Lease, meta: Meta | None
@@ -269,7 +278,7 @@ class Runner:
         breakers = self._engine.breakers
         await breakers.admit(name, ctx.id)
         try:
-            value = await self._call(binding, message, ctx, meta)
+            value = await self._call(binding, message, ctx, lease, meta)
         except Exception as error:
             await self._roll_back(ctx)  # first: where there is one writer, what follows would wait
             if await self._broke(name, error, binding, ctx, lease, _backoff(binding, meta)):
@@ -442,15 +451,6 @@ def too_long(error: TimeoutError, timer: asyncio.Timeout, limit: float) -> Timeo
     return PastLimit(_TOO_LONG.format(limit)).with_traceback(error.__cause__.__traceback__)
 
 
-def _called(function: Callable[[Any], Any], message: Any) -> Any:
-    """What a plain function gives, or an error that can leave its thread."""
-    try:
-        return function(message)
-    except StopIteration as error:
-        # No future takes it: the job would seem to run until its time is over.
-        raise RuntimeError("the worker raised StopIteration") from error
-
-
 def _account(binding: Binding, lease: Lease, message: Any) -> str:
     """What the calls of a job share with those of others: its breaker, its rate or its queue."""
     spec = binding.spec
@@ -600,6 +600,12 @@ def _limit(binding: Binding, meta: Meta | None) -> float:
     return binding.spec.timeout.total_seconds()
 
 
+def _abandon_after(binding: Binding, limit: float) -> float:
+    """The seconds past its time limit after which a plain function is taken to be stuck."""
+    given = binding.spec.abandon_after
+    return min(10 * limit, ABANDON_MOST) if given is None else given.total_seconds()
+
+
 @coroutine
 def _rest(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
     """What remains of a coroutine that has made its first step."""
@@ -613,8 +619,3 @@ def _rest(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any,
                 return end.value
         else:
             return (yield from work.__await__())
-
-
-def _forget(work: asyncio.Future[Any]) -> None:
-    if not work.cancelled():
-        work.exception()

@@ -174,6 +174,9 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     started_at: int = 0
     beat_at: int = 0
     note: str = ""  # such as "event loop blocked"
+    overdue: list[str] = []  # jobs whose plain functions run past their time limits; 100 at most
+    threads: int = 0
+    memory: int = 0  # bytes, its child processes included; 0 where the system does not say it
 
     @property
     def is_alive(self) -> bool:

@@ -26,7 +26,7 @@ from relevo.ids import new_id
 from relevo.isolation import Isolation
 from relevo.job import Ending, Lease, State, Suspicion
 from relevo.keeper import Keeper
-from relevo.lifeline import Lifeline
+from relevo.lifeline import EXIT_ABANDONED, GRACE, Lifeline, end_process
 from relevo.outcome import Again, Done, Outcome, Settled, reason
 from relevo.presence import Presence
 from relevo.runner import DONE, Runner, ending, released
@@ -41,7 +41,11 @@ PREFETCH = 0.05
 
 AHEAD = 3 * BATCH  # at most: enough to do while one batch is claimed and another is settled
 HOARD = timedelta(seconds=1)
+LOOK = 0.1  # seconds between two looks at what a worker waits for when it stops
 YIELD_AFTER = 0.0005  # quick jobs in a row; longer, and the store waits for us to hear it
+
+TELL_EVERY = 10.0
+"""Seconds after which a worker that stops tells again what it waits for."""
 
 OVERSTAY = 30.0
 """Seconds past its time limit after which a run that goes on must be stuck."""
@@ -63,8 +67,9 @@ class Flight(Struct, eq=False, gc=False):
 
 
 OnBlocked: TypeAlias = Literal["report", "exit", "restart"]
-"""What a process does whose event loop stays blocked past the time limit of what runs: say so,
-end with BLOCKED as its exit code, or begin anew with the command line it was started by."""
+"""What a process does whose event loop stays blocked past the time limit of what runs, or that has
+a plain function which is taken to be stuck: say so, end with an exit code of its own, or begin anew
+with the command line it was started by."""
 
 ON_BLOCKED: tuple[OnBlocked, ...] = ("report", "exit", "restart")
 
@@ -125,6 +130,7 @@ class Worker:
         self._is_nudged = False
         self._waiting: asyncio.Task[object] | None = None  # what the claimer waits for
         self._is_closing = False
+        self._is_retiring = False  # a plain function does not end: the process is about to
         self._pace = (0.0, 0)  # when, and how many had finished
         self._ahead = 0
         self.presence = Presence(self.id, self.store.url, concurrency)
@@ -134,6 +140,18 @@ class Worker:
         self._stop.set()
         self.presence.stopping()
         self.nudge()
+
+    def retire(self) -> None:
+        """Take nothing new, give the other jobs back, and end the process, since a plain function
+        in it is taken to be stuck."""
+        if not self._is_retiring:
+            self._is_retiring = True
+            self._stop.set()
+            self.nudge()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
 
     def nudge(self) -> None:
         """Look for jobs now, whatever it was waiting for."""
@@ -173,7 +191,7 @@ class Worker:
                     group.create_task(self._run_jobs(n), name=f"relevo-runner-{n}")
                     for n in range(self.concurrency)
                 ]
-                settler = group.create_task(self._settle(), name="relevo-settler")
+                self._settler = group.create_task(self._settle(), name="relevo-settler")
                 upkeep = group.create_task(keeper.run(), name="relevo-keeper")
                 alone = group.create_task(self.isolation.run(), name="relevo-isolation")
                 await group.create_task(self._claim(), name="relevo-claimer")
@@ -183,7 +201,7 @@ class Worker:
                 upkeep.cancel()
                 self._is_closing = True
                 self._settle_now.set()
-                await settler
+                await self._settler
         finally:
             lifeline.stop()
             self.runner.close()
@@ -516,6 +534,9 @@ class Worker:
                 self.isolation.flight = None
                 self.resume()
             self.withdraw(flight)
+        elif (run := self.runner.plain.get(flight.lease)) is not None:
+            flight.why = "lost"
+            run.lose()
         else:
             flight.why = "lost"
             flight.task.cancel()
@@ -529,10 +550,9 @@ class Worker:
                 turn.set_result(None)
         self._idle.clear()
         _, pending = await asyncio.wait(runners, timeout=self.grace.total_seconds())
-        for flight in list(self.flights.values()):
-            if flight.task is not None:
-                flight.why = "grace"
-                flight.task.cancel()
+        self._break_off()
+        await self._wait_for_threads(pending)
+        self._break_off()
         if pending:
             _, stuck = await asyncio.wait(pending, timeout=1.5)
             for task in stuck:
@@ -541,3 +561,55 @@ class Worker:
                     "a worker does not let itself be stopped", extra={"task": task.get_name()}
                 )
                 task.cancel()
+
+    def _break_off(self) -> None:
+        """Have every run end that can be stopped, and give its job back."""
+        for flight in list(self.flights.values()):
+            if flight.task is not None and not flight.why and flight.lease not in self.runner.plain:
+                flight.why = "grace"
+                flight.task.cancel()
+
+    async def _wait_for_threads(self, runners: set[asyncio.Task[None]]) -> None:
+        """Wait for the plain functions, which cannot be stopped and keep their jobs until then."""
+        plain = self.runner.plain
+        tell_at = 0.0
+        while plain:
+            now = self._loop.time()
+            if now >= tell_at:
+                tell_at = now + TELL_EVERY
+                log.warning(
+                    "stopping: waits for plain functions, which cannot be stopped; a second signal "
+                    "ends them",
+                    extra={"jobs": self.waits_for[:10], "count": len(plain)},
+                )
+            if self._is_retiring and all(run.is_overdue(now) for run in plain.values()):
+                await self._abandon()
+            await asyncio.wait(runners, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+            runners = {task for task in runners if not task.done()}
+            self._break_off()
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The plain functions that run, for people."""
+        now = self._loop.time()
+        runs = list(self.runner.plain.values())
+        return [f"{run.lease.kind} {run.lease.id} for {now - run.began:.0f} s" for run in runs]
+
+    async def _abandon(self) -> None:
+        """End the process with the plain functions that do not end; their runs have failed."""
+        for run in list(self.runner.plain.values()):
+            if run.lease in self.flights:
+                self._endings.append(self.runner.abandoned(run))
+        self._is_closing = True
+        self._settle_now.set()
+        await asyncio.wait({self._settler}, timeout=GRACE)
+        if not self.unsettled():  # or else the others read in this process's file what it ran
+            self.presence.leave()
+            with suppress(StoreError, OSError, TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self.store.leave(self.id)
+        log.critical(
+            "a plain function does not end: this process does", extra={"jobs": self.waits_for[:10]}
+        )
+        # One that was told to stop does not begin anew.
+        end_process("exit" if self.presence.is_stopping else self.on_blocked, EXIT_ABANDONED)

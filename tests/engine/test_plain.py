@@ -28,7 +28,7 @@ from relevo import (
     constant,
 )
 from relevo.job import Job
-from relevo.store import EffectState, Filter
+from relevo.store import By, EffectState, Filter
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.conformance.fresh import SQL_STORES
 
@@ -352,15 +352,52 @@ async def test_an_async_function_behind_a_plain_decorator_keeps_its_context(star
     assert len(await enqueued(relevo, Tell)) == 1
 
 
-async def test_a_thread_past_its_limit_starts_nothing_more(start: Start) -> None:
+async def test_what_a_thread_does_and_returns_past_its_limit_counts(start: Start) -> None:
+    """F67: it keeps its job, is not started beside itself, and is shown as overdue."""
+
     class Slow(Command, queue="test:people:slow", attempts=1, timeout="200ms"):
         pass
 
-    release, ended = threading.Event(), threading.Event()
+    release = threading.Event()
+    calls: list[str] = []
+
+    def slow(order: Slow, ctx: PlainContext) -> str:
+        release.wait(20)
+        code = ctx.once("book", lambda key: calls.append(key) or "R-5")
+        ctx.enqueue(Tell("late"))
+        return code
+
+    relevo = start(App("test", workers=[slow, tell]))
+    receipt = await relevo.enqueue(Slow())
+
+    async def overdue() -> bool:
+        return [receipt.id] in [each.overdue for each in await relevo.store.workers()]
+
+    async with working(relevo, lease="1s"):
+        await until(overdue)
+        job = await job_of(relevo, receipt.id)
+        assert (job.state, job.attempt) == (State.RUNNING, 1)
+        release.set()
+        await until(lambda: _is(relevo, receipt.id, State.DONE))
+
+        async def is_clear() -> bool:
+            return not any(each.overdue for each in await relevo.store.workers())
+
+        await until(is_clear)
+
+    job = await job_of(relevo, receipt.id)
+    assert (job.result, [run.outcome for run in job.history]) == (b'"R-5"', ["done"])
+    assert len(calls) == 1
+    assert len(await jobs_in(relevo, "test:people:tell")) == 1
+
+
+async def test_a_thread_whose_job_is_cancelled_starts_nothing_more(start: Start) -> None:
+    release, began, ended = threading.Event(), threading.Event(), threading.Event()
     seen: list[str] = []
 
-    def slow(order: Slow, ctx: PlainContext) -> None:
-        release.wait(10)
+    def greet(order: Greet, ctx: PlainContext) -> None:
+        began.set()
+        release.wait(20)
         try:
             ctx.enqueue(Tell("late"))
         except Exception as error:
@@ -369,41 +406,55 @@ async def test_a_thread_past_its_limit_starts_nothing_more(start: Start) -> None
         finally:
             ended.set()
 
-    relevo = start(App("test", workers=[slow]))
-    receipt = await relevo.enqueue(Slow())
-    async with working(relevo):
-        await until(lambda: _is(relevo, receipt.id, State.DEAD))
+    relevo = start(App("test", workers=[greet]))
+    receipt = await relevo.enqueue(Greet("Ana"))
+    async with working(relevo, lease="300ms") as worker:
+        assert await asyncio.to_thread(began.wait, 10)
+        assert await relevo.store.cancel([receipt.id], By("ana")) == [True]
+        await until(lambda: not worker.flights)
+        assert worker.running == 1, "its thread has not ended"
         release.set()
         assert await asyncio.to_thread(ended.wait, 10)
 
     assert seen == ["LeaseLost"]
     assert await jobs_in(relevo, "test:people:tell") == []
+    assert (await job_of(relevo, receipt.id)).state is State.CANCELLED
 
 
-async def test_a_call_that_ends_past_the_limit_is_a_fact_all_the_same(start: Start) -> None:
-    class Slow(Command, queue="test:people:slow", attempts=1, timeout="200ms"):
+async def test_a_worker_that_stops_waits_for_its_threads(start: Start) -> None:
+    """F66: a plain function is not handed back while it runs; an async one is."""
+    release, began = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    class Wait(Command, queue="test:people:wait"):
         pass
 
-    release = threading.Event()
+    def greet(order: Greet, ctx: PlainContext) -> str:
+        began.set()
+        release.wait(20)
+        return ctx.once("book", lambda key: calls.append(key) or "R-5")
 
-    def slow(order: Slow, ctx: PlainContext) -> None:
-        def call(key: str) -> str:
-            release.wait(10)
-            return "R-5"
+    async def wait(order: Wait) -> None:
+        await asyncio.Event().wait()
 
-        ctx.once("book", call)
+    relevo = start(App("test", workers=[greet, wait]))
+    plain, other = await relevo.enqueue(Greet("Ana")), await relevo.enqueue(Wait())
 
-    relevo = start(App("test", workers=[slow]))
-    receipt = await relevo.enqueue(Slow())
+    async def told() -> bool:
+        notes = [each.note for each in await relevo.store.workers()]
+        return any(note.startswith(f"stopping: waits for Greet {plain.id}") for note in notes)
 
-    async def confirmed() -> bool:
-        effects, _ = await relevo.store.effects(job=receipt.id)
-        return [each.state for each in effects] == [EffectState.CONFIRMED]
-
-    async with working(relevo):
-        await until(lambda: _is(relevo, receipt.id, State.DEAD))
+    async with working(relevo, grace="100ms", lease="500ms") as worker:
+        assert await asyncio.to_thread(began.wait, 10)
+        await until(lambda: _is(relevo, other.id, State.RUNNING))
+        worker.stop()
+        await until(lambda: _is(relevo, other.id, State.READY))
+        await until(told)
+        assert await _is(relevo, plain.id, State.RUNNING)
         release.set()
-        await until(confirmed)
+
+    job = await job_of(relevo, plain.id)
+    assert (job.state, job.result, len(calls)) == (State.DONE, b'"R-5"', 1)
 
 
 async def _is(relevo: Relevo, id: str, state: State) -> bool:
@@ -607,13 +658,14 @@ async def test_a_transaction_past_the_time_limit_locks_nothing(start: Start) -> 
     class Slow(Command, queue="test:people:slow", attempts=1, timeout="300ms"):
         pass
 
-    release, ended = threading.Event(), threading.Event()
+    began, release, ended = threading.Event(), threading.Event(), threading.Event()
     seen: list[str] = []
 
     def slow(order: Slow, ctx: PlainContext) -> None:
         try:
             with ctx.transaction() as tx:
                 tx.execute(text("insert into books values ('Late', 'Ana')"))
+                began.set()
                 release.wait(20)
                 tx.execute(text("insert into books values ('Later', 'Ana')"))
         except BaseException as error:
@@ -625,14 +677,21 @@ async def test_a_transaction_past_the_time_limit_locks_nothing(start: Start) -> 
     relevo = start(App("test", workers=[slow]))
     await tables(relevo)
     receipt = await relevo.enqueue(Slow())
-    async with working(relevo):
-        await until(lambda: _is(relevo, receipt.id, State.DEAD))
-        assert await titles(relevo) == ["One", "Two"]  # it waits for no lock
+    async with working(relevo) as worker:
+        await until(began.is_set)
+        async with relevo.transaction() as session:  # it is not kept waiting for a lock
+            await session.execute(text("insert into books values ('Three', 'Ana')"))
+        await until(lambda: any(run.over for run in worker.runner.plain.values()))
         release.set()
         assert await asyncio.to_thread(ended.wait, 10)
+        await until(lambda: _is(relevo, receipt.id, State.DEAD))
 
-    assert await titles(relevo) == ["One", "Two"]
+    assert await titles(relevo) == ["One", "Three", "Two"]
     assert seen == ["LeaseLost"]
+    job = await job_of(relevo, receipt.id)
+    assert job.failure is not None
+    assert job.failure.type == "TimeoutError"
+    assert "its transaction was open for longer than the time limit" in job.failure.message
 
 
 @sql

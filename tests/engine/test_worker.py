@@ -179,68 +179,6 @@ async def test_a_run_past_its_time_limit_is_tried_again(start: Start) -> None:
     assert "asyncio.Event().wait()" in job.failure.trace, "where it was stuck"
 
 
-async def test_a_thread_past_its_time_limit_settles_nothing_late(start: Start) -> None:
-    """F07: judged at the limit; what the thread does afterwards changes nothing."""
-    late = threading.Event()
-    returned = threading.Event()
-
-    class Hang(Command, queue="test:people:hang", timeout="50ms", backoff=constant("1h")):
-        pass
-
-    def hang(order: Hang) -> str:
-        late.wait(20)
-        returned.set()
-        return "too late"
-
-    relevo = start(App("test", workers=[hang]))
-    receipt = await relevo.enqueue(Hang())
-    async with working(relevo):
-        await until(lambda: _is(relevo, receipt.id, State.SCHEDULED))
-        late.set()
-        await until(returned.is_set)
-
-    job = await job_of(relevo, receipt.id)
-    assert (job.state, job.result) == (State.SCHEDULED, None)
-
-
-async def test_who_finds_no_thread_neither_pays_for_it_nor_runs_late(
-    start: Start, clock: ManualClock
-) -> None:
-    """F07: the slot of a thread that hangs is accounted for; who waited for it is given back."""
-    late, returned, ran = threading.Event(), threading.Event(), list[str]()
-
-    class Hang(Command, queue="test:people:hang", timeout="50ms", backoff=constant("1h")):
-        pass
-
-    class Next(Command, queue="test:people:next", timeout="200ms", backoff=constant("1h")):
-        pass
-
-    def hang(order: Hang) -> None:
-        late.wait(20)
-        returned.set()
-
-    def follow(order: Next, ctx: Context) -> None:
-        ran.append(ctx.id)
-
-    relevo = start(App("test", workers=[hang, follow]))
-    async with working(relevo, concurrency=1) as worker:
-        hanging = await relevo.enqueue(Hang())
-        await until(lambda: _is(relevo, hanging.id, State.SCHEDULED))
-        receipt = await relevo.enqueue(Next())
-        await until(lambda: _is(relevo, receipt.id, State.SCHEDULED))
-        given_back = await job_of(relevo, receipt.id)
-        late.set()
-        await until(returned.is_set)
-        clock.advance("5m")
-        worker.nudge()
-        await until(lambda: _is(relevo, receipt.id, State.DONE))
-
-    assert given_back.attempt == 0
-    assert ran == [receipt.id]
-    job = await job_of(relevo, receipt.id)
-    assert (job.attempt, [run.outcome for run in job.history]) == (1, ["snooze", "done"])
-
-
 async def _is(relevo: Relevo, id: str, state: State) -> bool:
     return (await job_of(relevo, id)).state is state
 

@@ -12,7 +12,16 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from relevo import App, Breaker, Command, Context, Dead, ProviderUnavailable, constant
+from relevo import (
+    App,
+    Breaker,
+    Command,
+    Context,
+    Dead,
+    PlainContext,
+    ProviderUnavailable,
+    constant,
+)
 from relevo.testing import until
 from tests.faults.ledger import Ledger
 
@@ -73,6 +82,21 @@ class Guest(
     guest: str
     number: int
     kind: str = ""
+
+
+class Parcel(
+    Command,
+    queue="fault:carrier:parcel",
+    attempts=3,
+    backoff=constant("100ms"),
+    timeout="60s",
+    abandon_after="2s",
+):
+    """A call of a client that blocks, by a plain function; `is_once` says whether it is guarded."""
+
+    number: int
+    ms: int
+    is_once: bool = False
 
 
 COOLDOWN = 2.0
@@ -203,6 +227,23 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
         await effect(ctx, order.number, 0)
         ledger.write("end", order.number, ctx.id)
 
+    def parcel(order: Parcel, ctx: PlainContext) -> None:
+        ledger.write("start", order.number, ctx.id)
+
+        def call(key: str) -> str:
+            ledger.write("effect", order.number, key)
+            time.sleep(order.ms / 1_000)
+            return f"LABEL-{order.number}"
+
+        def find(key: str) -> str | None:
+            return f"LABEL-{order.number}" if ledger.has(key) else None
+
+        if order.is_once:
+            ctx.once("label", call, find=find)
+        else:
+            call(ctx.id)
+        ledger.write("end", order.number, ctx.id)
+
     async def guest(order: Guest, ctx: Context) -> None:
         ledger.write("start", order.number, ctx.id)
         if order.kind:
@@ -252,7 +293,7 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
     async def tick(order: Tick, ctx: Context) -> None:
         await effect(ctx, order.number, 1)
 
-    people = [print_label, nap, block, pill, good, guest, hog]
+    people = [print_label, nap, block, pill, good, parcel, guest, hog]
     made = App("fault", workers=[*people, call, reserve, piece, whole, tick])
     if ticks:
 

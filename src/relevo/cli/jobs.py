@@ -98,10 +98,12 @@ async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
     async with terminal.desk() as desk:
         job = await desk.job(id)
         effects, _ = await desk.effects(job=job.id, limit=200)
+        overdue_on = await desk.overdue_on(job)
         if not reveal:
             job = desk.masked(job)
             effects = [desk.masked_effect(effect) for effect in effects]
-    terminal.show({"job": job, "effects": effects}, lambda: job_text(job, effects))
+    shown = {"job": job, "effects": effects, "overdue": overdue_on is not None}
+    terminal.show(shown, lambda: job_text(job, effects, overdue_on))
 
 
 @group.verb("retry")
@@ -246,7 +248,7 @@ def jobs_table(jobs: list[Job]) -> RenderableType:
     )
 
 
-def job_text(job: Job, effects: list[Effect]) -> RenderableType:
+def job_text(job: Job, effects: list[Effect], overdue_on: str | None = None) -> RenderableType:
     from rich.console import Group
 
     failure = job.failure
@@ -263,6 +265,12 @@ def job_text(job: Job, effects: list[Effect]) -> RenderableType:
                 ("due", at(job.run_at)),
                 ("ended", at(job.ended_at)),
                 ("worker", job.worker),
+                (
+                    "overdue",
+                    overdue_on
+                    and "its plain function runs past its time limit; it keeps its job, "
+                    "and what it returns counts",
+                ),
                 ("key", job.key and f"{job.key} ({job.unique})"),
                 ("joined", joined_text(job)),
                 ("lane", job.lane),

@@ -38,13 +38,28 @@ async def forget(
 
 def workers_table(workers: list[WorkerInfo]) -> RenderableType:
     return table(
-        ("worker", "state", "running", "of", "started", "last beat", "queues", "note"),
+        (
+            "worker",
+            "state",
+            "running",
+            "of",
+            "overdue",
+            "threads",
+            "memory",
+            "started",
+            "last beat",
+            "queues",
+            "note",
+        ),
         (
             (
                 worker.id,
                 str(worker.state),
                 worker.running,
                 worker.concurrency,
+                len(worker.overdue) or "",
+                worker.threads or "",
+                f"{worker.memory >> 20} MB" if worker.memory else "",
                 ago(worker.started_at),
                 ago(worker.beat_at),
                 short(" ".join(worker.queues), 60),

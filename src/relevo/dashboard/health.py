@@ -152,6 +152,12 @@ def _workers(workers: Sequence[WorkerInfo]) -> list[Trouble]:
     deaf = [worker for worker in workers if worker.is_alive and worker.note]
     text = "The worker {name} is alive, but says: {note}"
     found = [_warn(text, "/workers", name=each.id[:80], note=each.note[:120]) for each in deaf]
+    for each in workers:
+        if each.is_alive and (late := len(each.overdue)):
+            text = "{n:,} plain functions of the worker {name} run past their time limits"
+            if late == 1:
+                text = "A plain function of the worker {name} runs past its time limit"
+            found.append(_warn(text, "/workers", n=late, name=each.id[:80]))
     if lost := sum(not worker.is_alive and worker.running > 0 for worker in workers):
         text = "{n:,} workers fell silent with jobs in hand; those are taken back"
         if lost == 1:

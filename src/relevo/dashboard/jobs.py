@@ -83,6 +83,7 @@ async def job_page(
         near={each.id: each for each in around if each is not None and desk.sees(each.queue)},
         came={kept.id for kept in came if kept is not None and desk.sees(kept.endpoint)},
         can=_can(job),
+        is_overdue=await desk.overdue_on(job) is not None,
         has_outlived=job.state in RETRIABLE and desk.has_outlived(job, await desk.store.now()),
         form=form,
         payload=pretty(board.shown(request, job).payload),

@@ -304,4 +304,5 @@ REASONS: Final[dict[str, str]] = {
     "{n} failures in a row: {error}": "{n} fallos seguidos: {error}",
     "the probe {id} worked": "la prueba {id} funcionó",
     "event loop blocked": "bucle de eventos bloqueado",
+    "stopping: waits for {jobs}": "parando: espera a {jobs}",
 }

@@ -655,11 +655,27 @@ SPANISH: Final[dict[str, str]] = {
     "Last sign": "Última señal",
     "blocked": "bloqueado",
     "gone": "muerto",
-    "Busy: jobs it has taken, those that have not begun included. Blocked: alive, but its event "
+    "Threads": "Hilos",
+    "Memory": "Memoria",
+    "{n:,} overdue": "{n:,} con retraso",
+    "Its plain function runs past its time limit: it keeps the job, and what it returns counts.": (
+        "Su función sin async pasa de su límite de tiempo: conserva el trabajo, y lo que devuelva "
+        "cuenta."
+    ),
+    "{n:,} plain functions of the worker {name} run past their time limits": (
+        "{n:,} funciones sin async del worker {name} pasan de su límite de tiempo"
+    ),
+    "A plain function of the worker {name} runs past its time limit": (
+        "Una función sin async del worker {name} pasa de su límite de tiempo"
+    ),
+    "Busy: jobs it has taken, those that have not begun included. Overdue: plain functions that "
+    "run past their time limits; they keep their jobs. Blocked: alive, but its event "
     "loop does not answer. Silent: no sign of life within its time, or since its jobs were taken "
     "back. Gone: its process is dead, and its jobs were taken back. Those gone for a day are "
     "forgotten.": (
-        "Ocupado: los trabajos que ha tomado, también los que no han empezado. Bloqueado: vivo, "
+        "Ocupado: los trabajos que ha tomado, también los que no han empezado. Con retraso: "
+        "funciones sin async que pasan de su límite de tiempo; conservan sus trabajos. Bloqueado: "
+        "vivo, "
         "pero su bucle de eventos no responde. Callado: sin señal de vida a tiempo, o desde que se "
         "recuperaron sus trabajos. Muerto: su proceso ha terminado y sus trabajos se recuperaron. "
         "Los idos hace un día se olvidan."

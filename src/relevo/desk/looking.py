@@ -175,6 +175,14 @@ class Looking:
                 found.append(replace(worker, queues=queues))
         return found
 
+    async def overdue_on(self, job: Job) -> str | None:
+        """The worker where a job's plain function runs past its time limit; None: it does not."""
+        if job.state is State.RUNNING:
+            for worker in await self.store.workers():
+                if worker.is_alive and job.id in worker.overdue:
+                    return worker.id
+        return None
+
     async def effects(
         self,
         *,

@@ -155,6 +155,14 @@ class Metrics:
         running.add_metric([], sum(worker.running for worker in alive))
         slots = Gauge("relevo_worker_slots", "Jobs that could run at once.")
         slots.add_metric([], sum(worker.concurrency for worker in alive))
+        overdue = Gauge(
+            "relevo_overdue_jobs", "Running jobs whose plain functions are past their time limits."
+        )
+        overdue.add_metric([], sum(len(worker.overdue) for worker in alive))
+        threads = Gauge("relevo_worker_threads", "Threads of workers that are alive.")
+        threads.add_metric([], sum(worker.threads for worker in alive))
+        memory = Gauge("relevo_worker_memory_bytes", "Memory of workers that are alive.")
+        memory.add_metric([], sum(worker.memory for worker in alive))
         circuits = Gauge(
             "relevo_breaker_state", "0 closed, 1 half open, 2 open.", labels=["breaker"]
         )
@@ -170,8 +178,8 @@ class Metrics:
         now = await desk.store.now()
         for wait in (await desk.waiting())[:BREAKERS_MAX]:
             waits.add_metric([wait.name], (now - wait.since) / 1000)
-        told = [jobs, done, oldest, modes, states, running, slots, circuits, parked, waits]
-        return [*told, *await self._unhandled(now)]
+        told = [jobs, done, oldest, modes, states, running, slots, overdue, threads, memory]
+        return [*told, circuits, parked, waits, *await self._unhandled(now)]
 
     async def _unhandled(self, now: int) -> list[Metric]:
         """The deliveries that failed or differ, and wait for their function to work."""
