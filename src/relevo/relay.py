@@ -8,8 +8,8 @@ until its job has ended, its first closing wins, and what Redis no longer knows 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -72,6 +72,7 @@ class Relayed:
         self._modes_until = 0.0  # when to ask again; loop time
         self.joined: Callable[[NewJob, Receipt], None] = lambda job, receipt: None
         self._ended_within: list[Ending] = []  # committed by their transaction, not yet in fast
+        self._told: list[str] = []  # jobs whose results are in fast, and in the ledger still
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.fast, name)
@@ -90,6 +91,8 @@ class Relayed:
         await self.fast.open()
 
     async def close(self) -> None:
+        with suppress(StoreError):
+            await self.drop_told()
         await self.fast.close()
         await self.ledger.close()
 
@@ -254,7 +257,9 @@ class Relayed:
         if not any(ended):
             return claim
         over = [one for one, is_over in zip(claim.leases, ended, strict=True) if is_over]
-        await self.fast.settle([Ending(lease=one, state=State.DONE) for one in over])
+        results = await self.ledger.results([one.id for one in over])
+        ends = [Ending(lease=one, state=State.DONE, result=results.get(one.id)) for one in over]
+        await self._settle_fast(ends, results)
         left = [one for one, is_over in zip(claim.leases, ended, strict=True) if not is_over]
         return Claim(left, 0 if not left else claim.next_due)
 
@@ -262,12 +267,33 @@ class Relayed:
         """The letter is closed first: from then on nobody runs the job again."""
         letters = [end for end in endings if _is_letter(end.lease)]
         over = [end.lease.id for end in letters if end.state is State.DONE]
-        first = dict(zip(over, await self.ledger.close_letters(over), strict=True)) if over else {}
-        settled = await self.fast.settle(endings)
+        results = _results(letters)
+        marks = await self.ledger.close_letters(over, results) if over else []
+        first = dict(zip(over, marks, strict=True))
+        settled = await self._settle_fast(endings, results)
         await self._drop_cancelled(endings, settled)
         return [
             first.get(end.lease.id, is_ours) for end, is_ours in zip(endings, settled, strict=True)
         ]
+
+    async def _settle_fast(
+        self, endings: Sequence[Ending], results: Mapping[str, bytes]
+    ) -> list[bool]:
+        """Settle what the ledger has marked, and some of it with results."""
+        settled = await self.fast.settle(endings)
+        ids = [end.lease.id for end, is_ours in zip(endings, settled, strict=True) if is_ours]
+        self._told += [id for id in ids if id in results]
+        return settled
+
+    async def drop_told(self) -> None:
+        """Keep no result in the database that the fast store has."""
+        told, self._told = self._told, []
+        try:
+            if told:
+                await self.ledger.drop_results(told)
+        except StoreError:
+            self._told += told
+            raise
 
     async def _drop_cancelled(self, endings: Sequence[Ending], settled: Sequence[bool]) -> None:
         """Not closed: a person may want a cancelled job again."""
@@ -282,9 +308,9 @@ class Relayed:
     async def settle_within(self, connection: Any, endings: Sequence[Ending]) -> list[bool]:
         """The first to mark a job as done wins; ended_within() is told when that has committed."""
         over = [end.lease.id for end in endings if end.state is State.DONE]
-        first = dict(
-            zip(over, await self.ledger.close_letters_within(connection, over), strict=True)
-        )
+        results = _results(endings)
+        marks = await self.ledger.close_letters_within(connection, over, results)
+        first = dict(zip(over, marks, strict=True))
         # The turn of a recurring job has no mark: its lease must still be ours.
         turns = [end.lease for end in endings if end.state is not State.DONE]
         ours = await self.fast.extend(turns, TURN) if turns else []
@@ -352,6 +378,7 @@ class Relayed:
         ended = [job.id for job in await self._found(jobs) if job.state in ENDED]
         # Letters first: the relay would carry again what the fast store no longer knows.
         await self.ledger.drop_letters(ended)
+        await self.ledger.drop_results(ended)
         gone, _ = await self.fast.erase(ended, (), by, act=act)
         # What a person has retried meanwhile still needs to know what it has done outside.
         there = {job.id for job in await self._found(jobs)}
@@ -470,7 +497,7 @@ class Relayed:
         ended, self._ended_within = self._ended_within, []
         try:
             if ended:
-                await self._drop_cancelled(ended, await self.fast.settle(ended))
+                await self._drop_cancelled(ended, await self._settle_fast(ended, _results(ended)))
         except StoreError:
             self._ended_within = ended + self._ended_within  # a recurring job's turn is only here
             raise
@@ -557,6 +584,7 @@ class Relayed:
                 await self.settle_committed()
                 await self.carry()
                 if loop.time() >= refill_at:
+                    await self.drop_told()
                     await self.refill()
                     refill_at = loop.time() + REFILL_EVERY
             except Exception as error:  # noqa: BLE001 - were the relay to end, letters would lie for ever
@@ -612,6 +640,15 @@ def _posted(arrival: Arrival) -> Arrival:
 
 def _shut(arrival: Arrival) -> Reception:
     return Reception(arrival.kept, Verdict.CLOSED)
+
+
+def _results(endings: Sequence[Ending]) -> dict[str, bytes]:
+    """What jobs that are done have returned, by their ids."""
+    return {
+        end.lease.id: end.result
+        for end in endings
+        if end.state is State.DONE and end.result is not None
+    }
 
 
 def _is_letter(lease: Lease) -> bool:

@@ -7,9 +7,10 @@ Time is the store's own, in milliseconds; callers pass lengths, not moments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ from relevo.job import (
 DEADLINE = 5.0
 BATCH = 1_000
 """The most a caller hands to one verb at once."""
+
+NO_RESULTS: Mapping[str, bytes] = MappingProxyType({})
 
 KNOWN = 60_000
 """Milliseconds after its end for which a job must be known, if it may be handed in again by its id:
@@ -810,11 +813,27 @@ class Outbox(Protocol):
 
     async def mark_carried(self, ids: Sequence[str]) -> None: ...
 
-    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
-        """Mark jobs as ended, letter or not; True for the first to do so."""
+    async def close_letters(
+        self, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
+        """Mark jobs as ended, letter or not; True for the first to do so.
+
+        The first one's result is kept until drop_results(): the other store may never hear of it
+        from the process that had it.
+        """
         ...
 
-    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]: ...
+    async def close_letters_within(
+        self, connection: Any, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]: ...
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The results of jobs that have been marked as ended, where they are still kept."""
+        ...
+
+    async def drop_results(self, ids: Sequence[str]) -> None:
+        """Forget results: the other store has them."""
+        ...
 
     async def drop_letters(self, ids: Sequence[str]) -> None:
         """Forget open letters: their jobs are the other store's alone from now on."""

@@ -753,3 +753,18 @@ async def test_only_an_open_letter_can_be_dropped(store: SqlStore) -> None:
     assert [letter.job.id for letter in await store.letters(carried=False)] == [left]
     assert await store.letters(carried=True) == []
     assert await store.closed([over, dropped, left]) == [True, False, False]
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_a_closed_letter_keeps_the_first_result_until_it_is_dropped(store: SqlStore) -> None:
+    first, other, bare = job(), job(OTHER), job()
+    await store.post([first, bare])
+    ids = [first.id, other.id, bare.id]
+    assert await store.close_letters(ids, {first.id: b"1", other.id: b"2"}) == [True] * 3
+    assert await store.close_letters([first.id], {first.id: b"3"}) == [False]
+
+    assert await store.results(ids) == {first.id: b"1", other.id: b"2"}
+    await store.drop_results([first.id])
+    assert await store.results(ids) == {other.id: b"2"}
+    assert await store.closed(ids) == [True] * 3
+    assert await store.letters(carried=False) == []

@@ -111,3 +111,31 @@ async def test_people_see_what_was_done_in_either_store(store: Store, clock: Man
     for target, id in zip(seen, reversed(expected), strict=True):
         assert id in target
     assert await audit_of(store, expected[1]) == ["cancel"]
+
+
+async def test_whoever_ends_a_job_for_a_dead_process_gives_its_result(
+    store: Store, session: Session, clock: ManualClock
+) -> None:
+    """The process died after its commit and before a word to the other store."""
+    both = cast("Prompt", store)
+    within, alone = await add(store), await add(store, meta=b'{"letter":true}')
+    await session.begin()
+    one, two = await take(store, 2)
+    assert {one.id, two.id} == {within, alone}
+    of = {lease.id: lease for lease in (one, two)}
+    ending = Ending(lease=of[within], state=State.DONE, result=b'{"pages":4}')
+    assert await both.settle_within(session.connection, [ending]) == [True]
+    await session.commit()
+    both.within.clear()
+    await both.ledger.close_letters([alone], {alone: b'"so"'})
+    clock.advance("61s")
+    await store.rescue()
+
+    assert await take(store, 2, worker="w2") == []
+
+    ended = [each for each in await store.find([within, alone]) if each is not None]
+    assert [each.result for each in ended] == [b'{"pages":4}', b'"so"']
+    assert [each.state for each in ended] == [State.DONE] * 2
+    assert len(await both.ledger.results([within, alone])) == 2
+    await both.drop_told()
+    assert await both.ledger.results([within, alone]) == {}

@@ -38,7 +38,7 @@ from relevo.desk import Person, Role
 from relevo.ids import new_id
 from relevo.job import Ending, NewJob, Receipt
 from relevo.relay import Relayed
-from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode
+from relevo.store import Arrival, By, Filter, Kept, Letterbox, QueueMode, Want
 from relevo.stored import read_stored
 from relevo.testing import ManualClock, drain, enqueued, until, working
 from tests.engine.test_canary import mentions
@@ -729,3 +729,39 @@ async def test_f53_what_is_not_carried_yet_is_read_before_a_deploy(
 
 async def _carry_nothing(_: Relayed) -> int:
     return 0
+
+
+class Pages(Command, queue="test:rows:pages"):
+    pass
+
+
+class Sum(Command, queue="test:rows:sum"):
+    pass
+
+
+async def test_a_flow_s_parent_gets_what_a_dead_process_committed(
+    start: Start, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died between its commit and the word to Redis."""
+    got: list[Any] = []
+
+    async def count(order: Pages, ctx: Context) -> dict[str, int]:
+        async with ctx.transaction() as tx:
+            await tx.execute(text("select 1"))
+        return {"pages": 4}
+
+    async def add(order: Sum, ctx: Context) -> None:
+        got.extend((await ctx.results()).values())
+
+    relevo = await start(App("test", workers=[count, add]))
+    flow = Flow("book")
+    flow.add(Sum(), after=[flow.add(Pages())])
+    await relevo.start(flow)
+    [lease] = (await relevo.store.claim([Want(queue="test:rows:pages")], 1, "w1", 2_000)).leases
+    async with relevo.transaction() as tx:
+        ending = Ending(lease=lease, state=State.DONE, result=b'{"pages":4}')
+        assert await relevo.settle_within(tx, ending)
+
+    clock.advance("3s")
+    await drain(relevo)
+    assert got == [{"pages": 4}]

@@ -7,7 +7,7 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ from relevo.sealing import (
 )
 from relevo.store import (
     BATCH,
+    NO_RESULTS,
     Arrival,
     By,
     Claim,
@@ -238,7 +239,24 @@ class Sealed:
             for one in found
         ]
 
+    async def close_letters(
+        self, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
+        return await self._store.close_letters(ids, self._results(results))
+
+    async def close_letters_within(
+        self, connection: Any, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
+        return await self._store.close_letters_within(connection, ids, self._results(results))
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes]:
+        found = await self._store.results(ids)
+        return {id: opened(self._seal, result) for id, result in found.items()}
+
     # sealing
+
+    def _results(self, results: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {id: sealed_json(self._seal, result) for id, result in results.items()}
 
     def _payload(self, data: bytes) -> bytes:
         # A message is never text: what looks sealed is a letter, or a job that a person looked at,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from relevo.job import NewJob, Verdict
-from relevo.store import BATCH, DELIVERY_KEEP, Letter
+from relevo.store import BATCH, DELIVERY_KEEP, NO_RESULTS, Letter
 from relevo.stores.postgres.lines import lent
 from relevo.stores.postgres.session import Session
 
@@ -29,13 +29,14 @@ select id, exists (select from posted p where p.id = l.id) as is_new,
 from unnest($2::uuid[]) with ordinality as l (id, place)
 order by place
 """
+# Where the job stood, its result stands from then on.
 _CLOSE = """
-insert into relevo.letters as l (id, posted_at, closed_at)
-select id, relevo.moment($1), relevo.moment($1)
-from unnest($2::uuid[]) as w (id)
+insert into relevo.letters as l (id, job, posted_at, closed_at)
+select id, result, relevo.moment($1), relevo.moment($1)
+from unnest($2::uuid[], $3::bytea[]) as w (id, result)
 order by id
 on conflict (id) do update
-set job = null, closed_at = excluded.closed_at
+set job = excluded.job, closed_at = excluded.closed_at
 where l.closed_at is null
 returning id
 """
@@ -85,14 +86,41 @@ class Letters(Session):
             repeat=True,
         )
 
-    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
-        rows = await self._upkeep.fetch(self._sql(_CLOSE), self._skew, list(dict.fromkeys(ids)))
+    async def close_letters(
+        self, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
+        rows = await self._upkeep.fetch(self._sql(_CLOSE), self._skew, *_ends(ids, results))
         return _first(ids, rows)
 
-    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]:
+    async def close_letters_within(
+        self, connection: Any, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
         async with lent(connection) as driver:
-            rows = await driver.fetch(self._sql(_CLOSE), self._skew, list(dict.fromkeys(ids)))
+            rows = await driver.fetch(self._sql(_CLOSE), self._skew, *_ends(ids, results))
         return _first(ids, rows)
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes]:
+        rows = await self._upkeep.fetch(
+            self._sql("""
+            select id, job
+            from relevo.letters
+            where closed_at is not null and job is not null and id = any ($1::uuid[])
+            """),
+            list(ids),
+            repeat=True,
+        )
+        return {row["id"].hex: row["job"] for row in rows}
+
+    async def drop_results(self, ids: Sequence[str]) -> None:
+        await self._upkeep.fetch(
+            self._sql("""
+            update relevo.letters
+            set job = null
+            where closed_at is not null and job is not null and id = any ($1::uuid[])
+            """),
+            list(ids),
+            repeat=True,
+        )
 
     async def drop_letters(self, ids: Sequence[str]) -> None:
         await self._upkeep.fetch(
@@ -175,6 +203,11 @@ class Letters(Session):
             limit,
         )
         return rows[0]["count"]
+
+
+def _ends(ids: Sequence[str], results: Mapping[str, bytes]) -> tuple[list[str], list[bytes | None]]:
+    each = list(dict.fromkeys(ids))
+    return each, [results.get(id) for id in each]
 
 
 def _first(ids: Sequence[str], rows: Sequence[Any]) -> list[bool]:

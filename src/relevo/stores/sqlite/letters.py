@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from relevo.job import NewJob, Verdict
-from relevo.store import Letter
+from relevo.store import NO_RESULTS, Letter
 from relevo.stores.sqlite.transaction import Tx
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -55,23 +55,55 @@ def mark_carried(tx: Tx, ids: Sequence[str]) -> None:
     )
 
 
-def close(tx: Tx, ids: Sequence[str]) -> list[bool]:
-    """Mark jobs as ended, letter or not; True for the first to do so."""
+def close(tx: Tx, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS) -> list[bool]:
+    """Mark jobs as ended, letter or not; True for the first to do so.
+
+    Where the job stood, its result stands from then on.
+    """
     first: list[bool] = []
     for id in ids:
         cursor = tx.connection.execute(
             """
-            insert into relevo_letters (id, posted_at, closed_at)
-            values (?, ?, ?)
+            insert into relevo_letters (id, job, posted_at, closed_at)
+            values (?, ?, ?, ?)
             on conflict (id) do update
-            set job = null,
+            set job = excluded.job,
                 closed_at = excluded.closed_at
             where closed_at is null
             """,
-            (id, tx.now, tx.now),
+            (id, results.get(id), tx.now, tx.now),
         )
         first.append(cursor.rowcount == 1)
     return first
+
+
+def results(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, bytes]:
+    """What jobs returned that have been marked as ended, where it is still kept."""
+    rows = connection.execute(
+        """
+        select id, job
+        from relevo_letters
+        where closed_at is not null
+          and job is not null
+          and id in (select value from json_each(?))
+        """,
+        (json.dumps(list(ids)),),
+    )
+    return dict(rows.fetchall())
+
+
+def drop_results(tx: Tx, ids: Sequence[str]) -> None:
+    """Forget results that the other store has."""
+    tx.run(
+        """
+        update relevo_letters
+        set job = null
+        where closed_at is not null
+          and job is not null
+          and id in (select value from json_each(?))
+        """,
+        (json.dumps(list(ids)),),
+    )
 
 
 def drop(tx: Tx, ids: Sequence[str]) -> None:

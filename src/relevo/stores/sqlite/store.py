@@ -8,7 +8,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from relevo.errors import MisuseError, SchemaMismatch, StoreUnavailable
 from relevo.job import Ending, Job, Lease, NewJob, Receipt, Verdict
 from relevo.store import (
     BATCH,
+    NO_RESULTS,
     Arrival,
     Audit,
     By,
@@ -489,14 +490,24 @@ class SqliteStore:
     async def mark_carried(self, ids: Sequence[str]) -> None:
         await self._write(letters.mark_carried, ids)
 
-    async def close_letters(self, ids: Sequence[str]) -> list[bool]:
-        return await self._write(letters.close, ids)
+    async def close_letters(
+        self, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
+        return await self._write(letters.close, ids, results)
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes]:
+        return await self._read(letters.results, ids)
+
+    async def drop_results(self, ids: Sequence[str]) -> None:
+        await self._write(letters.drop_results, ids)
 
     async def drop_letters(self, ids: Sequence[str]) -> None:
         await self._write(letters.drop, ids)
 
-    async def close_letters_within(self, connection: Any, ids: Sequence[str]) -> list[bool]:
-        return await self._within(connection, lambda tx: letters.close(tx, ids))
+    async def close_letters_within(
+        self, connection: Any, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
+    ) -> list[bool]:
+        return await self._within(connection, lambda tx: letters.close(tx, ids, results))
 
     async def closed(self, ids: Sequence[str]) -> list[bool]:
         return await self._read(letters.closed, ids)
