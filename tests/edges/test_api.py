@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from relevo.webhook import Answer
 from tests.conformance.steps import about, add, add_parent, end, make, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.schema import problems
-from tests.edges.site import ACCEPT, ENDLESS, ORIGIN, Site, filled, token_of
+from tests.edges.site import ACCEPT, ENDLESS, HOOK, ORIGIN, Site, filled, token_of
 
 BOOK = "cars:suppliers:book"
 SAVE = "hotel:messages:save"
@@ -778,3 +779,25 @@ async def test_c16_workers_show_no_queue_of_another_app(web: Site) -> None:
         for path in ("/workers", "/", "/queues", "/search?q=cars"):
             page = (await browser.get(path, headers=ACCEPT)).text
             assert "cars:suppliers" not in page, path
+
+
+async def test_many_are_replayed_at_a_rate(web: Site) -> None:
+    """F54: a call handles what fits into it, and the cursor goes on at that pace."""
+    async with web.browser() as provider:
+        for number in range(3):
+            sent = {"id": f"evt_{number}", "code": "RES-1"}
+            await provider.post("/hooks/cars", json=sent, headers={"x-secret": HOOK})
+    path, fields = "/api/deliveries/replay", {"state": "accepted"}
+    async with caller(web, Role.ADMIN) as admin:
+        dry = (await admin.post(path, json={**fields, "dry_run": True})).json()
+        assert (dry["matched"], dry["effects"], dry["effects_of"]) == (3, [], 3)
+        for rate in ("quick", "0/s", 5, "1/m"):
+            answer = await admin.post(path, json={**fields, "rate": rate})
+            assert answer.status_code in (400, 422), answer.text
+        slow = (await admin.post(path, json={**fields, "rate": "2/m"})).json()
+        assert (slow["handled"], slow["cursor"] is None) == (1, False)
+        began = time.monotonic()
+        more = {**fields, "rate": "5/s", "cursor": slow["cursor"], "repeat_effects": True}
+        rest = (await admin.post(path, json=more)).json()
+        assert (rest["handled"], rest["cursor"]) == (2, None)
+        assert time.monotonic() - began >= 0.4  # the first of a call waits for its turn, too

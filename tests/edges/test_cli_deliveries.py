@@ -108,6 +108,13 @@ def test_a_replay_tells_that_a_job_with_a_known_key_does_not_run_again(
     assert "1 confirmed, and not made again" in dry
     dry = door(*asks, "--dry-run", "--repeat-effects").out
     assert "1 confirmed, and made twice where their jobs run again" in dry
+    many = ("deliveries", "replay", "--state", "accepted")
+    dry = door(*many, "--dry-run").out
+    assert "1 effect confirmed, and not made again; made twice with --repeat-effects" in dry
+    assert "shop:cards:pay" in dry
+    dry = door(*many, "--dry-run", "--repeat-effects", "--json").json
+    [pay] = dry["effects"]
+    assert (pay["name"], pay["count"], pay["deliveries"]) == ("pay", 1, 1)
     again = door(*asks, "--repeat-effects", "--yes").out
     told = re.search(rf"{known}: see `relevo deliveries show (\w+)`", again)
     assert told is not None

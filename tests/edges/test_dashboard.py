@@ -1011,6 +1011,34 @@ async def test_what_a_replay_would_do_twice_is_listed_beside_its_box(
     assert 'name="effects"' in page
 
 
+async def test_what_replays_of_many_would_do_twice_is_counted(web: Site, admin: Visitor) -> None:
+    """F54"""
+    async with web.browser() as provider:
+        for number in range(3):
+            sent = {"id": f"evt_{number}", "code": "RES-1"}
+            await provider.post("/hooks/cars", json=sent, headers={"x-secret": HOOK})
+    path = "/deliveries/bulk?state=accepted"
+    assert 'name="effects"' not in await admin.see(path)
+    for kept in (await web.relevo.store.deliveries(Letterbox()))[0]:
+        effect = Effect(job=kept.jobs[0], queue=CHARGE, name="charge", key="k", thread=kept.id)
+        await web.relevo.store.intend([effect])
+        confirmed = msgspec.structs.replace(effect, state=EffectState.CONFIRMED, result=b"1")
+        await web.relevo.store.conclude([confirmed])
+
+    page = await admin.see(path)
+    table = page.partition('id="happened"')[2].partition("</table>")[0]
+    assert re.findall(r">(charge|3|k)<", table) == ["charge", "3", "3", "k"]
+    assert "Make these 3 effects outside once more, too" in page
+    await admin.do("/deliveries/bulk", state="accepted", effects="1")
+
+    async def noted() -> list[str]:
+        rows, _ = await web.relevo.store.audits(limit=200)
+        return [row.note for row in rows if row.verb == "replay many"]
+
+    await until(lambda: _some(noted()))
+    assert "effects repeated" in (await noted())[0]
+
+
 async def test_many_are_chosen_by_webhook_state_time_and_error(web: Site, admin: Visitor) -> None:
     """F54: and handled at a rate, which can be stopped."""
     await _fail(web, 3)

@@ -461,6 +461,28 @@ async def test_a_function_may_run_after_the_answer(start: Start) -> None:
         assert len(await shop.saved()) == 1
 
 
+async def test_a_replay_of_what_still_waits_runs_its_function_once(start: Start) -> None:
+    """Its own job then finds nothing to do."""
+    shop = Shop(start, later=True)
+    shop.is_broken = False
+    async with shop.relevo as relevo:
+        await shop.send()
+        [came] = await shop.kept()
+        dry = await relevo.desk.replay(came.id, ANN, relevo.handling, dry_run=True)
+        assert dry.generation == 0
+        done = await relevo.desk.replay(came.id, ANN, relevo.handling)
+        assert (done.id, done.generation) == (came.id, 0)
+        await drain(relevo, skip_waits=True)
+        assert shop.runs == ["e1"] * 2  # the rehearsal is one
+        assert len(await shop.saved()) == 1
+        [came] = await shop.kept()
+        assert came.jobs == (done.orders[0].id,)
+
+        again = await relevo.desk.replay(came.id, ANN, relevo.handling)
+        assert again.generation == 1
+        assert len(shop.runs) == 3
+
+
 @pytest.mark.parametrize("how", ["it is slow", "it cancels itself"])
 async def test_a_later_function_that_is_broken_off_has_failed(
     start: Start, monkeypatch: pytest.MonkeyPatch, how: str

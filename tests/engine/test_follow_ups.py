@@ -29,11 +29,11 @@ from relevo import (
     constant,
     sources,
 )
-from relevo.desk import Person, Role
+from relevo.desk import DeliveryQuery, Person, Role
 from relevo.intake import Intake
 from relevo.job import NewJob, Receipt
 from relevo.sealing import new_key
-from relevo.store import By, Filter, QueueMode, Store
+from relevo.store import By, DeliveryState, Filter, QueueMode, Store
 from relevo.testing import ManualClock, deliver, drain, enqueued
 from tests.conformance.fresh import SQL_STORES
 
@@ -395,6 +395,40 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     story = await relevo.desk.trace("evt_1")
     assert len(story.jobs) == 5 * len(NAMES)
     assert len(story.effects) == 2 * len(NAMES)  # each is told once, whatever jobs share it
+
+
+async def test_replays_of_many_tell_and_repeat_their_effects(start: Start) -> None:
+    """F54: the dry run counts what is confirmed, at every depth."""
+    nursery = Nursery()
+    relevo = start(Hook("a").on(family(nursery)))
+    await relevo.open()
+    query = DeliveryQuery(state=DeliveryState.ACCEPTED)
+
+    async def told() -> dict[str, tuple[int, int]]:
+        dry = await relevo.desk.replay_where(query, ANN, relevo.handling, dry_run=True)
+        assert (dry.matched, dry.effects_of) == (3, 3)
+        assert {one.name for one in dry.effects} == {"call"}
+        return {one.queue: (one.count, one.deliveries) for one in dry.effects}
+
+    for id in ("evt_1", "evt_2", "evt_3"):
+        assert (await deliver(relevo, "/in", json={"id": id})).status == 200
+    await drain(relevo)
+    confirmed = {"test:family:child": (3, 3), "test:family:grand": (9, 3)}
+    assert await told() == confirmed
+
+    done = await relevo.desk.replay_where(query, ANN, relevo.handling, limit=2)
+    await drain(relevo)
+    assert done.handled == 2
+    assert nursery.effects == dict.fromkeys(NAMES, 3)
+    assert await told() == confirmed
+
+    done = await relevo.desk.replay_where(query, ANN, relevo.handling, repeat_effects=True)
+    await drain(relevo)
+    assert done.handled == 3
+    assert nursery.effects == dict.fromkeys(NAMES, 6)
+    assert await told() == confirmed
+    rows, _ = await relevo.store.audits(limit=1)
+    assert rows[0].note.startswith("effects repeated; state accepted")
 
 
 async def test_a_replay_finds_effects_after_the_keys_were_changed(

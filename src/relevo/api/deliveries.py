@@ -11,9 +11,14 @@ from msgspec.structs import replace
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
 from relevo.clock import stamp
 from relevo.desk import DeliveryGroups, DeliveryQuery, DeliveryView, OutboxView, Replay, Replays
+from relevo.errors import DefinitionError
+from relevo.message import rate as rate_of
 from relevo.relay import Relayed
 from relevo.store import DeliveryState, Kept, Letterbox
 from relevo.unrouted import Unrouted
+
+LONGEST = 30_000
+"""Milliseconds of a call that handles many at a rate; the cursor goes on where it ended."""
 
 Since = Annotated[datetime, Meta(tz=True, description="Received then or later.")]
 
@@ -69,8 +74,20 @@ class ManyReplays(Asked):
         ]
         | None
     ) = None
+    rate: (
+        Annotated[
+            Text,
+            Meta(description="No faster, as 5/s; a call handles what fits into 30 s."),
+        ]
+        | None
+    ) = None
     note: Note = ""
-    dry_run: Annotated[bool, Meta(description="Only tell which would be handled.")] = False
+    dry_run: Annotated[
+        bool, Meta(description="Only tell which would be handled, and which effects are confirmed.")
+    ] = False
+    repeat_effects: Annotated[
+        bool, Meta(description="Make effects that are confirmed once more, too.")
+    ] = False
 
 
 class SomeLetters(Asked):
@@ -125,14 +142,24 @@ async def replay_deliveries(caller: Caller, ask: ManyReplays) -> Replays:
         error=ask.error,
         group=ask.group,
     )
+    limit = ask.limit
+    if ask.rate is not None and not ask.dry_run:
+        count, period = rate_of(ask.rate)
+        limit = min(limit, LONGEST * count // period)
+        if not limit:
+            raise DefinitionError(
+                "a call cannot wait that long: ask for one at a time, with limit=1, when it is due"
+            )
     return await caller.desk.replay_where(
         query,
         caller.person,
         caller.relevo.handling,
         ask.note,
-        limit=ask.limit,
+        limit=limit,
         cursor=ask.cursor,
         dry_run=ask.dry_run,
+        rate=ask.rate,
+        repeat_effects=ask.repeat_effects,
     )
 
 

@@ -354,8 +354,6 @@ async def replay(
     async with _engine(terminal, app) as engine:
         person, handling, desk = terminal.person, engine.handling, engine.desk
         if state is not None:
-            if repeat_effects:
-                raise DefinitionError("--repeat-effects is for one delivery")
             query = DeliveryQuery(
                 state=state,
                 endpoint=endpoint,
@@ -364,7 +362,9 @@ async def replay(
                 error=error,
                 group=fingerprint,
             )
-            return await _replay_many(terminal, engine, query, limit, rate, note, dry_run, yes)
+            return await _replay_many(
+                terminal, engine, query, limit, rate, note, dry_run, repeat_effects, yes
+            )
         assert id is not None  # noqa: S101 - asked above
         if not dry_run:
             kept = await desk.delivery(id)
@@ -389,25 +389,58 @@ async def _replay_many(
     rate: str | None,
     note: str,
     dry_run: bool,
+    repeat_effects: bool,
     yes: bool,
 ) -> int:
     desk, person, handling = engine.desk, terminal.person, engine.handling
     would = await desk.replay_where(query, person, handling, note, limit=limit, dry_run=True)
     if dry_run or not would.matched:
-        columns = ("at", "id", "endpoint", "key", "reason")
-        rows = [
-            (at(k.received_at), k.id, k.endpoint, short(k.key, 40), short(k.reason, 60))
-            for k in would.deliveries
-        ]
-        terminal.show(would, lambda: table(columns, rows) if rows else "nothing matched")
+        terminal.show(would, lambda: _would_replay(would, repeat_effects))
         return OK if would.matched else PROBLEM
-    terminal.ask(f"Handle {counted(would.matched, 'delivery', 'deliveries')} again?", yes)
+    asked = f"Handle {counted(would.matched, 'delivery', 'deliveries')} again"
+    if repeat_effects and would.effects:
+        asked += f", and make {_effects_of(would)} once more"
+    terminal.ask(f"{asked}?", yes)
     with terminal.progress("replaying", would.matched) as progress:
         done = await desk.replay_where(
-            query, person, handling, note, limit=limit, rate=rate, progress=progress
+            query,
+            person,
+            handling,
+            note,
+            limit=limit,
+            rate=rate,
+            repeat_effects=repeat_effects,
+            progress=progress,
         )
     terminal.show(done, lambda: _replayed_many(done))
     return PROBLEM if done.failed else OK
+
+
+def _would_replay(would: Replays, repeats: bool) -> Any:
+    from rich.console import Group
+
+    columns = ("at", "id", "endpoint", "key", "reason")
+    rows = [
+        (at(k.received_at), k.id, k.endpoint, short(k.key, 40), short(k.reason, 60))
+        for k in would.deliveries
+    ]
+    if not rows:
+        return "nothing matched"
+    if not would.effects:
+        return table(columns, rows)
+    happened = [(e.name, e.queue, e.count, e.deliveries, e.sample) for e in would.effects]
+    effects = table(("effect", "queue", "confirmed", "deliveries", "oldest key"), happened)
+    made = "made twice where their jobs run again:"
+    if not repeats:
+        made = "not made again; made twice with --repeat-effects:"
+    return Group(table(columns, rows), cell(f"{_effects_of(would)} confirmed, and {made}"), effects)
+
+
+def _effects_of(would: Replays) -> str:
+    told = counted(sum(each.count for each in would.effects), "effect")
+    if would.effects_of < would.matched:
+        told += f" (of the oldest {would.effects_of:,} deliveries alone)"
+    return told
 
 
 def _replayed_many(done: Replays) -> Any:

@@ -110,6 +110,8 @@ async def bulk(board: Board, request: Request) -> Response:
         query=query,
         count=meant.matched,
         sample=[board.shown_delivery(request, kept) for kept in meant.deliveries[:5]],
+        effects=meant.effects,
+        looked=meant.effects_of,
         states=[each for each in DeliveryState if each is not DeliveryState.IGNORED],
         endpoints=sorted(doors | ({query.endpoint} if query.endpoint else set())),
         moments={name: _picked(getattr(query, name)) for name in ("since", "until")},
@@ -128,13 +130,20 @@ async def handle_many(board: Board, request: Request) -> Response:
     note = one(filled, "note") or ""
     by.acts("replay", note)
     query, rate = _query(filled), one(filled, "rate")
+    repeats = one(filled, "effects") == "1"
     if rate is not None:
         rate_of(rate)  # a mistake is told here, and not by the sweep
 
     async def act(progress: Note) -> Replays:
         try:
             return await desk.replay_where(
-                query, by, board.relevo.handling, note, rate=rate, progress=progress
+                query,
+                by,
+                board.relevo.handling,
+                note,
+                rate=rate,
+                repeat_effects=repeats,
+                progress=progress,
             )
         finally:
             board.changed()

@@ -308,6 +308,10 @@ SPANISH: Final[dict[str, str]] = {
         "demás."
     ),
     "The oldest of them": "Las más antiguas",
+    "The oldest key": "La clave más antigua",
+    "Of the oldest {deliveries}; the effects of the others are not counted.": (
+        "De las más antiguas ({deliveries}); los efectos de las demás no se cuentan."
+    ),
     "They were handled since.": "Ya se procesaron.",
     "{n:,} failed again": "{n:,} volvieron a fallar",
     "{n:,} were skipped": "{n:,} se omitieron",

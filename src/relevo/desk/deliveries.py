@@ -34,6 +34,7 @@ from relevo.store import (
     Audit,
     By,
     DeliveryState,
+    Effect,
     EffectState,
     Kept,
     Letterbox,
@@ -228,10 +229,10 @@ class Deliveries(Looking):
         """Run today's code on a delivery's raw bytes, as the next generation of its key.
 
         All of its jobs run again, and so do theirs; effects that were confirmed are not made again,
-        at any depth, unless it shall `repeat_effects`. A delivery whose function failed, or that
-        differs from an earlier one of its key, is handled itself, once. Also on one that was signed
-        well and refused. A dry run tells what would be enqueued and which effects are confirmed,
-        and keeps nothing.
+        at any depth, unless it shall `repeat_effects`. A delivery whose function failed or has not
+        run yet, or that differs from an earlier one of its key, is handled itself, once. Also on
+        one that was signed well and refused. A dry run tells what would be enqueued and which
+        effects are confirmed, and keeps nothing.
         """
         signed = by.acts("replay", note)
         kept = await self.delivery(id)
@@ -240,7 +241,8 @@ class Deliveries(Looking):
                 f"delivery {kept.id} was turned away ({kept.reason or 'or is pruned'}), and its "
                 "signature is not kept: ask the provider to send it again"
             )
-        if kept.state in UNHANDLED and not dry_run:
+        is_unhandled = kept.state in UNHANDLED or await self._waits(kept)
+        if is_unhandled and not dry_run:
             return await self._handle(kept, handling, signed)
         receiver = handling.receiver
         door = receiver.door(kept.endpoint)
@@ -257,7 +259,7 @@ class Deliveries(Looking):
             last = newest or (None if kept.state is DeliveryState.REFUSED else kept)
             generation = 0 if last is None else last.generation + 1
             first = await self._first(kept)
-            if kept.state in UNHANDLED:
+            if is_unhandled:
                 generation = kept.generation
             else:
                 came = kept if first else last
@@ -289,8 +291,22 @@ class Deliveries(Looking):
         A replay that repeated effects made them under ids of its own, which no other replay finds.
         It is known by its jobs, and counted as any other once they are pruned.
         """
+        effects = await self.confirmed(await self.threads_of(kept))
+        return [
+            Happened(
+                job=one.job,
+                queue=one.queue,
+                name=one.name,
+                key=one.key,
+                confirmed_at=one.updated_at,
+            )
+            for one in effects
+        ]
+
+    async def threads_of(self, kept: Kept) -> frozenset[str]:
+        """The threads whose effects a replay of a delivery would find."""
         if kept.key is None:
-            return []
+            return frozenset()
         box, cursor = Letterbox(endpoint=kept.endpoint, key=kept.key), None
         alike: dict[str, Kept] = {kept.id: kept}
         while True:
@@ -302,30 +318,25 @@ class Deliveries(Looking):
         firsts = [one.jobs[0] for one in mine if one.generation > 0 and one.jobs]
         jobs = [job for job in await self.store.find(firsts) if job is not None]
         repeated = {job.id for job in jobs if origin_of(job) == job.id}
-        threads = frozenset(
+        return frozenset(
             one.thread or one.id for one in mine if not repeated.intersection(one.jobs[:1])
         )
-        found: list[Happened] = []
-        while True:
+
+    async def confirmed(self, threads: frozenset[str]) -> list[Effect]:
+        """The confirmed effects of threads, oldest first."""
+        found: list[Effect] = []
+        cursor = None
+        while threads:
             effects, cursor = await self.store.effects(
                 states=frozenset({EffectState.CONFIRMED}),
                 threads=threads,
                 cursor=cursor,
                 limit=PAGE_MAX,
             )
-            found += [
-                Happened(
-                    job=one.job,
-                    queue=one.queue,
-                    name=one.name,
-                    key=one.key,
-                    confirmed_at=one.updated_at,
-                )
-                for one in effects
-                if self.sees(one.queue)
-            ]
+            found += [one for one in effects if self.sees(one.queue)]
             if cursor is None:
-                return sorted(found, key=lambda one: (one.confirmed_at, one.job, one.name))
+                break
+        return sorted(found, key=lambda one: (one.updated_at, one.job, one.name))
 
     async def _first(self, kept: Kept) -> int:
         """The generation that a delivery is, or that it replays: 0, or another body's."""
@@ -342,6 +353,11 @@ class Deliveries(Looking):
                     return other.generation
             if cursor is None:
                 return 0
+
+    async def _waits(self, kept: Kept) -> bool:
+        """Whether a job is still to run its function: what that orders takes the job's place."""
+        [job] = await self.store.find(kept.jobs[:1]) if kept.jobs else [None]
+        return job is not None and job.kind == HANDLER
 
     async def _handle(self, kept: Kept, handling: Handling, by: By) -> Replay:
         """Run the function of a delivery that nothing came of yet, in place of its own job."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +24,7 @@ from relevo.errors import (
 )
 from relevo.message import rate as rate_of
 from relevo.outcome import fingerprint
-from relevo.store import FAILED_OF, UNSIGNED, Audit, DeliveryState, Kept, Letterbox
+from relevo.store import FAILED_OF, UNHANDLED, UNSIGNED, Audit, DeliveryState, Kept, Letterbox
 
 if TYPE_CHECKING:
     from relevo.intake import Handling
@@ -34,6 +34,9 @@ COUNTED = 1_000
 
 MATCHED = 100_000
 """Deliveries that one replay of many may mean."""
+
+EFFECTS_OF = 10_000
+"""Deliveries whose effects a dry run of many reads, the oldest ones."""
 
 SAMPLE = 20
 GROUPS = 50
@@ -109,6 +112,17 @@ class ReplayError(msgspec.Struct, frozen=True, kw_only=True):
     sample: str  # a delivery's id
 
 
+class Repeatable(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirmed effects of one name that a replay of many would find, or make twice."""
+
+    queue: str
+    name: str
+    count: int = 0
+    deliveries: int = 0  # that have one
+    sample: str = ""  # the key of the oldest
+    last_at: int = 0
+
+
 class Replays(msgspec.Struct, frozen=True, kw_only=True):
     """What became of handling many deliveries, or would; oldest first."""
 
@@ -119,6 +133,9 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[ReplayError] = msgspec.field(default_factory=list[ReplayError])
     skips: list[ReplayError] = msgspec.field(default_factory=list[ReplayError])
     deliveries: list[Kept] = msgspec.field(default_factory=list[Kept])  # of a dry run, those meant
+    # Of a dry run: what replays would find confirmed, or make twice if they repeat effects.
+    effects: list[Repeatable] = msgspec.field(default_factory=list[Repeatable])
+    effects_of: int = 0  # of so many deliveries, the oldest
     is_dry: bool = False
     cursor: str | None = None  # where the next call goes on
 
@@ -192,6 +209,7 @@ class Replaying(Deliveries):
         cursor: str | None = None,
         dry_run: bool = False,
         rate: str | None = None,
+        repeat_effects: bool = False,
         progress: Callable[[Replays], None] | None = None,
     ) -> Replays:
         """Handle all that a query means by today's code, oldest first.
@@ -199,7 +217,8 @@ class Replaying(Deliveries):
         A delivery whose function fails again stops nothing; each is handled as by replay(). Of
         accepted ones, replays are left out: what they repeat is handled. With `limit` at most so
         many, and the cursor of the answer goes on behind them. With `rate` ("5/s") no faster than
-        that.
+        that, from call to call. A dry run counts the effects that are confirmed; they are made once
+        more only if it shall `repeat_effects`.
         """
         count, period = (1, 0) if rate is None else rate_of(rate)
         if not dry_run:
@@ -210,28 +229,71 @@ class Replaying(Deliveries):
         chosen, rest = await self._chosen(query, cursor, limit)
         done = Replays(matched=len(chosen), is_dry=dry_run, cursor=rest)
         if dry_run:
-            return replace(done, deliveries=chosen)
+            looked = chosen[:EFFECTS_OF]
+            effects = await self._repeatable(looked)
+            return replace(done, deliveries=chosen, effects=effects, effects_of=len(looked))
         tell: Callable[[Replays], None] = progress or (lambda _: None)
         tell(done)
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            for number, kept in enumerate(chosen):
+            for number, kept in enumerate(chosen, start=0 if cursor is None else 1):
                 due = began + number * period / count / 1000
                 await asyncio.sleep(max(0.0, due - now()))
-                done = await self._one(done, kept, by, handling, note)
+                done = await self._one(done, kept, by, handling, note, repeat_effects)
                 tell(done)
         finally:
             if chosen:  # also where a person stops it
-                await self._decided(query, done, by, note)
+                noted = f"effects repeated; {note}".strip("; ") if repeat_effects else note
+                await self._decided(query, done, by, noted)
         return done
 
+    async def _repeatable(self, chosen: Sequence[Kept]) -> list[Repeatable]:
+        """What replays of deliveries would find confirmed, by queue and name; most first."""
+        found: dict[tuple[str, str], Repeatable] = {}
+        threads: dict[tuple[str, str], set[str]] = {}
+        for start in range(0, len(chosen), PAGE_MAX):
+            some = chosen[start : start + PAGE_MAX]
+            for effect in await self.confirmed(await self._threads(some)):
+                place = (effect.queue, effect.name)
+                known = found.get(place) or Repeatable(
+                    queue=effect.queue, name=effect.name, sample=effect.key
+                )
+                threads.setdefault(place, set()).add(effect.thread)
+                found[place] = replace(
+                    known,
+                    count=known.count + 1,
+                    deliveries=len(threads[place]),
+                    last_at=max(known.last_at, effect.updated_at),
+                )
+        return sorted(found.values(), key=lambda one: (-one.count, one.queue, one.name))
+
+    async def _threads(self, some: Sequence[Kept]) -> frozenset[str]:
+        """The threads whose effects replays of these deliveries would find."""
+        found: set[str] = set()
+        mine = [kept for kept in some if kept.state not in UNHANDLED and kept.key is not None]
+        for endpoint in {kept.endpoint for kept in mine}:
+            here = {kept.key or "": kept for kept in mine if kept.endpoint == endpoint}
+            newest = await self.store.delivered(endpoint, list(here))
+            for kept, last in zip(here.values(), newest, strict=True):
+                if last is not None and last.generation > 0:  # replayed before
+                    found |= await self.threads_of(kept)
+                else:
+                    found.add(kept.thread or kept.id)
+        return frozenset(found)
+
     async def _one(
-        self, done: Replays, kept: Kept, by: Person, handling: Handling, note: str
+        self,
+        done: Replays,
+        kept: Kept,
+        by: Person,
+        handling: Handling,
+        note: str,
+        repeat_effects: bool,
     ) -> Replays:
         try:
             await self._still_wanted(kept)
-            await self.replay(kept.id, by, handling, note)
+            await self.replay(kept.id, by, handling, note, repeat_effects=repeat_effects)
         except StoreUnavailable:
             raise
         except HandlingFailed as mistake:
