@@ -60,6 +60,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[str, ...] = ()  # those that failed since it opened; others probe before them
     nudged_at: int = 0
     release: int = RELEASE
+    is_implied: bool = False  # its commands have no `breaker=`; as it opened last
     unaccepted: tuple[str, ...] = ()  # jobs whose key was not accepted since the last success
     history: tuple[Turn, ...] = ()
 
@@ -150,7 +151,9 @@ class Breakers:
                     return _stuck(circuit, now, job, f"the probe {job} may have happened: {why}")
                 again = msgspec.structs.replace(circuit, tried=(*circuit.tried, job)[-TRIED:])
                 return _opened(again, now, _doubled(circuit, given), f"the probe failed: {why}")
-            start = msgspec.structs.replace(circuit, release=given.release, tried=(job,))
+            start = msgspec.structs.replace(
+                circuit, release=given.release, tried=(job,), is_implied=rule is None
+            )
             cooldown = milliseconds(given.cooldown)
             if is_last:
                 return _opened(start, now, cooldown, f"the last attempt of {job} failed: {why}")
@@ -244,7 +247,9 @@ class Breakers:
             if back:
                 await self._store.retry(back, By("relevo", f"the breaker '{name}' has opened"))
 
-    async def rest(self, name: str, release: int, wait: int, why: str) -> None:
+    async def rest(
+        self, name: str, rule: Breaker | None, wait: int, why: str, *, release: int
+    ) -> None:
         """Let nothing through for so many milliseconds: the provider has asked for it."""
 
         def change(circuit: Circuit, now: int) -> Circuit | None:
@@ -253,7 +258,7 @@ class Breakers:
                 return None
             if circuit.state == "open":
                 return msgspec.structs.replace(circuit, until=until)
-            start = msgspec.structs.replace(circuit, release=release)
+            start = msgspec.structs.replace(circuit, release=release, is_implied=rule is None)
             return _opened(start, now, wait, f"the provider asked to wait: {why}", cooldown=0)
 
         await self._change(name, change)

@@ -35,6 +35,9 @@ LIVE = frozenset(
         State.HELD,
     }
 )
+MOVING = LIVE - {State.WAITING, State.PARKED, State.HELD}
+"""What a worker has to do, now or in time; the others wait for something else."""
+
 ENDED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
 
 MOVES: dict[State, frozenset[State]] = {

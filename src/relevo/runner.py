@@ -360,7 +360,7 @@ class Runner:
             await breakers.handed_on(name, ctx.id, is_uncertain=is_uncertain)
         elif isinstance(error, ProviderUnavailable) and not error.spends:
             wait = wait_for(error, ctx.attempt, backoff)
-            await breakers.rest(name, _release(spec), milliseconds(wait), said)
+            await breakers.rest(name, rule, milliseconds(wait), said, release=_release(spec))
         elif self._is_away(error, binding, ctx):
             by_once = ctx.has_reached is True
             singled_out = breakers.noted(name, spec.kind, ctx.id, by_once=by_once)

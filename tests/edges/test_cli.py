@@ -22,9 +22,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from relevo import Breaker
+from relevo.breaker import Breakers
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
-from relevo.job import State
-from relevo.store import Effect, EffectState, Filter, QueueMode, Store, WorkerInfo
+from relevo.clock import SystemClock
+from relevo.job import State, Suspicion
+from relevo.store import Effect, EffectState, Filter, Loss, QueueMode, Store, WorkerInfo
+from relevo.storetime import StoreTime
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.box import SHOP, Answer, Box, added, ended, is_one_line, made, state_of, until
@@ -713,6 +717,57 @@ def test_a_worker_is_forgotten_unless_it_is_alive(box: Box) -> None:
     assert box("workers", "forget", "w1").code == 1
     [line] = box("audit", "ls", "--json").json["audits"]
     assert (line["verb"], line["target"], line["note"]) == ("forget worker", "w1", "scaled down")
+
+
+def test_parked_jobs_miss_no_worker(box: Box) -> None:
+    async def park(store: Store) -> str:
+        id = await add(store)
+        assert await end(store, await take_id(store, id), State.PARKED, park="breaker:b")
+        return id
+
+    box.do(park)
+    rows = box("doctor", "--json").json
+    assert not [row for row in rows if "no worker" in row["message"]]
+
+    added(box)
+    [row] = [row for row in box("doctor", "--json").json if "no worker" in row["message"]]
+    assert row["message"].startswith("1 job to do and no worker")
+
+
+def test_a_job_that_crashed_its_worker_shows_how_often(box: Box) -> None:
+    async def crash(store: Store) -> str:
+        id = await add(store, attempts=3)
+        lease = await take_id(store, id)
+        assert await store.isolate([lease]) == [True]
+        loss = Loss(id=id, failure=BOOM, suspicion=Suspicion.ALONE)
+        assert len(await store.rescue(worker="w1", losses=[loss])) == 1
+        return id
+
+    id = box.do(crash)
+    out = " ".join(box("jobs", "show", id).out.split())
+    assert "crashes 1 of 3: its process died while nothing ran beside it" in out
+    assert box("jobs", "show", id, "--json").json["job"]["crashes"] == 1
+    assert "crashes" not in box("jobs", "show", added(box)).out
+
+
+def test_an_implied_breaker_says_that_it_is_one(box: Box) -> None:
+    async def fail(store: Store) -> None:
+        breakers = Breakers(store, StoreTime(store, SystemClock()))
+        assert await breakers.failed(WORK, None, "j1", "503", is_last=True)
+        assert await breakers.failed("supplier:28", Breaker("b"), "j2", "503", is_last=True)
+
+    box.do(fail)
+    rows = {row["name"]: row["circuit"] for row in box("breakers", "ls", "--json").json}
+    assert {name: each["is_implied"] for name, each in rows.items()} == {
+        WORK: True,
+        "supplier:28": False,
+    }
+    assert "open, implied" in box("breakers", "ls").out
+    assert "its commands have no breaker=" in box("breakers", "show", WORK).out
+    assert "implied" not in box("breakers", "show", "supplier:28").out
+    said = {row["subject"]: row["message"] for row in box("doctor", "--json").json}
+    assert said[WORK].startswith("its implied breaker is open, 0 jobs parked: ")
+    assert said["supplier:28"].startswith("its breaker is open, 0 jobs parked: ")
 
 
 def test_top_shows_queues_and_workers_once(box: Box) -> None:

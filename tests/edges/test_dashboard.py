@@ -20,7 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 import relevo
-from relevo import sources
+from relevo import Breaker, sources
 from relevo.dashboard import ACT, LOOK, MENU, sentences, words
 from relevo.dashboard.board import HERE, room
 from relevo.dashboard.live import Live
@@ -30,7 +30,7 @@ from relevo.ids import new_id
 from relevo.job import Lease, State
 from relevo.pairs import Headers
 from relevo.signatures import explain
-from relevo.store import By, Effect, EffectState, Letterbox, QueueMode, WorkerInfo
+from relevo.store import By, Effect, EffectState, Letterbox, QueueMode, Want, WorkerInfo
 from relevo.testing import ManualClock, until
 from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
@@ -734,6 +734,24 @@ async def test_breakers_are_turned(web: Site, admin: Visitor, some: Filled) -> N
     assert (await web.relevo.desk.breaker("supplier:28")).circuit.state == "open"
     await admin.do("/breakers/probe", name="supplier:28", back="/breakers")
     assert "they are back" in await admin.see("/breakers/one?name=reader")
+
+
+async def test_an_implied_breaker_and_a_crashed_job_say_so(web: Site, admin: Visitor) -> None:
+    store, breakers = web.relevo.store, web.relevo.breakers
+    await breakers.failed(BOOK, None, "j1", "503", is_last=True)
+    await breakers.failed("supplier:28", Breaker("b"), "j2", "503", is_last=True)
+    spanish = {"accept-language": "es"}
+    assert (await admin.see("/breakers", **spanish)).count("implícito") == 1
+    one = "/breakers/one?" + urlencode({"name": BOOK})
+    assert "Its commands have no breaker=" in await admin.see(one)
+    assert "implied" not in await admin.see("/breakers/one?name=supplier:28")
+
+    id = await add(store, BOOK)
+    leases = await take(store, 1, Want(queue=BOOK))
+    assert "Crashes" not in await admin.see(f"/jobs/{id}")
+    assert await store.isolate(leases) == [True]
+    assert "Crashes, running alone" in await admin.see(f"/jobs/{id}")
+    assert "Caídas, corriendo solo" in await admin.see(f"/jobs/{id}", **spanish)
 
 
 async def test_pollers_are_paused_resumed_and_run(web: Site, admin: Visitor, some: Filled) -> None:

@@ -71,7 +71,7 @@ def breakers_table(breakers: list[BreakerView]) -> RenderableType:
         (
             (
                 each.name,
-                each.circuit.state,
+                _state(each),
                 each.parked,
                 ago(each.circuit.until),
                 each.circuit.failures,
@@ -83,6 +83,11 @@ def breakers_table(breakers: list[BreakerView]) -> RenderableType:
     )
 
 
+def _state(breaker: BreakerView) -> str:
+    said = breaker.circuit.state.replace("_", " ")
+    return f"{said}, implied" if breaker.circuit.is_implied else said
+
+
 def breaker_text(breaker: BreakerView) -> RenderableType:
     from rich.console import Group
 
@@ -90,12 +95,13 @@ def breaker_text(breaker: BreakerView) -> RenderableType:
     head = fields(
         (
             ("breaker", breaker.name),
-            ("state", circuit.state),
+            ("state", _state(breaker)),
             ("parked", breaker.parked),
             ("failures in a row", circuit.failures),
             ("next try", at(circuit.until)),
             ("cool-down", f"{circuit.cooldown / 1000:g}s" if circuit.cooldown else None),
             ("probing job", circuit.probe),
+            ("implied", "its commands have no breaker=" if circuit.is_implied else None),
         )
     )
     turns = table(

@@ -17,7 +17,7 @@ from relevo.client_errors import OWN_RETRIES
 from relevo.desk import COUNTED, Desk
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
-from relevo.job import LIVE, State
+from relevo.job import LIVE, MOVING, State
 from relevo.joining import FLOW
 from relevo.message import narrow
 from relevo.store import DeliveryState, Finding, QueueMode, WorkerState
@@ -180,15 +180,15 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
     known = {queue for app in apps for queue in queues_of(app)}
     for tally in await desk.queues():
         live = sum(tally.counts.get(state, 0) for state in LIVE)
+        moving = sum(tally.counts.get(state, 0) for state in MOVING)
         held = tally.counts.get(State.HELD, 0)
         if live and apps and tally.queue not in known:
             findings.append(
                 _warning(tally.queue, f"{counted(live, 'job')}, but no app here knows the queue")
             )
-        elif live and tally.queue not in served:
-            findings.append(
-                _warning(tally.queue, f"{counted(live, 'job')} and no worker: start `relevo work`")
-            )
+        elif moving and tally.queue not in served:
+            said = f"{counted(moving, 'job')} to do and no worker: start `relevo work`"
+            findings.append(_warning(tally.queue, said))
         if tally.mode is not QueueMode.OPEN:
             findings.append(
                 _warning(tally.queue, f"is {tally.mode}: `relevo queues resume` opens it")
@@ -210,8 +210,9 @@ async def _open_breakers(desk: Desk) -> list[Finding]:
     return [
         _warning(
             each.name,
-            f"its breaker is {each.circuit.state.replace('_', ' ')}, {counted(each.parked, 'job')} "
-            f"parked: {each.circuit.history[-1].why}. See `relevo breakers show {each.name}`",
+            f"its {'implied ' * each.circuit.is_implied}breaker is "
+            f"{each.circuit.state.replace('_', ' ')}, {counted(each.parked, 'job')} parked: "
+            f"{each.circuit.history[-1].why}. See `relevo breakers show {each.name}`",
         )
         for each in await desk.breakers()
         if each.circuit.state != "closed" and each.circuit.history

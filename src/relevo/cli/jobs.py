@@ -260,6 +260,7 @@ def job_text(job: Job, effects: list[Effect], overdue_on: str | None = None) -> 
                 ("kind", job.kind),
                 ("state", job.state),
                 ("attempts", f"{job.attempt} of {job.attempts}"),
+                ("crashes", crashes_text(job)),
                 ("priority", {0: "high", 2: "low"}.get(job.priority)),
                 ("enqueued", at(job.inserted_at)),
                 ("due", at(job.run_at)),
@@ -297,6 +298,13 @@ def job_text(job: Job, effects: list[Effect], overdue_on: str | None = None) -> 
     if failure is not None and failure.trace:
         parts += ["", cell(failure.trace.rstrip())]
     return Group(*parts)
+
+
+def crashes_text(job: Job) -> str | None:
+    """How often its process died while it ran alone, and after how many such deaths it is dead."""
+    if not job.crashes:
+        return None
+    return f"{job.crashes} of {job.attempts}: its process died while nothing ran beside it"
 
 
 def joined_text(job: Job) -> str | None:

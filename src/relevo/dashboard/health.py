@@ -9,15 +9,13 @@ from urllib.parse import urlencode
 import msgspec
 
 from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView
-from relevo.job import LIVE, State
+from relevo.job import MOVING, State
 from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
 from relevo.web.room import span
 
 LATE = 60_000
 """From so many milliseconds past its due time a job is worth a word."""
 MOST = 12
-
-_MOVING = LIVE - {State.HELD, State.PARKED, State.WAITING}
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +124,7 @@ def _queues(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list[Tro
     served = {queue for worker in workers if worker.is_alive for queue in worker.queues}
     found: list[Trouble] = []
     for tally in tallies:
-        moving = sum(tally.counts.get(state, 0) for state in _MOVING)
+        moving = sum(tally.counts.get(state, 0) for state in MOVING)
         href = f"/queues/{tally.queue}"
         if tally.mode is QueueMode.PAUSED:
             text = "{queue} is paused, with {n:,} jobs in it"

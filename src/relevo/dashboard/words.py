@@ -38,6 +38,7 @@ SPANISH: Final[dict[str, str]] = {
     "Answer": "Respuesta",
     "Attempt": "Intento",
     "Attempts": "Intentos",
+    "Crashes, running alone": "Caídas, corriendo solo",
     "Back": "Volver",
     "Begun": "Empezó",
     "begun": "empezó",
@@ -623,6 +624,8 @@ SPANISH: Final[dict[str, str]] = {
     "Failures in a row": "Fallos seguidos",
     "Cool-down": "Enfriamiento",
     "Probing job": "Trabajo que prueba",
+    "implied": "implícito",
+    "Its commands have no breaker=": "Sus comandos no tienen breaker=",
     "Its turns": "Sus giros",
     "The breaker is open: its jobs wait.": "El disyuntor está abierto: sus trabajos esperan.",
     "The breaker is closed, and what it held back goes on.": (
