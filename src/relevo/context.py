@@ -342,6 +342,9 @@ class Context:
             is_asked=partial(self._is_asked, is_own=of is None),
             **options,
         )
+        if (mark := self._engine.restored.mark) is not None:
+            once.restored_at = mark.at
+            once.is_covered = self._engine.restored.covers(self._lease)
         place = (lease.id, name)
         if place in self._calling:
             raise MisuseError(

@@ -57,6 +57,7 @@ from relevo.outbox import Database, driver
 from relevo.pending import Calls, noted
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
+from relevo.restored import Restored
 from relevo.sealing import Seal
 from relevo.settings import public_url_of
 from relevo.store import BATCH, Effect, Filter, Note, SqlStore, Store, Want
@@ -154,6 +155,7 @@ class Relevo:
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)
         self.waiting = Waiting(self.store, self.time)
+        self.restored = Restored(self.store)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self._listeners: dict[str, list[Binding]] = {}
         self._error_rows: dict[str, tuple[Row, ...]] = {}
@@ -233,6 +235,7 @@ class Relevo:
         if embedded.name == "sqlite":
             await embedded.migrate()
         await self.store.open()
+        await self.restored.learn()
         if self._relay is not None:
             self._relaying = asyncio.create_task(self._relay.run(), name="relevo-relay")
         try:

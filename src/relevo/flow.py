@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relevo.errors import DefinitionError, NotFoundError
-from relevo.ids import derived_id, moment_of
+from relevo.ids import derived_id, lasting, moment_of
 from relevo.job import Policy
 from relevo.message import Command
 
@@ -170,4 +170,4 @@ class Results(dict[str, Any]):
 
 def node_id(flow: str, name: str) -> str:
     """The job id of a node: the same whenever the same flow is started again after a crash."""
-    return derived_id(moment_of(flow), f"{flow}/{name}")
+    return derived_id(moment_of(flow), f"{lasting(flow)}/{name}")

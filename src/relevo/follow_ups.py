@@ -2,7 +2,9 @@
 
 What is asked for gets an id made of its asker (a job and its turn, or a delivery), the queue, the
 command, its key, a digest of its payload, and how many times just that has been asked for. A run
-that is repeated asks under the same ids, and the store answers with what it did for the first.
+that is repeated asks under the same ids, and the store answers with what it did for the first. The
+moments of their askers are no part of what they are made of: a delivery that a provider sends again
+to a restored store starts what it started before, but for the moments in their ids.
 
 Beside its id each job has an origin: the id that generation 0 of it has. Replays of a delivery have
 ids of their own generation, so all their jobs run; their effects are found under the origin.
@@ -17,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from relevo.ids import derived_id, moment_of
+from relevo.ids import derived_id, lasting, moment_of
 from relevo.job import Lease, NewJob
 from relevo.job_meta import Meta, decode_meta
 from relevo.sealing import Seal
@@ -144,8 +146,8 @@ def of_run(lease: Lease, origin: str, seal: Seal | None, remember: int) -> Follo
     """
     asker = Asker(
         moment_of(lease.id),
-        f"{lease.id}/{lease.turn}",
-        (moment_of(origin), f"{origin}/{lease.turn}"),
+        f"{lasting(lease.id)}/{lease.turn}",
+        (moment_of(origin), f"{lasting(origin)}/{lease.turn}"),
     )
     by = lease.sealed_by
     return FollowUps(asker, seal if by else None, by, remember)

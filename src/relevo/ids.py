@@ -78,6 +78,15 @@ def moment_of(id: str) -> int:
     return int(id[:12], 16)
 
 
+def lasting(id: str) -> str:
+    """An id without its moment; any other text as it is.
+
+    A delivery that was lost with a restore and is sent again comes at another moment: what is made
+    of this part is what it was.
+    """
+    return id[12:] if _HEX.fullmatch(id) else id
+
+
 def parse_id(text: str) -> str | None:
     """The id that a person typed, with or without dashes and capitals; None if it is none."""
     plain = text.replace("-", "").lower() if len(text) <= 64 else ""

@@ -187,9 +187,11 @@ class Keeper:
             await asyncio.sleep(1)
 
     async def _recurring(self) -> None:
-        """See once a minute that every poller and schedule has its job."""
+        """See once a minute that every poller and schedule has its job, and whether a restore is
+        over."""
         while True:
             try:
+                await self._worker.engine.restored.learn_again()
                 await self._worker.engine.recurring.ensure()
             except Exception as error:  # noqa: BLE001 - a poller's own list of keys may raise anything
                 self._worker.telemetry.trouble("cannot set up pollers; trying again", error)

@@ -32,6 +32,7 @@ from relevo.errors import (
     StoreUnavailable,
     TooEarly,
 )
+from relevo.ids import lasting
 from relevo.job import Lease
 from relevo.kept import SIMPLE, Kept, keep, not_kept, recorded, with_raw
 from relevo.scrubbing import scrub
@@ -69,6 +70,8 @@ _UNUSUAL = re.compile(r"[^\w.:@/-]+", re.ASCII)
 _AGAIN = exponential("100ms", cap="2s", jitter=0.5)
 _BROKEN_OFF = "an earlier run broke off during the call"
 _LATER = "; later "
+_LOST = "after the copy that the store was restored from"
+_RESTORED = "the store was restored, and its copy knows of no call"
 
 
 class Overtaken(LeaseLost):
@@ -102,6 +105,10 @@ class Once:
     errors: Sequence[Row] = ()
     check: Callable[[], None] = lambda: None
     is_shared: bool = False
+    restored_at: int = 0
+    """When the store was marked as restored; 0: never."""
+    is_covered: bool = False
+    """Whether this job may have run in the time that a restore has lost: see Restored.covers()."""
     is_asked: Callable[[Effect], Awaitable[bool]] = _not_asked
     """Whether a person has retried the job since this refusal."""
     mine: Conclusion = field(init=False)
@@ -156,13 +163,16 @@ class Once:
                     raise
 
     async def _go_on(self, known: Effect) -> Any:
+        is_new = known.state is EffectState.INTENDED and _is_just_written(known, self.mine)
+        key, when = known.key, _LOST if self._is_lost(known, is_new) else ""
         match known.state:
             case EffectState.CONFIRMED:
                 return self._stored(known)
-            case EffectState.INTENDED if _is_just_written(known, self.mine):
-                pass
+            case EffectState.INTENDED if is_new:
+                if not when:
+                    return await self._make()
             case EffectState.FAILED:
-                await self._again(known.key)
+                pass
             case EffectState.REFUSED if known.run and not await self.is_asked(known):
                 # Told in the words of the run that heard it. A person who wants another key in a
                 # decision is no run.
@@ -170,7 +180,7 @@ class Once:
             case EffectState.REFUSED:
                 # A provider that honours keys would repeat its refusal for the old one.
                 number = int(known.key.rpartition("#")[2]) + 1 if "#" in known.key else 2
-                await self._again(f"{self.lease.id}:{_key_part(self.name)}#{number}")
+                key = f"{lasting(self.lease.id)}:{_key_part(self.name)}#{number}"
             case EffectState.INTENDED if self.is_shared and (
                 left := await self._left(known, UNDER_WAY)
             ):
@@ -178,26 +188,34 @@ class Once:
                 # too early, and to repeat it too.
                 raise TooEarly(f"'{self.name}' is under way elsewhere", left)
             case EffectState.INTENDED | EffectState.UNKNOWN:
-                self.mine = msgspec.structs.replace(self.mine, key=known.key)
-                self.doubt = known.error or _BROKEN_OFF
-                if self.find is not None:
-                    found = await self._look_up(self.find, known.key)
-                    if found is not None:
-                        return await self._confirm(found)
-                    if self.late is not None and (left := await self._left(known, self.late)):
-                        raise TooEarly(f"'{self.name}' is not there and may still arrive", left)
-                    self.doubt = ""
-                elif not self.repeatable:
-                    await self._write(EffectState.UNKNOWN, error=known.error)
-                    raise ProviderUncertain(
-                        f"'{self.name}' may have happened in an earlier run"
-                        f"{_in_brackets(known.error)}, and there is no way to look it up; decide "
-                        "with `relevo effects confirm JOB NAME --result JSON` or `relevo effects "
-                        "deny JOB NAME`",
-                        is_left_over=True,
-                    )
-                await self._again(known.key)
+                when = "in an earlier run"
+        if when:
+            self.mine = msgspec.structs.replace(self.mine, key=key)
+            said = known.error or (_RESTORED if when == _LOST else "")
+            self.doubt = said or _BROKEN_OFF
+            if self.find is not None:
+                found = await self._look_up(self.find, key)
+                if found is not None:
+                    return await self._confirm(found)
+                if self.late is not None and (left := await self._left(known, self.late)):
+                    raise TooEarly(f"'{self.name}' is not there and may still arrive", left)
+                self.doubt = ""
+            elif not self.repeatable:
+                await self._write(EffectState.UNKNOWN, error=said)
+                raise ProviderUncertain(
+                    f"'{self.name}' may have happened {when}{_in_brackets(said)}, and there is no "
+                    "way to look it up; decide with `relevo effects confirm JOB NAME --result "
+                    "JSON` or `relevo effects deny JOB NAME`",
+                    is_left_over=True,
+                )
+        await self._again(key)
         return await self._make()
+
+    def _is_lost(self, known: Effect, is_new: bool) -> bool:
+        """Whether the ledger may have known more of the effect before the store was restored."""
+        if is_new:
+            return self.is_covered
+        return 0 < known.updated_at <= self.restored_at
 
     async def _intend(self) -> Effect:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
@@ -213,7 +231,7 @@ class Once:
             job=lease.id,
             queue=lease.queue,
             name=self.name,
-            key=f"{lease.id}:{_key_part(self.name)}",
+            key=f"{lasting(lease.id)}:{_key_part(self.name)}",
             attempt=lease.attempt,
             run=self.run,
             thread=lease.thread or lease.id,

@@ -27,6 +27,7 @@ from relevo import (
 )
 from relevo.breaker import Circuit
 from relevo.desk import Desk, Person, Role
+from relevo.ids import lasting
 from relevo.job import Job
 from relevo.store import EffectState, Filter
 from relevo.testing import ManualClock, drain, until, working
@@ -505,7 +506,7 @@ async def test_what_a_person_retries_after_a_refusal_has_a_fresh_key(start: Star
 
     await relevo.desk.retry([receipt.id], ANA)
     await drain(relevo)
-    assert keys == [f"{receipt.id}:charge", f"{receipt.id}:charge#2"]
+    assert keys == [f"{lasting(receipt.id)}:charge", f"{lasting(receipt.id)}:charge#2"]
     effect = await relevo.desk.effect(receipt.id, "charge")
     assert effect.state is EffectState.CONFIRMED
 

@@ -36,6 +36,7 @@ from relevo import (
 )
 from relevo.desk import Desk, Person, Role
 from relevo.errors import TooEarly
+from relevo.ids import lasting
 from relevo.store import By, Effect, EffectState, Store
 from relevo.testing import ManualClock, drain, until, working
 
@@ -283,7 +284,7 @@ async def test_a_refusal_is_dead_and_a_later_try_uses_another_key(start: Start) 
 
     assert await state_of(relevo, id) is State.DONE
     keys = ["book", "book#2", "book#2", "book#3"]
-    assert supplier.calls == [f"{id}:{key}" for key in keys]
+    assert supplier.calls == [f"{lasting(id)}:{key}" for key in keys]
     assert list(supplier.bookings) == supplier.calls[-1:]
 
 
@@ -306,7 +307,7 @@ async def test_a_refusal_that_a_worker_caught_is_not_asked_again_by_its_next_run
     receipt = await relevo.enqueue(Book("RES-1"))
     await drain(relevo, skip_waits=True)
 
-    assert supplier.calls == [f"{receipt.id}:book"]
+    assert supplier.calls == [f"{lasting(receipt.id)}:book"]
     assert supplier.bookings == {}
     assert heard[0] == "no cars left"
     assert heard[1:] == ["'book' was refused: ProviderRefused: no cars left"] * 2
@@ -336,7 +337,7 @@ async def test_a_persons_retry_asks_once_more_and_its_refusal_stands_again(start
     await drain(relevo, skip_waits=True)
 
     assert len(runs) == 4
-    assert supplier.calls == [f"{receipt.id}:book", f"{receipt.id}:book#2"]
+    assert supplier.calls == [f"{lasting(receipt.id)}:book", f"{lasting(receipt.id)}:book#2"]
     assert await state_of(relevo, receipt.id) is State.DEAD
 
 
@@ -361,7 +362,7 @@ async def test_a_person_may_want_another_key_of_a_refusal_that_a_worker_caught(
     assert await state_of(relevo, receipt.id) is State.HELD
     assert await desk.deny_effect(receipt.id, "book", ana, fresh_key=True)
     await drain(relevo, skip_waits=True)
-    assert supplier.calls == [f"{receipt.id}:book", f"{receipt.id}:book#2"]
+    assert supplier.calls == [f"{lasting(receipt.id)}:book", f"{lasting(receipt.id)}:book#2"]
 
     assert await state_of(relevo, receipt.id) is State.HELD
     assert await desk.confirm_effect(receipt.id, "mail", "sent", ana)
@@ -821,7 +822,7 @@ async def test_a_later_no_speaks_for_its_own_try_alone(start: Start) -> None:
     await Desk(relevo.store).deny_effect(id, "book", person, fresh_key=True)
     await drain(relevo, skip_waits=True)
     assert await state_of(relevo, id) is State.DONE
-    assert supplier.calls == [f"{id}:book", f"{id}:book", f"{id}:book#2"]
+    assert supplier.calls == [f"{lasting(id)}:book", f"{lasting(id)}:book", f"{lasting(id)}:book#2"]
 
 
 async def test_what_the_look_up_did_not_find_is_uncertain_no_more(start: Start) -> None:

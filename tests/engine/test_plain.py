@@ -27,6 +27,7 @@ from relevo import (
     State,
     constant,
 )
+from relevo.ids import lasting
 from relevo.job import Job
 from relevo.store import By, EffectState, Filter
 from relevo.testing import ManualClock, drain, enqueued, until, working
@@ -212,7 +213,7 @@ async def test_a_plain_effect_is_called_once_in_the_workers_own_thread(start: St
     _, job = await run_one(start, greet, skip_waits=True)
 
     assert (job.state, job.result) == (State.DONE, b'"R-1"')
-    assert keys == [f"{job.id}:book"]
+    assert keys == [f"{lasting(job.id)}:book"]
     assert threads[0] == threads[1] != threading.get_ident()
 
 
