@@ -321,7 +321,10 @@ class Context:
                 f"ctx.once({name!r:.60}, …) was given {_described(call)} instead of a function: "
                 f"write ctx.once({name!r:.60}, lambda key: …), which is called with the key"
             )
-        lease = self._lease
+        lease, restored = self._lease, self._engine.restored
+        if not restored.is_known:
+            await restored.learn()
+        doubts = restored.doubts(lease)
         if of is not None or self._origin is not None:
             owner = of or self.origin
             lease = msgspec.structs.replace(lease, id=owner, thread=lease.thread or lease.id)
@@ -340,11 +343,9 @@ class Context:
             check=self._check_lease,
             is_shared=of is not None,
             is_asked=partial(self._is_asked, is_own=of is None),
+            doubts=doubts,
             **options,
         )
-        if (mark := self._engine.restored.mark) is not None:
-            once.restored_at = mark.at
-            once.is_covered = self._engine.restored.covers(self._lease)
         place = (lease.id, name)
         if place in self._calling:
             raise MisuseError(

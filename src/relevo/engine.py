@@ -235,7 +235,6 @@ class Relevo:
         if embedded.name == "sqlite":
             await embedded.migrate()
         await self.store.open()
-        await self.restored.learn()
         if self._relay is not None:
             self._relaying = asyncio.create_task(self._relay.run(), name="relevo-relay")
         try:
@@ -622,6 +621,8 @@ class Relevo:
         lease = Lease(
             id=of, queue=queue, kind=name, payload=b"", attempt=attempt, attempts=attempt, token=0
         )
+        if not self.restored.is_known:
+            await self.restored.learn()
         once = Once(
             ledger=self.ledger(queue),
             lease=lease,
@@ -633,6 +634,7 @@ class Relevo:
             keep=keep,
             errors=self.error_rows(queue),
             is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
+            doubts=self.restored.doubts(lease),
             **options,
         )
         try:

@@ -84,6 +84,7 @@ class Keeper:
             group.create_task(self._breakers(), name="relevo-breakers")
             group.create_task(self._recurring(), name="relevo-recurring")
             group.create_task(self._parked(), name="relevo-parked")
+            group.create_task(self._restored(), name="relevo-restored")
 
     async def _rescue(self) -> None:
         """Sweep when the next lease lapses, and once a lease if none is known to.
@@ -187,14 +188,22 @@ class Keeper:
             await asyncio.sleep(1)
 
     async def _recurring(self) -> None:
-        """See once a minute that every poller and schedule has its job, and whether a restore is
-        over."""
+        """See once a minute that every poller and schedule has its job."""
         while True:
             try:
-                await self._worker.engine.restored.learn_again()
                 await self._worker.engine.recurring.ensure()
             except Exception as error:  # noqa: BLE001 - a poller's own list of keys may raise anything
                 self._worker.telemetry.trouble("cannot set up pollers; trying again", error)
+            await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
+
+    async def _restored(self) -> None:
+        """See whether the store was restored, and once a minute whether that is over."""
+        restored = self._worker.engine.restored
+        while True:
+            try:
+                await restored.learn_again()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._worker.telemetry.trouble("cannot see if the store was restored", error)
             await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
 
     async def _parked(self) -> None:

@@ -64,6 +64,13 @@ class Ledger(NamedTuple):
     conclude: Callable[[Sequence[Effect]], Awaitable[Sequence[bool]]]
 
 
+class Doubts(NamedTuple):
+    """That the store was restored, and whether the job may have run in the time that was lost."""
+
+    restored_at: int
+    has_run: bool
+
+
 _NAME = re.compile(r"[^\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]{1,300}")
 _KEY_PART = re.compile(r"[\w.:@/-]{1,120}", re.ASCII)
 _UNUSUAL = re.compile(r"[^\w.:@/-]+", re.ASCII)
@@ -105,10 +112,7 @@ class Once:
     errors: Sequence[Row] = ()
     check: Callable[[], None] = lambda: None
     is_shared: bool = False
-    restored_at: int = 0
-    """When the store was marked as restored; 0: never."""
-    is_covered: bool = False
-    """Whether this job may have run in the time that a restore has lost: see Restored.covers()."""
+    doubts: Doubts | None = None
     is_asked: Callable[[Effect], Awaitable[bool]] = _not_asked
     """Whether a person has retried the job since this refusal."""
     mine: Conclusion = field(init=False)
@@ -148,7 +152,8 @@ class Once:
 
     async def _result(self) -> Any:
         while True:
-            self.doubt = ""
+            # Before anything is written: an intent that is taken back leaves the doubt.
+            self.doubt = _RESTORED if self.doubts is not None and self.doubts.has_run else ""
             known = await self._intend()
             try:
                 return await self._go_on(known)
@@ -189,6 +194,7 @@ class Once:
                 raise TooEarly(f"'{self.name}' is under way elsewhere", left)
             case EffectState.INTENDED | EffectState.UNKNOWN:
                 when = "in an earlier run"
+        self.doubt = ""
         if when:
             self.mine = msgspec.structs.replace(self.mine, key=key)
             said = known.error or (_RESTORED if when == _LOST else "")
@@ -213,9 +219,9 @@ class Once:
 
     def _is_lost(self, known: Effect, is_new: bool) -> bool:
         """Whether the ledger may have known more of the effect before the store was restored."""
-        if is_new:
-            return self.is_covered
-        return 0 < known.updated_at <= self.restored_at
+        if self.doubts is None:
+            return False
+        return self.doubts.has_run if is_new else known.updated_at <= self.doubts.restored_at
 
     async def _intend(self) -> Effect:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker

@@ -16,6 +16,7 @@ import msgspec
 from relevo.errors import StoreUnavailable
 from relevo.ids import moment_of, parse_id
 from relevo.job import Lease, State
+from relevo.once import Doubts
 from relevo.store import Audit, By, Filter, Letterbox, Note, Store
 from relevo.telemetry import log
 
@@ -103,22 +104,31 @@ class Restored:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.is_known = False
         self.mark: Mark | None = None
 
     async def learn(self) -> None:
-        """Read the mark; a store that has none when it is opened gets none while it is open."""
-        self.mark = await read_mark(self._store)
-        if self.mark is not None and not self.mark.over_at:
+        """Read the mark, once; a store without one gets none while processes work on it."""
+        if self.is_known:
+            return
+        mark = await read_mark(self._store)
+        if not self.is_known and mark is not None and not mark.over_at:
             log.warning(
                 "the store was restored from a copy: effects that its ledger does not know are "
                 "looked up before they are made, or held; see `relevo database after-restore`",
-                extra={"lost_ms": self.mark.lost},
+                extra={"lost_ms": mark.lost},
             )
+        self.mark, self.is_known = mark, True
 
     async def learn_again(self) -> None:
-        """See whether a mark that stands is over by now."""
+        """Read the mark where it is not known, or where it stands and may be over by now."""
         if self.mark is not None and not self.mark.over_at:
             self.mark = await read_mark(self._store)
+        await self.learn()
+
+    def doubts(self, lease: Lease) -> Doubts | None:
+        """What a restore means for the effects of a job, once the mark is known; None: nothing."""
+        return None if self.mark is None else Doubts(self.mark.at, self.covers(lease))
 
     def covers(self, lease: Lease) -> bool:
         """Whether effects of this job may have been made in the time that was lost."""

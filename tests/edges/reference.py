@@ -130,7 +130,17 @@ def _providers() -> str:
         "*A hint* means that the signature does not cover the whole event: fetch the object",
         "before an effect. *A secret* means that nothing is signed and a secret comes along.",
         "A provider without pauses sends once: ask its API for what was missed.",
+        "",
+        "## What a restore has lost",
+        "",
+        "How a provider is asked for what it was answered already, of the time between a copy and",
+        "its restore; of those that are not here their own documentation tells.",
+        "`relevo database after-restore` names the endpoints and the time.",
+        "",
+        "| source | sends again |",
+        "| --- | --- |",
     ]
+    lines += [f"| `{name}` | {source.again} |" for name, source in EVERY.items() if source.again]
     lines += [
         "",
         "## Types and ids",

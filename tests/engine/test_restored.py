@@ -45,6 +45,7 @@ def booking(supplier: Supplier, **once: Any) -> tuple[App, list[str]]:
 async def restored(relevo: Relevo) -> None:
     """The store as its processes find it after a restore."""
     await mark_restored(relevo.store, ANN)
+    relevo.restored.is_known = False
     await relevo.restored.learn()
 
 

@@ -11,6 +11,7 @@ from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
 from relevo.api.jobs import Nothing, Turned
 from relevo.desk import (
     ACTIONS,
+    AfterRestore,
     BreakerView,
     FlowRow,
     FlowView,
@@ -21,6 +22,7 @@ from relevo.desk import (
     Story,
     What,
 )
+from relevo.restored import Mark
 from relevo.store import Audit, Effect, EffectState, WorkerInfo
 
 # flows
@@ -296,6 +298,21 @@ async def forget(caller: Caller, ask: OnePerson) -> Forgotten:
     )
 
 
+class Noted(Asked):
+    note: Note = ""
+
+
+async def show_restore(caller: Caller, ask: Nothing) -> AfterRestore:
+    """What was under way in the copy that the store was restored from; 404 if it never was."""
+    seen = await caller.desk.after_restore()
+    return replace(seen, effects=[caller.effect(effect) for effect in seen.effects])
+
+
+async def end_restore(caller: Caller, ask: Noted) -> Mark:
+    """Say that what a restore has lost has come again: new effects are made without a look-up."""
+    return await caller.desk.end_restore(caller.person, ask.note)
+
+
 async def me(caller: Caller, ask: Nothing) -> Me:
     """Who you are, and what you may do."""
     apps = caller.desk.apps
@@ -329,5 +346,7 @@ CALLS = (
     Call("GET", "/audit", "look", list_audits),
     Call("GET", "/trace", "look", trace),
     Call("POST", "/forget", "forget", forget),
+    Call("GET", "/restore", "look", show_restore),
+    Call("POST", "/restore/end", "restore", end_restore),
     Call("GET", "/me", "look", me),
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
+from relevo.cli.database import copied
 from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
 from relevo.cli.tables import at, counted, span, table
@@ -157,6 +158,7 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         findings.append(
             _warning("clock", f"this machine and the store differ by {span(abs(skew))}; run NTP")
         )
+    findings += await _restored(desk)
     findings += [
         _warning(
             note.name,
@@ -203,6 +205,15 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
     told = [*await _deliveries(desk), *await _waits(desk), *joins, *await _unrouted(desk)]
     return [*findings, *await _open_breakers(desk), *told]
+
+
+async def _restored(desk: Desk) -> list[Finding]:
+    """That the store is a copy, until what it has lost has come again."""
+    mark = await desk.mark()
+    if mark is None or mark.over_at:
+        return []
+    said = f"{copied(mark)}: effects that it does not know are looked up, or held. See `relevo "
+    return [_warning("restored", f"{said}database after-restore`; when it is over, add --over")]
 
 
 async def _open_breakers(desk: Desk) -> list[Finding]:

@@ -10,6 +10,7 @@ import msgspec
 
 from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView
 from relevo.job import MOVING, State
+from relevo.restored import Mark
 from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
 from relevo.web.room import span
 
@@ -38,11 +39,13 @@ def troubles(
     recurring: Sequence[RecurringView] = (),
     waiting: Sequence[WaitView] = (),
     deliveries: Sequence[DeliveryGroup] = (),
+    mark: Mark | None = None,
     *,
     now: int,
 ) -> list[Trouble]:
     """Everything a person should know, the worst first."""
     found = [
+        *_restored(mark, now),
         *_deliveries(deliveries),
         *_totals(tallies),
         *_breakers(breakers),
@@ -52,6 +55,17 @@ def troubles(
         *_recurring(recurring, now),
     ]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
+
+
+def _restored(mark: Mark | None, now: int) -> list[Trouble]:
+    if mark is None or mark.over_at:
+        return []
+    text = (
+        "The store was restored {ago} ago from a copy that ended {age} before: outside calls that "
+        "it does not know of are looked up, or put on hold"
+    )
+    values = {"ago": span(now - mark.at), "age": span(mark.lost)}
+    return [_warn(text, "/effects?state=unknown", **values)]
 
 
 def _totals(tallies: Sequence[Tally]) -> list[Trouble]:

@@ -125,7 +125,8 @@ class Live:
         if self._looks % RARELY == 0:
             recurring = [*await desk.recurring("poller"), *await desk.recurring("schedule")]
             waiting = await desk.waiting()
-            self._recurring = troubles(recurring=recurring, waiting=waiting, now=now)
+            mark = await desk.mark()
+            self._recurring = troubles(recurring=recurring, waiting=waiting, mark=mark, now=now)
         self._looks += 1
         groups = [*failed.groups, *differs.groups]
         found = troubles(tallies, workers, breakers, deliveries=groups, now=now)

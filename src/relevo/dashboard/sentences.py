@@ -69,6 +69,7 @@ RETOLD: Final = (
 ALONE: Final = (
     *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "forget"),
     "forget worker",
+    *("mark restored", "end restore"),
     *("replay many", "confirm", "deny", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "add token", "remove token"),
     *("ok", "warning", "error"),

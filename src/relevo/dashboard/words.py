@@ -215,6 +215,11 @@ SPANISH: Final[dict[str, str]] = {
     "The breaker {name} is open, and {n:,} jobs wait behind it": (
         "El disyuntor {name} está abierto, y {n:,} trabajos esperan detrás"
     ),
+    "The store was restored {ago} ago from a copy that ended {age} before: outside calls that it "
+    "does not know of are looked up, or put on hold": (
+        "El almacén se restauró hace {ago} desde una copia que terminaba {age} antes: las llamadas "
+        "externas que no le constan se comprueban primero, o quedan retenidas"
+    ),
     "A job of {queue} waits for {age} without spending an attempt: {why}": (
         "Un trabajo de {queue} espera desde hace {age} sin gastar ningún intento: {why}"
     ),
@@ -791,6 +796,8 @@ SPANISH: Final[dict[str, str]] = {
     "replay": "repetición",
     "replay many": "repetición de muchas",
     "forget": "olvido",
+    "mark restored": "marca de restauración",
+    "end restore": "fin de la restauración",
     "forget worker": "olvido de worker",
     "confirm": "confirmación",
     "deny": "negación",

@@ -28,6 +28,7 @@ from relevo.desk.replaying import (
     Replays,
     error_of,
 )
+from relevo.desk.restoring import AfterRestore, JobAfter
 from relevo.desk.standing import (
     BreakerView,
     JoinsView,
@@ -44,6 +45,7 @@ __all__ = [
     "COUNTED",
     "COUNT_MAX",
     "EDITABLE",
+    "AfterRestore",
     "BreakerView",
     "DeliveryCount",
     "DeliveryGroup",
@@ -55,6 +57,7 @@ __all__ = [
     "FlowRow",
     "FlowView",
     "Forgotten",
+    "JobAfter",
     "JoinsView",
     "LeftAlone",
     "Order",

@@ -66,6 +66,7 @@ def slack(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         retries=pauses(0, 1, 5),
         ends="more than 95 % failures in an hour switch the events off",
         keep_headers=("x-slack-retry-num", "x-slack-retry-reason"),
+        again="cannot; `conversations.history` with `oldest` and `latest`",
     )
 
 
@@ -188,6 +189,7 @@ def telegram(secret_token: Secrets | None) -> Source:
         waits=timedelta(seconds=60),
         retries=pauses(0, 1 / 30, 1 / 15, 2 / 15, 4 / 15, 8 / 15, *(1.0,) * 1_439),
         ends="410 for 23 hours closes the webhook",
+        again="cannot: what was answered is gone",
     )
 
 
@@ -216,6 +218,7 @@ def twilio(
         retries=pauses(0),
         ends="nothing; only a call that found no connection is sent once more",
         keep_headers=("i-twilio-idempotency-token",),
+        again="cannot; list messages by `DateSent`",
     )
 
 
@@ -292,6 +295,7 @@ def meta(secrets: Secrets | None, verify_token: Secrets | None = None) -> Source
         waits=timedelta(seconds=10),
         retries=pauses(0, 1, 5, 15, 60, 240, 720, *(1_440.0,) * 6),
         ends="hours of failure take the app off the webhook",
+        again="cannot; read from the Graph API what it keeps (messages of WhatsApp it does not)",
     )
 
 

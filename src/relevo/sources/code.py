@@ -47,6 +47,8 @@ def github(secrets: Secrets | None) -> Source:
             "X-GitHub-Event": type.partition(".")[0] or "push",
             "X-GitHub-Delivery": id,
         },
+        again="`GET …/hooks/ID/deliveries`, then `POST …/deliveries/ID/attempts` for each; "
+        "deliveries are kept for three days",
     )
 
 
@@ -80,6 +82,8 @@ def gitlab(token: Secrets | None = None, *, signing: Secrets | None = None) -> S
             "X-Gitlab-Event": f"{(type.partition('.')[0] or 'push').title()} Hook",
             "Idempotency-Key": id,
         },
+        again="`GET …/hooks/ID/events`, then `POST …/events/ID/resend` for each, or *Resend "
+        "Request* on the hook's page",
     )
 
 
@@ -107,6 +111,7 @@ def bitbucket(secrets: Secrets | None) -> Source:
             "X-Request-UUID": id,
             "X-Attempt-Number": "1",
         },
+        again="*Resend request* on the hook's request history",
     )
 
 

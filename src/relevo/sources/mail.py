@@ -62,6 +62,7 @@ def mailgun(signing_key: Secrets | None, tolerance: Duration = "9h") -> Source:
         ends="406 ends the repetitions of a call; `delivered` is not repeated at all",
         varies=("signature",),
         body_is_signed=False,
+        again="cannot; `GET /v3/DOMAIN/events` with `begin` and `end`",
     )
 
 

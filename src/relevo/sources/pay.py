@@ -44,6 +44,9 @@ def stripe(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         retries=_THREE_DAYS,
         ends="an endpoint that fails for days is disabled, and a disabled one gets no repetitions",
         varies=("pending_webhooks",),
+        again="`stripe events list` with `created[gte]` and `created[lte]`, then `stripe "
+        "events resend EVENT --webhook-endpoint ENDPOINT` for each; events are kept for "
+        "30 days",
     )
 
 
@@ -60,6 +63,8 @@ def paddle(secrets: Secrets | None, tolerance: Duration = "5m") -> Source:
         success=(200,),
         retries=pauses(*(3.0,) * 20, *(106.0,) * 40),
         varies=("notification_id",),  # of a replay
+        again="`GET /notifications` with `from` and `to`, then `POST "
+        "/notifications/ID/replay` for each",
     )
 
 
@@ -75,6 +80,7 @@ def mercado_pago(secrets: Secrets | None, tolerance: Duration | None = None) -> 
         waits=timedelta(seconds=22),
         retries=pauses(15, 15, 15, 30, 60, 240, 720),
         body_is_signed=False,
+        again="cannot; search the payments by `date_last_updated`",
     )
 
 
@@ -141,6 +147,7 @@ def square(secrets: Secrets | None) -> Source:
         retries=pauses(1, 2, 4, 8, 16, 32, *(60.0,) * 23),
         ends="three weeks without one success disable the subscription",
         keep_headers=("square-retry-number", "square-retry-reason"),
+        again="cannot; `POST /v2/events/search` with `created_at`",
     )
 
 
@@ -160,6 +167,8 @@ def paypal(webhook_id: str | None, certificates: Certificates) -> Source:
         waits=timedelta(seconds=10),
         retries=pauses(1, 2, 4, 8, 15, 30, *(240.0,) * 18),
         body_is_signed=False,  # a checksum of it is
+        again="`GET /v1/notifications/webhooks-events` with `start_time` and `end_time`, then "
+        "`POST …/webhooks-events/ID/resend` for each",
     )
 
 

@@ -52,6 +52,7 @@ def shopify(secrets: Secrets | None) -> Source:
             "X-Shopify-Topic": type or "orders/create",
             "X-Shopify-Webhook-Id": id,
         },
+        again="cannot; ask the Admin API by `updated_at`",
     )
 
 
@@ -88,6 +89,7 @@ def woocommerce(secrets: Secrets | None) -> Source:
             "X-WC-Webhook-Topic": type or "order.updated",
             "X-WC-Webhook-ID": "1",
         },
+        again="cannot; ask the REST API by `modified_after`",
     )
 
 
@@ -147,6 +149,7 @@ def typeform(secrets: Secrets | None) -> Source:
         waits=timedelta(seconds=30),
         retries=pauses(1, 5, 15, 60, 120, 300),
         ends="404, 410 or long failure disables the webhook",
+        again="cannot; `GET /forms/ID/responses` with `since` and `until`",
     )
 
 
@@ -181,4 +184,5 @@ def beds24(
         methods=("POST", "GET"),
         content_types=(*JSON, FORM, ""),
         waits=timedelta(seconds=10),
+        again="cannot; `GET /bookings` with `modifiedFrom`",
     )

@@ -94,6 +94,8 @@ class Source:
     """After which pauses the provider sends again what failed; empty: never."""
     ends: str = ""
     """What makes the provider stop calling for good, for people."""
+    again: str = ""
+    """How a person has the provider send again what was answered with success, for people."""
     varies: tuple[str, ...] = ()
     """Fields of the body, as `a.b`, that differ between attempts and say nothing: compared()."""
     keep_headers: tuple[str, ...] = ()

@@ -55,12 +55,36 @@ def holder(path: Path | str) -> Holder | None:
     return None
 
 
-def _has_open(pid: int, wanted: os.stat_result) -> bool:
-    """Whether it has that very file open: inodes repeat across disks. True if we may not look."""
+class User(NamedTuple):
+    """A process that has the file open."""
+
+    pid: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command})"
+
+
+def user(path: Path | str) -> User | None:
+    """Another process that has the file open; None if there is none, or nobody may look."""
+    try:
+        wanted = os.stat(path)  # noqa: PTH116 - a name without a Path
+        pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    except OSError:
+        return None
+    for pid in pids:
+        if pid != os.getpid() and _has_open(pid, wanted, unknown=False):
+            return User(pid, _command(pid))
+    return None
+
+
+def _has_open(pid: int, wanted: os.stat_result, *, unknown: bool = True) -> bool:
+    """Whether it has that very file open: inodes repeat across disks; `unknown` if we may not
+    look."""
     try:
         handles = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
-        return True
+        return unknown
     for handle in handles:
         try:
             if os.path.samestat(handle.stat(), wanted):
