@@ -38,6 +38,15 @@ ForceOption = Annotated[
 ]
 
 
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider is asked to send again."""
+
+    endpoint: str
+    from_at: int
+    to_at: int
+    how: str  # "": as its documentation says
+
+
 def add_to(root: Verbs) -> None:
     """Hang the verb under the program."""
     root.verb("migrate")(migrate)
@@ -151,12 +160,12 @@ async def after_restore(
         seen = await desk.after_restore()
     asked = {each: sources.get(each, "") for each in sorted({*sources, *seen.endpoints})}
     deliveries = [
-        {"endpoint": endpoint, "from": seen.mark.written_at, "to": seen.mark.at, "how": how}
-        for endpoint, how in asked.items()
+        Lost(endpoint=each, from_at=seen.mark.written_at, to_at=seen.mark.at, how=asked[each])
+        for each in asked
     ]
-    value = msgspec.to_builtins(seen) | {"deliveries": deliveries}
     if terminal.json:
-        terminal.show(value)
+        told = {name: getattr(seen, name) for name in seen.__struct_fields__}
+        terminal.show(told | {"deliveries": deliveries})
     else:
         _report(terminal, seen, deliveries)
     return PROBLEM if seen.held else OK
@@ -187,7 +196,7 @@ def _sources(terminal: Terminal, app: list[str] | None) -> Iterator[tuple[str, s
             yield f"{each.name}:{route.path}", again
 
 
-def _report(terminal: Terminal, seen: AfterRestore, deliveries: list[dict[str, Any]]) -> None:
+def _report(terminal: Terminal, seen: AfterRestore, deliveries: list[Lost]) -> None:
     """Print the lists, each under a line of its own."""
     mark, console = seen.mark, terminal.console
     over = f"; over since {at(mark.over_at)}" if mark.over_at else ""
@@ -204,5 +213,5 @@ def _report(terminal: Terminal, seen: AfterRestore, deliveries: list[dict[str, A
     if deliveries:
         times = f"from {at(mark.written_at)} to {at(mark.at)}"
         console.print(f"\nask the providers for what they sent {times}:")
-        rows = [(each["endpoint"], each["how"] or _UNKNOWN) for each in deliveries]
+        rows = [(each.endpoint, each.how or _UNKNOWN) for each in deliveries]
         console.print(table(("endpoint", "how"), rows))
