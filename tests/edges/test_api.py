@@ -21,10 +21,12 @@ from relevo.desk import ACTIONS, Role
 from relevo.ids import new_id
 from relevo.job import Failure, State
 from relevo.poller import Progress
+from relevo.restored import mark_restored
 from relevo.store import (
     FAILED_OF,
     Arrival,
     Audit,
+    By,
     DeliveryState,
     Effect,
     EffectState,
@@ -196,6 +198,7 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
     )
     value = msgspec.json.encode([stray])
     await store.remember([Note(kind=UNROUTED, name=f"{kept.endpoint} wrong_path", value=value)])
+    await mark_restored(store, By("setup"))
     return Things(dead, live, held, flow, going, kept.id, queue)
 
 

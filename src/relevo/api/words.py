@@ -137,6 +137,13 @@ SPANISH: Final = {
     "Erase what has ended of one person, found by one of key, thread and text; say why.": (
         "Borra lo que ha acabado de una persona, hallada por clave, hilo o texto; di por qué."
     ),
+    "What was under way in the copy that the store was restored from; 404 if it never was.": (
+        "Lo que estaba en curso en la copia desde la que se restauró el almacén; 404 si nunca se "
+        "restauró."
+    ),
+    "Say that what a restore has lost has come again: new effects are made without a look-up.": (
+        "Di que lo perdido en una restauración ha vuelto: los efectos nuevos ya no se comprueban."
+    ),
     "Who you are, and what you may do.": "Quién eres, y qué puedes hacer.",
     # fields
     "Why; it is written down with the act.": "Por qué; queda escrito con el acto.",
