@@ -28,6 +28,11 @@ LONGER = timedelta(seconds=5)
 """The lease of a job that runs alone lasts so much longer, so that a neighbouring worker, which can
 read what the dead process was running, takes the job back before its lease lapses."""
 
+PATIENCE = 10.0
+"""Seconds for which a process lets end what runs, with a suspect in hand that must run alone. Then
+it works on for as long and waits twice as long the next time, so that neither the other jobs nor
+the suspect wait for ever."""
+
 
 def later() -> int:
     """Milliseconds until a suspect that cannot run now is tried again."""
@@ -40,6 +45,8 @@ class Isolation:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._arrived = asyncio.Event()
+        self._patience = PATIENCE
+        self._busy_until = 0.0  # on the event loop's clock: until then other jobs begin here
         self.flight: Flight | None = None
         self.is_running = False
         self.emptied = asyncio.Event()  # set by the worker: no job runs in this process
@@ -61,6 +68,8 @@ class Isolation:
         if not is_alone(suspect):
             return worker.running < worker.concurrency
         if worker.has_stuck:
+            return False
+        if worker.running and _now() < self._busy_until:
             return False
         try:
             if not worker.presence.is_quiet(suspect.lease.id):
@@ -118,11 +127,15 @@ class Isolation:
 
     async def _run_alone(self, suspect: Flight) -> None:
         """Begin it when nothing runs in this process, and begin nothing until it has ended."""
-        worker = self._worker
+        worker, began = self._worker, _now()
         while worker.running and self.flight is suspect:
+            if _now() - began >= self._patience:
+                self._busy_until = _now() + self._patience
+                self._patience *= 2
+                return
             self.emptied.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(WATCH):
+                async with asyncio.timeout(min(WATCH, self._patience)):
                     await self.emptied.wait()
             if worker.has_stuck:
                 return
@@ -134,6 +147,7 @@ class Isolation:
         try:
             # Again: while this process became empty another may have died.
             if worker.presence.is_quiet(suspect.lease.id) and await self._count(suspect):
+                self._patience = PATIENCE
                 self._begin(suspect)
                 await self.ended.wait()
         finally:
@@ -163,6 +177,10 @@ class Isolation:
     def _end(self) -> None:
         self.is_running = False
         self._worker.presence.set_alone(False)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def is_alone(suspect: Flight) -> bool:
