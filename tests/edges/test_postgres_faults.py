@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -23,7 +24,8 @@ from relevo.errors import StoreUnavailable
 from relevo.ids import new_id
 from relevo.job import After, Ending, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import DEADLINE, Arrival, By, DeliveryState, Filter, Kept, Loss, Want
-from relevo.stores.postgres.lines import Line
+from relevo.stores.postgres.address import parse
+from relevo.stores.postgres.lines import Door, Line
 from relevo.stores.postgres.store import PostgresStore
 from relevo.testing import until
 from tests.conformance.steps import (
@@ -687,3 +689,28 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_an_opening_that_is_broken_off_leaves_no_error_behind(
+    server: PostgresServer, steps: int
+) -> None:
+    """A store may be closed while it connects, at whatever step of the driver's."""
+    told: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    try:
+        opening = asyncio.create_task(Door(parse(server.url)).open())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            (await opening).terminate()
+        del opening
+        for _ in range(3):  # the transport closes in steps of its own
+            await asyncio.sleep(0)
+        gc.collect()
+    finally:
+        loop.set_exception_handler(before)
+    assert told == []

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
+from asyncpg import connect_utils
 from asyncpg import exceptions as pg
 
 from relevo.clock import Patience
@@ -92,6 +93,22 @@ class _Connection(Connection):
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
         keep_alive(transport)
+
+
+class _TLSQuestion(connect_utils.TLSUpgradeProto):
+    """Asks a server for TLS; that the connection ends unasked for is no error.
+
+    The driver puts ConnectionError into a future. When opening is cancelled before the future is
+    awaited, as by a store that is closed, asyncio reports an exception that was never retrieved.
+    """
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if not self.on_data.cancelled():
+            self.on_data.exception()
+
+
+connect_utils.TLSUpgradeProto = _TLSQuestion
 
 
 async def learn_types(connection: Connection) -> None:
