@@ -27,14 +27,12 @@ check: setup
 	$(BIN)/pytest -q -n 2 tests/unit
 
 # Three at a time on two cores: many tests wait for a lease, a server or a disk. What passes only at
-# the second try is told; with TRIES=fail it must be in tests/flaky.txt with a reason.
-TRIES ?= tell
-
+# the second try is told, and must be in tests/flaky.txt with a reason.
 test: setup
 	$(BIN)/pytest -n 3 --dist loadgroup -m "not soak" || \
 	  { echo "What failed beside the others is tried once more, alone:"; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak" \
-	      --second-try tests/flaky.txt --unknown-tries $(TRIES); }
+	      --second-try tests/flaky.txt; }
 
 # All rows: the short tests, then the long ones, two at a time; what failed is tried again alone.
 # Results are kept in .soak, so that one who was interrupted goes on. With MINUTES=10 the second and

@@ -1,8 +1,7 @@
 """The second try of what failed beside other tests: `pytest --last-failed --second-try FILE`.
 
 What passes only now is printed, and fails the run unless FILE has it with a reason, one a line:
-`tests/x.py::test_name  why`. A parameter in brackets is left out. With `--unknown-tries tell` it is
-only printed.
+`tests/x.py::test_name  why`. A parameter in brackets is left out.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ def known(path: Path) -> dict[str, str]:
 class SecondTry:
     """Counts what passed now."""
 
-    def __init__(self, path: Path, *, is_strict: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.known = known(path)
-        self.is_strict = is_strict
         self.passed: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -39,7 +37,7 @@ class SecondTry:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.is_strict and self.unknown and session.exitstatus == pytest.ExitCode.OK:
+        if self.unknown and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -57,11 +55,9 @@ class SecondTry:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--second-try", type=Path, metavar="FILE", help="see tests/second_try.py")
-    parser.addoption("--unknown-tries", choices=("fail", "tell"), default="fail")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--second-try")
     if path is not None:
-        strict = config.getoption("--unknown-tries") == "fail"
-        config.pluginmanager.register(SecondTry(path, is_strict=strict))
+        config.pluginmanager.register(SecondTry(path))

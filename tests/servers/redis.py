@@ -294,11 +294,12 @@ class SentinelTrio:
         self.sentinels = [
             RedisServer(
                 f"sentinel monitor {SERVICE} {HOST} {self.master.port} 2",
-                f"sentinel down-after-milliseconds {SERVICE} {down_after}",
+                f"sentinel down-after-milliseconds {SERVICE} {wait}",
                 f"sentinel failover-timeout {SERVICE} 2000",
                 sentinel=True,
             )
-            for _ in range(3)
+            # The third one only votes: if each voted for itself, none would lead the fail-over.
+            for wait in (down_after, down_after, 120_000)
         ]
 
     @property
