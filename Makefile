@@ -26,10 +26,10 @@ check: setup
 	$(BIN)/relevo check src
 	$(BIN)/pytest -q -n 2 tests/unit
 
-# Three at a time on two cores: many tests wait for a lease, a server or a disk. What passes only at
-# the second try is told, and must be in tests/flaky.txt with a reason.
+# Four at a time on two cores: tests spend most of their time waiting for a lease, a server or a
+# disk. What passes only at the second try is told, and must be in tests/flaky.txt with a reason.
 test: setup
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not soak" || \
+	$(BIN)/pytest -n 4 --dist loadgroup -m "not soak" || \
 	  { echo "What failed beside the others is tried once more, alone:"; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak" \
 	      --second-try tests/flaky.txt; }

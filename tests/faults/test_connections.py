@@ -33,6 +33,7 @@ from tests.servers.redis import until as eventually
 
 HOME = Path(__file__).parents[2]
 APPS = ("subscriptions", "hotel", "qstash")
+WAITING = "select 1 from pg_stat_activity where wait_event ="
 
 
 class Busy(Command, queue="app:rows:busy", timeout="60s"):
@@ -230,14 +231,24 @@ async def test_f60_a_connection_that_the_server_has_forgotten_is_noticed_at_once
     proxy, url = Proxy.before(server.url)
     try:
         async with opened(url) as relevo:
-            for lost in (_in_a_transaction, _in_the_store):
-                waiting = asyncio.create_task(lost(relevo))
-                await asyncio.sleep(0.5)
+            asking = asyncio.create_task(_transaction(relevo))
+            await until(lambda: server.sql(f"{WAITING} 'PgSleep'") != "")
+            began = time.monotonic()
+            assert proxy.vanish()
+            with pytest.raises(StoreUnavailable):
+                await asking
+            assert time.monotonic() - began < 3
+
+            beside = await asyncpg.connect(server.url)
+            async with beside.transaction():
+                await beside.execute("lock table relevo.jobs in access exclusive mode")
+                asking = asyncio.create_task(relevo.store.page(Filter()))
+                await until(lambda: server.sql(f"{WAITING} 'relation'") != "")
                 began = time.monotonic()
                 assert proxy.vanish()
-                await asyncio.wait({waiting})
-                assert time.monotonic() - began < 3
-                assert waiting.exception() is not None
+            await asking  # on another connection
+            assert time.monotonic() - began < 3
+            await beside.close()
     finally:
         proxy.stop()
 
@@ -300,13 +311,9 @@ def _redis_behind(proxy: Proxy, kind: str) -> Generator[str]:
                 yield f"redis://127.0.0.1:{proxy.port}"
 
 
-async def _in_a_transaction(relevo: Relevo) -> None:
+async def _transaction(relevo: Relevo) -> None:
     async with relevo.transaction() as tx:
         await tx.execute(text("select pg_sleep(20)"))
-
-
-async def _in_the_store(relevo: Relevo) -> None:
-    await relevo.store._ends.fetch("select pg_sleep(4)")  # type: ignore[attr-defined] - a line of its own
 
 
 @pytest.mark.parametrize(("each", "level"), [(10, "ok"), (60, "warning")])
