@@ -24,7 +24,7 @@ check: setup
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/relevo check src
-	$(BIN)/pytest -q -n 2 tests/unit
+	$(BIN)/pytest -q -n 2 -m "not soak" tests/unit
 
 # Four at a time on two cores: tests spend most of their time waiting for a lease, a server or a
 # disk. What passes only at the second try is told, and must be in tests/flaky.txt with a reason.
