@@ -82,6 +82,9 @@ FLOW_RESULT_KEEP = 86_400_000  # a parent reads its children's results, and may 
 # For so long a flow without jobs may be one that is being stored, and is stored again by its ids;
 # so for as long one that has ended is known, or what ended it would run twice.
 FLOW_HALF_KNOWN = 3_600_000
+FLOW_BEGINS = 5_000  # milliseconds between a flow's key and its nodes: a call to the store takes no
+# longer
+FLOW_AGAIN = 0.05  # seconds until a start looks again what became of another of its key
 
 
 STARTED = "flow-started"
@@ -473,8 +476,15 @@ class Relevo:
                     is_live = any(end is not None and end.state in LIVE for end in ends)
                     is_whole = None not in ends
                 else:  # its nodes may have other names
-                    is_live = await self._has_nodes(started, LIVE)
+                    is_live = await self._is_begun_here(name, note, cause, session)
+                    # Asked in this order: what is stored in between would look as if it had ended.
                     is_whole = is_known = is_live or await self._has_nodes(started)
+                    is_live = is_live or (is_known and await self._has_nodes(started, LIVE))
+                    age = await self.store.now() - note.updated_at
+                    if not is_known and started != fresh and age < FLOW_BEGINS:
+                        # Its starter is about to store it: under its id, the nodes would mix.
+                        await asyncio.sleep(FLOW_AGAIN)
+                        continue
                 if not is_live and not is_whole:
                     is_live = await self.store.now() - note.updated_at < FLOW_HALF_KNOWN
                 if is_live:
@@ -506,6 +516,21 @@ class Relevo:
                 await noted(STARTED, fresh)
                 return await self._start(flow, nodes, fresh, origin, cause, tx)
         raise StoreUnavailable(f"the flow '{name}' is started by too many at once; try again")
+
+    async def _is_begun_here(
+        self, name: str, note: Note, cause: Context | Intake | None, session: Any
+    ) -> bool:
+        """Whether the flow that a note names is stored with what is going on here.
+
+        Not before that commits can its nodes be found.
+        """
+        started = note.value.decode().partition("\n")[0]
+        if isinstance(cause, Intake) and any(job.flow == started for job in cause.jobs):
+            return True
+        if session is None:
+            return False
+        [outside] = await self.store.recall("flow", [name])
+        return outside is None or outside.version != note.version
 
     async def _has_nodes(self, flow: str, states: frozenset[State] = frozenset()) -> bool:
         page = await self.store.page(Filter(flow=flow, states=frozenset(states)), limit=1)

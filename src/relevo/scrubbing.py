@@ -24,9 +24,12 @@ _PLAIN = re.compile(
 _IS = re.compile(r"(?:is|was|es|era)\s+[\"']?([^\s\"',;]{3,4096})")
 _COOKIE = re.compile(r"(\b(?:set-)?cookie[\"']?\s?[:=,]\s?)[^\r\n]{3,8192}", re.I)
 _LOOKS = re.compile(
-    r"(?P<keep>\b(?:bearer|basic)\s+|://(?!\[[\da-f:.]{2,45}\])[^\s:/@]{0,128}:"
-    # A port is no password where no @ follows.
-    r"(?!\d{1,5}(?![^\s/?#\"'<>),;.])[^\s@]{0,2048}+(?:\s|\Z)))(?P<value>[^\s\"'&,;@]{4,4096})"
+    # A password may have any sign but those between two values of a text.
+    r"(?<=://)[^\s:/@\"']{0,128}:[^\s@,{}\[\]]{1,512}(?=@[\w.\[-])"
+    r"|(?P<keep>\b(?:bearer|basic)\s+|://(?!\[[\da-f:.]{2,45}\])[^\s:/@]{0,128}:"
+    # A port is no password where no @ follows in the address.
+    r"(?!\d{1,5}(?![^\s/?#\"'<>),;.])[^\s@\"']{0,2048}+(?:[\s\"']|\Z)))"
+    r"(?P<value>[^\s\"'&,;@]{4,4096})"
     r"|(?<=://)(?=[^\s/@:]{0,512}\d)[^\s/@:\"']{8,512}(?=@)"
     r"|\bsk-(?=[\w-]{0,64}\d)[\w-]{10,}|\bpk_(?:live|test)_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
     re.I,
@@ -39,6 +42,15 @@ _MORE = frozenset(
     ]
 )
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d+)?")
+# Cookies of servers that no word of their names gives away.
+_COOKIE_NAME = re.compile(r"(?:j|php|asp)_?sess(?:ion)?id\w*|asp\.net_sessionid", re.I)
+# Behind a name without a sign between: a letter and a digit, and no word of cryptography.
+_BARE = re.compile(r"(?=[^\s]*[^\W\d_])(?=[^\s]*\d)[^\s\"',;<>(){}\[\]\\/]{6,4096}")
+_METHOD = re.compile(
+    r"(?:sha|md|aes|rsa|hs|rs|es|ed|utf|argon|bcrypt|scrypt|pbkdf|oauth|base|v|version|step|line|"
+    r"user|id|test|column|field)[-_]?\d",
+    re.I,
+)
 
 
 def scrub(text: str) -> str:
@@ -68,13 +80,27 @@ def _values(text: str) -> Iterator[tuple[int, int]]:
             continue
         name = found[2]
         kind = _kind(name)
-        if kind is None and not _names_credential(name):
-            continue
         at = found.end()
+        if kind is None and not _names_credential(name):
+            # The key of a service that has no look of its own: `?key=…`.
+            is_key = name.lower() == "key" and text[found.start() - 1 : found.start()] in ("?", "&")
+            if not is_key or not (value := _PLAIN.match(text, at)):
+                continue
+            if sensitive.is_long_secret(value[1]):
+                done = value.end(1)
+                yield value.span(1)
+            continue
         in_quotes = False
         if found[0][-1:].isspace() and found[0].rstrip() == found[1] + name:
             # No sign between them: an option of a program, or a sentence.
             value = _PLAIN.match(text, at) if found[1] else _IS.match(text, at)
+            if value is None and kind is Holds.PASSWORD:
+                value = _BARE.match(text, at)
+                value = None if value is None or _METHOD.match(value[0]) else value
+                if value is not None:
+                    done = value.end()
+                    yield value.span()
+                    continue
         elif value := _QUOTED.match(text, at):
             in_quotes = True
         else:
@@ -103,4 +129,4 @@ def _kind(name: str) -> Holds | None:
 @lru_cache(4_096)
 def _names_credential(name: str) -> bool:
     words = sensitive.words(name)
-    return bool(words) and words[-1] in _MORE
+    return bool(words) and (words[-1] in _MORE or _COOKIE_NAME.fullmatch(name) is not None)

@@ -280,6 +280,7 @@ def _is_word(text: str) -> bool:
         return False
     if any(c.isdigit() for c in text):
         # "is too short (minimum is 8 characters)"
+        words = tuple(word for word in words if len(word) > 1)  # digits of hexadecimal are none
         return len(words) >= 4 and sum(word in _SAYS for word in words) * 2 >= len(words)
     return sum(word in _SAYS for word in words) * 3 >= len(words) * 2
 

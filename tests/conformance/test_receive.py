@@ -23,6 +23,7 @@ from relevo.store import (
     SqlStore,
     Store,
 )
+from relevo.stores.redis.store import RedisStore
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
 from tests.conformance.fresh import AT_ONCE, SQL_STORES
@@ -768,3 +769,39 @@ async def test_a_closed_letter_keeps_the_first_result_until_it_is_dropped(store:
     assert await store.results(ids) == {other.id: b"2"}
     assert await store.closed(ids) == [True] * 3
     assert await store.letters(carried=False) == []
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["a job", "two jobs"])
+async def test_of_two_bodies_at_one_moment_one_stores_its_jobs(store: Store, number: int) -> None:
+    """Each from a process of its own; the other differs, and nothing comes of it."""
+    other = store.spawn()
+    await other.open()
+    try:
+        for turn in range(20):
+            both = [
+                Arrival(
+                    kept(f"k{turn}", body=body),
+                    tuple(job(key=f"{turn} {body} {n}") for n in range(number)),
+                )
+                for body in (b"one", b"two")
+            ]
+            answers = await asyncio.gather(store.receive(both[:1]), other.receive(both[1:]))
+            verdicts = sorted(str(one.verdict) for [one] in answers)
+            assert verdicts == sorted(map(str, (Verdict.NEW, Verdict.DONE)))
+            assert sum(one.differs for [one] in answers) == 1
+            assert await count(store) == (turn + 1) * number
+    finally:
+        await other.close()
+
+
+async def test_a_body_goes_on_when_the_other_died_on_the_way(store: Store) -> None:
+    """And in one call, the first body of a key is the one that is kept."""
+    if isinstance(store, RedisStore):  # it takes several steps
+        dead = Arrival(kept("k", body=b"dead"))
+        await store._receive("ask", {0: dead}, ["ab12"], [])
+    answers = await store.receive(
+        [Arrival(kept("k", body=body), (job(key=body.decode()),)) for body in (b"one", b"two")]
+    )
+    assert [one.verdict for one in answers] == [Verdict.NEW, Verdict.DONE]
+    assert [one.differs for one in answers] == [False, True]
+    assert await count(store) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,17 +12,23 @@ from relevo import (
     Command,
     Context,
     DefinitionError,
+    Delivery,
     Flow,
+    Intake,
     NotFoundError,
     Relevo,
     Results,
     State,
     StoreUnavailable,
     Verdict,
+    sources,
 )
 from relevo.clock import milliseconds
 from relevo.job import NewJob, Policy, Receipt
-from relevo.testing import ManualClock, drain, until
+from relevo.orders import Started
+from relevo.store import Filter
+from relevo.testing import ManualClock, deliver, drain, until
+from tests.conformance.fresh import SQL_STORES
 
 Start = Callable[..., Relevo]
 
@@ -358,3 +365,62 @@ async def test_a_start_with_other_nodes_changes_nothing_of_the_flow_it_joined(
     third = await relevo.start(flow("two"), key="o1")  # the first one has ended
     await drain(relevo)
     assert (third.differs, seen) == (False, ["one", "two"])
+
+
+def _of(what: str) -> Flow:
+    made = Flow("pay")
+    made.add(Read(what), name=what)
+    return made
+
+
+@pytest.mark.parametrize("store_name", SQL_STORES)
+async def test_two_starts_of_a_key_in_one_transaction_do_not_mix(start: Start) -> None:
+    """The second one's nodes became part of the first, since nothing of that could be seen yet."""
+    seen: list[object] = []
+    relevo = start(app(seen))
+    async with relevo.transaction() as tx:
+        first = await relevo.start(_of("one"), key="o1", tx=tx)
+        same = await relevo.start(_of("one"), key="o1", tx=tx)
+        other = await relevo.start(_of("two"), key="o1", tx=tx)
+        apart = await relevo.start(_of("two"), key="o2", tx=tx)
+    assert (same.id, same.differs) == (first.id, False)
+    assert (other.id, other.differs) == (first.id, True)
+    assert apart.id != first.id
+    await drain(relevo)
+    assert sorted(map(str, seen)) == ["one", "two"]
+    nodes = (await relevo.store.page(Filter(flow=first.id))).jobs
+    assert [job.node for job in nodes] == ["one"]
+
+
+async def test_two_starts_of_a_key_by_one_delivery_do_not_mix(start: Start) -> None:
+    seen: list[object] = []
+    made = app(seen)
+    answers: list[Started] = []
+
+    @made.webhook("/in", verify=sources.hmac_header("X-Signature", secrets=["a" * 32]), key=_id)
+    async def take(delivery: Delivery, ctx: Intake) -> None:
+        answers[:] = [await ctx.start(_of(what), key="o1") for what in ("one", "two")]
+
+    relevo = start(made)
+    await relevo.open()
+    assert (await deliver(relevo, "/in", json={"id": "evt_1"})).status == 200
+    first, other = answers
+    assert (other.id, other.differs) == (first.id, True)
+    await drain(relevo)
+    assert seen == ["one"]
+
+
+def _id(delivery: Delivery) -> str:
+    return str(delivery.json["id"])
+
+
+async def test_starts_of_one_key_at_one_moment_do_not_mix(start: Start) -> None:
+    seen: list[object] = []
+    relevo, other = start(app(seen)), start(app(seen))
+    for number in range(20):
+        both = await asyncio.gather(
+            relevo.start(_of("one"), key=number), other.start(_of("two"), key=number)
+        )
+        assert both[0].id == both[1].id
+        assert sorted(one.differs for one in both) == [False, True]
+        assert len((await relevo.store.page(Filter(flow=both[0].id))).jobs) == 1

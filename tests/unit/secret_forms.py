@@ -195,6 +195,24 @@ TEXTS = {
     "our own token": f"used rlv_{MARK}{TAIL}",
     "short openai": f"used sk-{MARK}",
     "api key scheme": f"Authorization: Api-Key {MARK}",
+    "bare password": f"auth failed with password {MARK} for ana",
+    "bare contraseña": f"contraseña {MARK}!&x",
+    "tomcat's session": f"JSESSIONID={MARK}1A530637289A03B07199A44E8D531427",
+    "session of capitals": f"GET /x;jsessionid={MARK}",
+    "php's session": f"PHPSESSID={MARK}",
+    "asp's session": f"ASP.NET_SessionId={MARK}",
+    "key in a query": f"GET https://maps.example/api?key={MARK}Zx8Q failed",
+    "second key in a query": f"https://a.example/x?id=1&key={MARK}Zx8Q&z=1",
+    "password like a port": f"redis://ana:6379/{MARK}@cache:6379/0",
+    "password behind a port": f"http://h:80/x?next=http://ana:{MARK}@other/",
+    "password with a question": f"http://ana:80?{MARK}@h/",
+    "password with a hash": f"http://ana:80#{MARK}@h/",
+    "password with a quote": f'redis://ana:12"{MARK}@cache',
+    "password with a semicolon": f"redis://ana:6379;{MARK}@cache",
+    "password of several hosts": f"mongodb://ana:{MARK}@h1:27017,h2:27017/db",
+    "password before IPv6": f"redis://ana:{MARK}@[::1]:6379/0",
+    "password encoded": f"redis://ana:1234%40{MARK}",
+    "password behind IPv6": f"http://[::1]:80@evil:{MARK}@h",
     "cdata": f"<password><![CDATA[{MARK}]]></password>",
 }
 NUMBERS = {
@@ -206,6 +224,18 @@ NUMBERS = {
     "pin": "user_pin: 7373",
 }
 """In texts too, but made of digits only: what is behind the name, or the card, must not stay."""
+
+SHORT = {
+    "redis://ana:12345@cache:6379": "redis://***@cache:6379",
+    "redis://ana:6379@cache/0, redis://other:80/": "redis://***@cache/0, redis://other:80/",
+    "redis://:7@cache": "redis://***@cache",
+    "JSESSIONID=1A530637289A03B07199A44E8D531427": "JSESSIONID=***",
+    "password hunter2": "password ***",
+    '{"url":"http://h:8080","mail":"ana@x.example"}': (
+        '{"url":"http://h:8080","mail":"ana@x.example"}'
+    ),
+}
+"""Where all that is shown counts."""
 
 HARMLESS = [
     "token expired: log in again",
@@ -224,5 +254,11 @@ HARMLESS = [
     "KeyError: 'password'",
     "no such key: RELEVO_SEAL_KEYS",
     "could not connect to postgresql://relevo@db.example/shop",
+    "cannot reach redis://127.0.0.1:6379/1, tried 3 times",
+    "mongodb://h1:27017,h2:27017/db and http://[::1]:8080/x (http://h:80)",
+    '{"url":"http://h:8080","mail":"x"}',
+    "password sha256 and the password of user-17; Password v2; no password for column3",
+    "password is required, passwords differ, the password contains 8 letters",
+    "GET /api/jobs?key=order:17&state=dead 404, /hooks?key=RES-7K2M",
     "ValueError: invalid literal for int() with base 10: 'x'",
 ]

@@ -15,7 +15,7 @@ from relevo.payload import Delivered, guard, mask, plain
 from relevo.scrubbing import scrub
 from relevo.sensitive import declares_secret, looks_clean
 from tests.unit.provider_events import EVENTS
-from tests.unit.secret_forms import FIELDS, HARMLESS, MARK, NUMBERS, TEXTS, VALUES
+from tests.unit.secret_forms import FIELDS, HARMLESS, MARK, NUMBERS, SHORT, TEXTS, VALUES
 
 
 class Sync(Command, queue="shop:events:sync"):
@@ -258,6 +258,11 @@ def test_a_field_is_taken_out_of_a_text_by_its_name(name: str) -> None:
         assert str(value) not in scrub(text)
 
 
+@pytest.mark.parametrize("text", SHORT)
+def test_what_is_left_of_a_text_is_all_but_the_secret(text: str) -> None:
+    assert scrub(text) == SHORT[text]
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
     assert scrub(text) == text
@@ -275,6 +280,12 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
         "password is " * 6_000,
         "%3D" * 20_000,
         "password=*" * 6_000,
+        "password a1" * 6_000,
+        "://a:" * 12_000,
+        "://a:1" + "1/" * 30_000 + "@",
+        "://" + "a" * 30_000 + ":" + "b" * 30_000 + "@",
+        "?key=a" * 10_000,
+        "?key=" + "A1" * 30_000,
         "a" * 60_000,
     ],
     ids=lambda text: text[:8],

@@ -7,6 +7,7 @@ nothing: the provider delivers again, finds its jobs there and is kept.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from typing import Any
@@ -43,6 +44,7 @@ from relevo.stores.redis.record import (
     when,
 )
 
+HELD_AGAIN = 0.02  # seconds until it is asked again what became of another body of a key
 KEEP_JOBS = 3_600_000  # a job is known so long after its end, for who delivers a second time
 SETS = {state: state.value for state in DeliveryState} | {DeliveryState.REFUSED: "rejected"}
 STATES = {state.name[0].encode(): state for state in DeliveryState}
@@ -92,12 +94,17 @@ class Deliveries(Inlet, Newest):
         if (arrived := await self._arrive(arrivals, prints)) is not None:
             return arrived
         receptions = [Reception(arrival.kept, Verdict.CLOSED) for arrival in arrivals]
-        named = {n: one for n, one in enumerate(arrivals) if _is_known(one.kept)}
-        known = await self._receive("ask", named, prints, receptions)
-        fresh = {n: arrival for n, arrival in enumerate(arrivals) if n not in known}
-        taken = await self._insert_jobs(fresh)
-        await self._register_endpoints({one.kept.endpoint for one in taken.values()})
-        await self._receive("keep", taken, prints, receptions)
+        left = dict(enumerate(arrivals))
+        while left:
+            named = {n: one for n, one in left.items() if _is_known(one.kept)}
+            known, held = await self._receive("ask", named, prints, receptions)
+            fresh = {n: one for n, one in left.items() if n not in known | held}
+            taken = await self._insert_jobs(fresh)
+            await self._register_endpoints({one.kept.endpoint for one in taken.values()})
+            await self._receive("keep", taken, prints, receptions)
+            left = {n: left[n] for n in sorted(held)}
+            if not taken and left:
+                await asyncio.sleep(HELD_AGAIN)
         return receptions
 
     async def receive_within(self, connection: Any, arrival: Arrival) -> Reception:
@@ -244,19 +251,26 @@ class Deliveries(Inlet, Newest):
         some: Mapping[int, Arrival],
         prints: Sequence[str],
         receptions: list[Reception],
-    ) -> set[int]:
-        """Ask about deliveries, or keep them; answers the places of those it could say more of."""
+    ) -> tuple[set[int], set[int]]:
+        """Ask about deliveries, or keep them.
+
+        Answers the places of those it could say more of, and of those that have to wait until it is
+        known what becomes of another body of their key.
+        """
         places, pack = list(some), _pack if form == "keep" else _asked
         items = [(one.kept.endpoint, pack(one, prints[n])) for n, one in some.items()]
         wait = self._address.wait  # also to ask: what is known here must be known there
         told: set[int] = set()
+        held: set[int] = set()
         runs = await self._over("receive", items, form, root=self._endpoint, wait=wait)
         for mine, rows in runs:
             for place, row in zip((places[at] for at in mine), rows, strict=True):
-                if row:
+                if row == 0:
+                    held.add(place)
+                elif row:
                     receptions[place] = _told(some[place].kept, row)
                     told.add(place)
-        return told
+        return told, held
 
     async def _insert_jobs(self, arrivals: Mapping[int, Arrival]) -> dict[int, Arrival]:
         """Store what came of them; answers those that no draining queue has refused."""

@@ -2,9 +2,15 @@
 -- KEYS  the roots of the sources, then those of the queues
 -- ARGV  4 how many sources, then for each delivery what receive takes to keep it, how many jobs it
 --       brings, and of each: queue (number of its key), band, id, blob
--- Answers as receive does; or {-1}, if a queue is draining and nothing has happened.
+-- Answers as receive does; or {-1}, if a queue is draining or something else is on its way to such a
+-- source in several steps, and nothing has happened.
 
 local WIDTH = 12
+for n = 1, tonumber(ARGV[4]) do
+  if call('EXISTS', KEYS[n] .. ':coming') == 1 then
+    return { -1 }
+  end
+end
 for n = tonumber(ARGV[4]) + 1, #KEYS do
   if call('HGET', KEYS[n], 'mode') == 'draining' then
     return { -1 }
