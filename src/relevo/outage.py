@@ -106,10 +106,25 @@ def _about(error: BaseException) -> Iterator[Place]:
     frame = error.__traceback__
     while frame is not None:
         names = frame.tb_frame.f_locals
-        if frame.tb_frame.f_globals.get("__name__", "").startswith("asyncpg."):
-            address = getattr(names.get("self"), "_addr", None) or names.get("addr")
-            yield from _tcp(address)
+        match frame.tb_frame.f_globals.get("__name__", "").partition(".")[0]:
+            case "asyncpg":
+                address = getattr(names.get("self"), "_addr", None) or names.get("addr")
+                yield from _tcp(address)
+            case "psycopg":
+                yield from _libpq(names.get("self"))
+            case _:
+                pass
         frame = frame.tb_next
+
+
+def _libpq(thing: Any) -> Iterator[Place]:
+    """The server of a psycopg connection, or of a cursor's."""
+    line: Any = getattr(getattr(thing, "connection", thing), "pgconn", None)
+    try:
+        host, port = line.host.decode(), int(line.port)
+    except Exception:  # noqa: BLE001 - it is none, or is closed already
+        return
+    yield _place(host, port)
 
 
 def _tcp(address: Any) -> Iterator[Place]:

@@ -6,19 +6,34 @@ Functions reach the database as applications do: through relevo, and through cli
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from relevo import App, Command, Context, Delivery, Intake, Poll, Relevo, State, sources
+from relevo import (
+    App,
+    Command,
+    Context,
+    Delivery,
+    Intake,
+    Poll,
+    Relevo,
+    State,
+    StoreUnavailable,
+    sources,
+)
 from relevo.ids import new_id
 from relevo.job import Job
+from relevo.outage import outage, places
 from relevo.store import DeliveryState, Filter, Letterbox
 from relevo.stores import open_store
 from relevo.testing import deliver, until, working
@@ -185,3 +200,73 @@ async def test_f57_our_database_killed_spends_no_attempt(
             assert (job.state, job.attempt) == (State.DONE, 1)
         failed, _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.FAILED))
         assert failed == []
+
+
+@pytest.mark.parametrize("way", ["psycopg", "psycopg in thread", "SQLAlchemy", "asyncpg"])
+async def test_f57_errors_of_each_driver_tell_that_our_server_is_away(way: str) -> None:
+    """With the drivers as they are: a connection breaks in a statement, and the next is refused."""
+    with PostgresServer() as mine:
+        run = await _connected(way, mine.url)
+        try:
+            assert await _failing(lambda: run("select no_such_column"), mine.url) is None
+            await asyncio.to_thread(mine.kill)
+            broken = await _failing(lambda: run("select 1"), mine.url)
+            refused = await _failing(lambda: _connected(way, mine.url), mine.url)
+        finally:
+            await run(None)
+    assert isinstance(broken, StoreUnavailable)
+    assert isinstance(refused, StoreUnavailable)
+
+
+async def _failing(call: Callable[[], Awaitable[Any]], url: str) -> StoreUnavailable | None:
+    """What the error of a call says of our server; nothing of another one."""
+    try:
+        await call()
+    except Exception as error:  # noqa: BLE001 - whatever a driver raises
+        assert outage(error, places(["postgresql://elsewhere:5432/x"])) is None
+        return outage(error, places([url]))
+    raise AssertionError("it did not fail")
+
+
+async def _connected(way: str, url: str) -> Callable[[str | None], Awaitable[None]]:
+    """A client of the server, which runs a statement, or ends."""
+    psycopg: Any = importlib.import_module("psycopg") if "psycopg" in way else None
+    match way:
+        case "psycopg":
+            line: Any = await psycopg.AsyncConnection.connect(url, autocommit=True)
+
+            async def by_psycopg(statement: str | None) -> None:
+                await (line.close() if statement is None else line.execute(statement))
+
+            return by_psycopg
+        case "psycopg in thread":
+            plain: Any = await asyncio.to_thread(psycopg.connect, url, autocommit=True)
+
+            async def in_thread(statement: str | None) -> None:
+                work = plain.close if statement is None else partial(plain.execute, statement)
+                await asyncio.to_thread(work)
+
+            return in_thread
+        case "asyncpg":
+            other: Any = await asyncpg.connect(url)
+
+            async def by_asyncpg(statement: str | None) -> None:
+                if statement is None:
+                    other.terminate()
+                else:
+                    await other.execute(statement)
+
+            return by_asyncpg
+        case _:
+            engine = create_async_engine(url.replace("://", "+psycopg://"))
+            held = await engine.connect()
+
+            async def by_sqlalchemy(statement: str | None) -> None:
+                if statement is None:
+                    with suppress(Exception):
+                        await held.close()
+                    await engine.dispose()
+                else:
+                    await held.execute(text(statement))
+
+            return by_sqlalchemy
