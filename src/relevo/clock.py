@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from relevo.errors import DefinitionError
-
-Duration: TypeAlias = timedelta | str
-"""A timedelta, or text such as "500ms", "15s", "2m", "1h30m", "7d"."""
-
-LONGEST = timedelta(days=36_500)
-
-_MOST = 2 * LONGEST / timedelta(milliseconds=1)
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,6})?(?:ms|s|m|h|d))+", re.ASCII)
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
+from relevo.lengths import LONGEST as LONGEST
+from relevo.lengths import Duration as Duration
+from relevo.lengths import length_of
 
 
 def duration(value: Duration) -> timedelta:
     """The timedelta that `value` means; DefinitionError when it means none."""
-    if isinstance(value, timedelta):
-        length = value
-    elif is_duration(str(value)):
-        ms = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(str(value)))
-        # What no timedelta could hold is too long as well, and no OverflowError.
-        length = timedelta(milliseconds=ms) if ms <= _MOST else timedelta.max
-    else:
+    length = length_of(value)
+    if length is None:
         raise DefinitionError(
             f"{value!r:.40} is not a duration: write one like '500ms', '15s', '2m', '1h30m' or '7d'"
         )
     if not timedelta() <= length <= LONGEST:
         raise DefinitionError(f"a duration lies between 0 and 100 years, not {value!s:.40}")
     return length
-
-
-def is_duration(text: str) -> bool:
-    """Whether a length of time is written there."""
-    return _DURATION.fullmatch(text) is not None
 
 
 def milliseconds(value: Duration) -> int:

@@ -26,7 +26,11 @@ RelevoError
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
+from pathlib import PurePath
+
+from relevo.lengths import Duration, asked_length
 
 
 class RelevoError(Exception):
@@ -112,16 +116,41 @@ class ProviderError(RelevoError):
 class ProviderUnavailable(ProviderError):
     """It did not happen, and may work later: the job is tried again.
 
-    `retry_after` is what the provider asked for; `spends` is False when the provider asked us to
-    wait, so that no attempt is burned.
+    `retry_after` is what the provider asked for: a timedelta, seconds, text such as "15s", or the
+    value of a Retry-After header. `spends` is False when the provider asked us to wait, so that no
+    attempt is burned. A `retry_after` that cannot be read is told in the error's message, and the
+    failure is an ordinary one.
     """
 
+    # Of the class, too, for one derived from it whose __init__() does not call this one.
+    retry_after: timedelta | None = None
+    spends: bool = True
+
     def __init__(
-        self, message: str, *, retry_after: timedelta | None = None, spends: bool = True
+        self, message: str, *, retry_after: Duration | None = None, spends: bool = True
     ) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
         self.spends = spends
+        if retry_after is not None:
+            self.retry_after = asked_length(retry_after)
+            if self.retry_after is None:
+                self.spends = True
+                message = f"{message} ({_unread(retry_after)}{_maker()})"
+        super().__init__(message)
+
+
+def _unread(said: object) -> str:
+    known = repr(said)[:40] if type(said) in (str, float, int, bytes, bool) else type(said).__name__
+    return (
+        f"retry_after={known} is no length of time: give a timedelta, seconds, or text like '15s'"
+    )
+
+
+def _maker() -> str:
+    """The line that makes the error, whose class may be derived."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - the caller of __init__()
+    while frame.f_back is not None and frame.f_code.co_name == "__init__":
+        frame = frame.f_back
+    return f", at {PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 class CircuitOpen(ProviderUnavailable):
@@ -136,7 +165,7 @@ class CircuitOpen(ProviderUnavailable):
 class TooEarly(ProviderUnavailable):
     """Nobody was called: a call that was made before may still arrive, or is under way."""
 
-    def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
+    def __init__(self, message: str, retry_after: Duration | None = None) -> None:
         super().__init__(message, retry_after=retry_after, spends=False)
 
 

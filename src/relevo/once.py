@@ -79,6 +79,7 @@ _BROKEN_OFF = "an earlier run broke off during the call"
 _LATER = "; later "
 _LOST = "after the copy that the store was restored from"
 _RESTORED = "the store was restored, and its copy knows of no call"
+_TEXT_MAX = 4_000
 
 
 class Overtaken(LeaseLost):
@@ -408,7 +409,7 @@ class Once:
         if self.keep is not None:
             try:
                 result = self.keep(raw)
-            except Exception as error:  # noqa: BLE001 - the effect is a fact, whatever keep= does
+            except BaseException as error:  # noqa: BLE001 - the effect is a fact, whatever keep= does
                 kept = Kept(None, f"keep= raised {_text(error)}")
         kept = kept or keep(result, is_exact=self.type is not None)
         if kept.data is not None:
@@ -603,6 +604,6 @@ def _cut_off(error: BaseException) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return scrub(f"{error.__class__.__name__}: {error}")[:1_000]
-    except Exception:  # noqa: BLE001 - an exception may raise anything when it is printed
-        return error.__class__.__name__
+        return scrub(f"{type(error).__name__}: {error}"[:_TEXT_MAX])[:1_000]
+    except BaseException:  # noqa: BLE001 - an exception may raise anything when it is printed
+        return type(error).__name__

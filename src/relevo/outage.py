@@ -36,13 +36,16 @@ def places(urls: Iterable[str]) -> frozenset[Place]:
 
 def outage(error: BaseException, ours: frozenset[Place]) -> StoreUnavailable | None:
     """StoreUnavailable, if the error says that one of our servers is away."""
-    if not ours or isinstance(error, ProviderError):
+    try:
+        if not ours or isinstance(error, ProviderError):
+            return None
+        for each in _chain(error):
+            if _is_away(each) and not ours.isdisjoint(_about(each)):
+                away = StoreUnavailable(f"our database does not answer: {each}")
+                away.__cause__ = error
+                return away.with_traceback(error.__traceback__)
+    except BaseException:  # noqa: BLE001 - an error may raise anything when it is read
         return None
-    for each in _chain(error):
-        if _is_away(each) and not ours.isdisjoint(_about(each)):
-            away = StoreUnavailable(f"our database does not answer: {each}")
-            away.__cause__ = error
-            return away.with_traceback(error.__traceback__)
     return None
 
 

@@ -8,13 +8,13 @@ import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from relevo.backoff import Backoff, constant
 from relevo.client_errors import retry_after_of
-from relevo.clock import Duration, duration, is_duration
+from relevo.clock import Duration, duration
 from relevo.errors import (
     CircuitOpen,
     DefinitionError,
@@ -26,6 +26,7 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.job import Failure
+from relevo.lengths import is_length
 from relevo.scrubbing import scrub
 
 LOST = "WorkerLost"
@@ -145,7 +146,7 @@ Outcome: TypeAlias = Done | Retry | Snooze | Postponed | Dead | Cancelled | Park
 
 def _is_length(reason: object) -> bool:
     """Whether this is a length of time and cannot be meant as a reason."""
-    is_text = isinstance(reason, str) and is_duration(reason)
+    is_text = isinstance(reason, str) and is_length(reason)
     return is_text or isinstance(reason, timedelta | int | float)
 
 
@@ -156,14 +157,23 @@ _RETRY_AFTER_MIN, _RETRY_AFTER_MAX = timedelta(seconds=1), timedelta(hours=1)
 def judge(
     error: BaseException, attempt: int, attempts: int, backoff: Backoff, account: str
 ) -> Outcome:
-    """What becomes of a job whose worker raised `error` on the given attempt.
+    """What becomes of a job whose worker raised `error` on the given attempt; never raises.
 
     `account` names what the job's calls are made with: its breaker, or else its queue.
     """
+    try:
+        return _judged(error, attempt, attempts, backoff, account)
+    except BaseException as broken:  # noqa: BLE001 - an error may raise anything when it is read
+        return _failed(unreadable(error, broken), attempt, attempts, backoff)
+
+
+def _judged(
+    error: BaseException, attempt: int, attempts: int, backoff: Backoff, account: str
+) -> Outcome:
     failure = describe(error)
     match error:
         case CircuitOpen():
-            return Parked(behind(error.breaker), failure)
+            return Parked(storable(behind(error.breaker)), failure)
         case StoreUnavailable():
             # Not the job's fault; and the same, whichever way the store was away.
             away = msgspec.structs.replace(failure, type=StoreUnavailable.__name__)
@@ -176,14 +186,24 @@ def judge(
             return Dead(failure.message, failure=failure)
         case ProviderUnavailable(spends=False):
             return Postponed(wait_for(error, attempt, backoff), failure)
-        case _ if attempt >= attempts:
-            return Dead(f"failed {attempt} of {attempts} attempts", failure=failure)
         case _:
             # Of a client's error that was raised outside once() this is all that counts.
             is_ours = isinstance(error, ProviderUnavailable)
             asked = (error.retry_after if is_ours else retry_after_of(error)) or timedelta()
-            wait = max(min(asked, _RETRY_AFTER_MAX), backoff.after(attempt))
-            return Retry(failure.message, wait, failure=failure)
+            return _failed(failure, attempt, attempts, backoff, min(asked, _RETRY_AFTER_MAX))
+
+
+def _failed(
+    failure: Failure,
+    attempt: int,
+    attempts: int,
+    backoff: Backoff,
+    asked: timedelta = timedelta(),
+) -> Outcome:
+    """A failure that is tried again while an attempt is left."""
+    if attempt >= attempts:
+        return Dead(f"failed {attempt} of {attempts} attempts", failure=failure)
+    return Retry(failure.message, max(asked, backoff.after(attempt)), failure=failure)
 
 
 def wait_for(error: ProviderUnavailable, attempt: int, backoff: Backoff) -> timedelta:
@@ -205,26 +225,104 @@ def credentials(account: str) -> str:
     return f"{CREDENTIALS}{account}"
 
 
-_MESSAGE_MAX, _TRACE_MAX = 2_000, 5_000
+_MESSAGE_MAX, _TRACE_MAX, _NESTED = 2_000, 5_000, 20
 _VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+|'[^']{0,200}'|\"[^\"]{0,200}\"", re.I)
 
 
 def describe(error: BaseException) -> Failure:
-    """An error as it is kept: bounded, scrubbed, with a fingerprint equal for equal mistakes."""
-    name = type(error).__qualname__
-    message = _text(error)
+    """An error as it is kept: bounded, scrubbed, with a fingerprint equal for equal mistakes.
+
+    Never raises, whatever the error does when it is read.
+    """
+    name, message = _name(error), _message(error)
+    frames = _frames(error)
     try:
-        frames = _told(traceback.extract_tb(error.__traceback__, limit=-60))
         trace = "".join(traceback.format_list(frames))[-_TRACE_MAX:]
-    except Exception:  # noqa: BLE001 - a traceback is a help, never a reason to fail
-        frames, trace = traceback.StackSummary(), ""
+    except BaseException:  # noqa: BLE001 - a traceback is a help, never a reason to fail
+        trace = ""
     where = f"{PurePath(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
     return Failure(
-        type=name[:200],
+        type=name,
         message=scrub(message),
         trace=scrub(trace),
         fingerprint=fingerprint(name, where, message),
     )
+
+
+def ordinary(error: BaseException) -> Exception:
+    """What an app's function raised, as an error that ends no event loop and cancels no task.
+
+    SystemExit, KeyboardInterrupt and their like would end the process, and the other jobs with it.
+    """
+    if issubclass(type(error), Exception):
+        return cast("Exception", error)
+    stands_for = RuntimeError(f"the function raised {_name(error)}: {_message(error)}")
+    stands_for.__cause__ = error
+    return stands_for.with_traceback(error.__traceback__)
+
+
+def unreadable(error: BaseException, broken: BaseException) -> Failure:
+    """The failure of a run that gave or raised what cannot be read: reading it raised `broken`."""
+    told = f"what the worker gave cannot be read ({_name(broken)}: {_message(broken)[:500]})"
+    failure = describe(error)
+    place = place_of(broken) or place_of(error)
+    message = f"{failure.message}: {told}{f', at {place}' if place else ''}".removeprefix(": ")
+    return msgspec.structs.replace(failure, message=scrub(message)[:_MESSAGE_MAX])
+
+
+def given_by(failure: Failure) -> Failure:
+    """A failure that a worker made itself, as it may be kept."""
+    if type(failure) is not Failure:
+        raise DefinitionError(f"failure= is a {type(failure).__name__}: give a relevo.Failure")
+    kind, said = scrub(_text(failure.type))[:200], scrub(_text(failure.message))
+    trace = scrub(_text(failure.trace, _TRACE_MAX))
+    print = scrub(_text(failure.fingerprint))[:200] or fingerprint(kind, "", said)
+    return Failure(type=kind, message=said, trace=trace, fingerprint=print)
+
+
+def storable(text: str) -> str:
+    """The text itself, if every store keeps it; DefinitionError if not."""
+    try:
+        is_kept = "\0" not in text and len(text.encode()) <= _MESSAGE_MAX
+    except (UnicodeEncodeError, AttributeError, TypeError):
+        is_kept = False
+    if not is_kept:
+        raise DefinitionError(f"{text!r:.60} is no name that a store keeps")
+    return text
+
+
+def place_of(error: BaseException) -> str:
+    """The line of the program's own code that raised an error, such as `billing.py:42`."""
+    own = [each for each in _frames(error) if _is_own(each.filename)]
+    return scrub(f"{PurePath(own[-1].filename).name}:{own[-1].lineno}")[:200] if own else ""
+
+
+def _frames(error: BaseException) -> traceback.StackSummary:
+    try:
+        trace = BaseException.__getattribute__(error, "__traceback__")
+        return _told(traceback.extract_tb(trace, limit=-60))
+    except BaseException:  # noqa: BLE001 - a loader may raise when it is asked for a line
+        return traceback.StackSummary()
+
+
+def _name(error: BaseException) -> str:
+    try:
+        return scrub(_text(type(error).__qualname__))[:200]
+    except BaseException:  # noqa: BLE001 - a metaclass may raise anything
+        return "Exception"
+
+
+def _message(error: BaseException) -> str:
+    """What an error says; a group says also what the first of its errors is."""
+    said = _text(error)
+    try:
+        first = error
+        for _ in range(_NESTED):
+            if issubclass(type(first), BaseExceptionGroup):
+                first = BaseException.__getattribute__(first, "exceptions")[0]
+    except BaseException:  # noqa: BLE001 - as in _name()
+        return said
+    return said if first is error else f"{said}: {_name(first)}: {_text(first)}"[:_MESSAGE_MAX]
 
 
 _LIBRARIES = re.compile(r"[/\\\\](?:site-packages|dist-packages|lib[/\\\\]python\d[\d.]*)[/\\\\]")
@@ -249,9 +347,15 @@ def reason(kind: str, message: object) -> Failure:
     return Failure(type=kind, message=text, fingerprint=fingerprint(kind, "", text))
 
 
-def _text(said: object) -> str:
+def as_text(reason: object) -> str:
+    """A reason that a worker gave, as text."""
+    return scrub(_text(reason))
+
+
+def _text(said: object, most: int = _MESSAGE_MAX) -> str:
     try:
-        return str(said)[:_MESSAGE_MAX]
+        # str's own slice: what __str__ gives may be of a class that has another.
+        return str.__getitem__(str(said), slice(most))
     except BaseException:  # noqa: BLE001 - an exception may raise anything when it is printed
         return "(its message cannot be printed)"
 

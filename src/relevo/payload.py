@@ -184,7 +184,7 @@ class Codec(Generic[T]):
         """
         try:
             return self._decode(data if self._upgrade is None else self._upgraded(data))
-        except Exception:  # noqa: BLE001 - a class may raise anything; _read() tells what it is
+        except BaseException:  # noqa: BLE001 - a class may raise anything; _read() tells what it is
             is_object = _is_object(data)
         return self._read(data, is_stored=is_object)
 
@@ -201,7 +201,7 @@ class Codec(Generic[T]):
             reason = TOO_DEEP
         except _NotUpgraded as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - what the class raises of a payload, whatever it is
+        except BaseException as error:  # noqa: BLE001 - what the class raises of a payload, whatever it is
             reason = f"refused by its own class ({type(error).__name__}{_place(error)})"
         # Out here, so that the error does not drag along one that quotes the value.
         raise _error(
@@ -215,7 +215,7 @@ class Codec(Generic[T]):
             return data
         try:
             new: Any = self._upgrade(cast("dict[str, Any]", old))
-        except Exception as error:  # noqa: BLE001 - the app's own function
+        except BaseException as error:  # noqa: BLE001 - the app's own function
             raise _NotUpgraded(f"upgrade() raised {type(error).__name__}{_place(error)}") from None
         if not isinstance(new, dict):
             raise _NotUpgraded(

@@ -397,7 +397,7 @@ async def _answered(work: Callable[[], Awaitable[T]]) -> _Answer[T]:
 
 def _carried(error: BaseException) -> BaseException:
     """The error, or what stands for one that no coroutine may raise."""
-    if not isinstance(error, StopIteration):
+    if not issubclass(type(error), StopIteration):
         return error
     stands_for = RuntimeError("the worker raised StopIteration")
     stands_for.__cause__ = error

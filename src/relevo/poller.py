@@ -12,6 +12,7 @@ and its place on the screen are those of any job, and its cursor is saved by the
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import random
 import re
@@ -29,6 +30,7 @@ from relevo.clock import Duration, duration
 from relevo.errors import DefinitionError
 from relevo.job import slug
 from relevo.message import Command, backoff_of, time_limit
+from relevo.outcome import ordinary
 from relevo.pending import Calls, noted
 
 Over = Callable[[], Iterable[Mapping[str, str]] | Awaitable[Iterable[Mapping[str, str]]]]
@@ -82,7 +84,7 @@ class Poll:
     values: Mapping[str, str]
     cursor: Any = None
     failures: int = 0  # how many turns in a row have failed before this one
-    rest: timedelta | None = None
+    rest: Duration | None = None
     put_aside: Callable[[Any, str], Awaitable[None]] | None = field(default=None, repr=False)
     pending: Calls | None = field(default=None, repr=False)
 
@@ -117,11 +119,19 @@ class Poller:
         """Every key it polls for, with the values that made it."""
         if self.over is None:
             return [(self.template, {})]
-        found = self.over()
-        if inspect.isawaitable(found):
-            found = await found
-        rows = [{name: str(value) for name, value in row.items()} for row in found]
-        return [(self.template.format_map(row), row) for row in rows]
+        try:
+            found = self.over()
+            if inspect.isawaitable(found):
+                found = await found
+            rows = [{name: str(value) for name, value in row.items()} for row in found]
+            return [(self.template.format_map(row), row) for row in rows]
+        except Exception:
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ordinary(error) from error
 
     def rest(self) -> timedelta:
         """How long until the next turn when this one went well."""

@@ -11,13 +11,14 @@ import msgspec
 
 from relevo.app import Binding
 from relevo.backoff import constant
-from relevo.clock import milliseconds, moment
+from relevo.clock import LONGEST, duration, milliseconds, moment
 from relevo.context import Context
 from relevo.errors import CircuitOpen, LeaseLost, MisuseError, StoreUnavailable
 from relevo.follow_ups import of_tick
 from relevo.ids import derived_id, moment_of
+from relevo.lengths import length_of
 from relevo.message import Command
-from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, reason, scrub
+from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, ordinary, reason, scrub
 from relevo.pending import check_awaited
 from relevo.poller import (
     PAUSED,
@@ -50,6 +51,15 @@ def _failed(progress: Progress, error: Exception) -> Progress:
     failure = describe(error)
     error_text = f"{failure.type}: {failure.message}"[:500]
     return msgspec.structs.replace(progress, failures=progress.failures + 1, error=error_text)
+
+
+async def _called(poller: Poller, turn: Poll, ctx: Context) -> None:
+    try:
+        await poller.function(turn, ctx)
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise ordinary(error) from error
 
 
 class Recurring:
@@ -134,7 +144,8 @@ class Recurring:
             def again() -> tuple[timedelta, bytes]:
                 now = self._engine.time.last()
                 kept = Progress(cursor=turn.cursor, last_at=now, turned_at=now, ttl=progress.ttl)
-                return turn.rest or poller.rest(), msgspec.json.encode(kept)
+                rest = duration(turn.rest or 0) or poller.rest()
+                return rest, msgspec.json.encode(kept)
 
             ctx.is_recurring = True
             limit = poller.timeout.total_seconds()
@@ -146,7 +157,7 @@ class Recurring:
                         return Cancelled(f"nobody asks for '{order.key}' any more")
                     if is_off:
                         return Again(REST_WHEN_OFF, msgspec.json.encode(progress), is_over=False)
-                    await poller.function(turn, ctx)
+                    await _called(poller, turn, ctx)
                     check_awaited(ctx.pending)
                 return Again(*again())
             except (CircuitOpen, LeaseLost, StoreUnavailable):
@@ -158,8 +169,10 @@ class Recurring:
                 kept = _failed(progress, too_long(error, timer, limit) if is_late else error)
                 told = {"poller": order.key, "failures": kept.failures, "error": kept.error}
                 log.warning("poller failed", extra=told)
-                wait = turn.rest or poller.backoff.after(kept.failures)
-                return Again(wait, msgspec.json.encode(kept), is_over=False)
+                rest = length_of(turn.rest)
+                if rest is None or not timedelta() < rest <= LONGEST:
+                    rest = poller.backoff.after(kept.failures)
+                return Again(rest, msgspec.json.encode(kept), is_over=False)
 
         return poll
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from pathlib import PurePath
 from types import coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -18,7 +19,7 @@ from relevo.app import Binding
 from relevo.backoff import Backoff
 from relevo.breaker import RELEASE, SINGLED_OUT
 from relevo.client_errors import is_away
-from relevo.clock import milliseconds
+from relevo.clock import duration, milliseconds
 from relevo.context import Context, current
 from relevo.errors import (
     CircuitOpen,
@@ -35,6 +36,7 @@ from relevo.errors import (
 )
 from relevo.job import Ending, Failure, Lease, State
 from relevo.job_meta import Meta, decode_meta
+from relevo.kept import SIMPLE
 from relevo.message import Command, Event, Spec, codec
 from relevo.outcome import (
     BLOCKED,
@@ -50,10 +52,13 @@ from relevo.outcome import (
     Retry,
     Settled,
     Snooze,
+    as_text,
     behind,
     describe,
+    given_by,
     judge,
     reason,
+    storable,
     wait_for,
 )
 from relevo.payload import kept_result
@@ -75,6 +80,7 @@ _NOTHING = b"null"
 ABANDON_MOST = 3_600.0
 _TOO_LONG = "the worker ran past its time limit of {:g} s"
 _ENDINGS = (Done, Retry, Snooze, Dead, Cancelled)
+_OURS = frozenset({Again, Held, Parked, Postponed})  # what only relevo's own functions return
 
 
 class Runner:
@@ -147,9 +153,7 @@ class Runner:
                 self._answered(binding, lease, message, ctx)
             if ctx.calls:
                 check_awaited(ctx.calls)
-            outcome: Outcome = DONE if value is None else _outcome(value)
-            if isinstance(outcome, Done) and outcome.result is not None:
-                outcome = Done(Kept(kept_result(outcome.result)))
+            outcome: Outcome = DONE if value is None else _outcome(value, binding)
             if ctx.uncommitted is not None and not (
                 isinstance(outcome, Again) and not outcome.is_over
             ):
@@ -423,15 +427,19 @@ class Runner:
         self, error: BaseException, binding: Binding, lease: Lease, meta: Meta | None, message: Any
     ) -> Outcome:
         backoff = _backoff(binding, meta)
-        error = self._engine.outage(error) or error
         try:
+            error = self._engine.outage(error) or error
             account = _account(binding, lease, message)
-        except PayloadError:
-            account = lease.queue  # its breaker has no name, which is what it failed of
-        try:
-            return judge(error, lease.attempt, lease.attempts, backoff, account)
-        except Exception as broken:  # noqa: BLE001 - an app's error may raise when it is read
-            return judge(broken, lease.attempt, lease.attempts, backoff, account)
+        except BaseException:  # noqa: BLE001 - an error may raise anything when it is read
+            account = lease.queue  # or its breaker has no name, which is what it failed of
+        return judge(error, lease.attempt, lease.attempts, backoff, account)
+
+    def broken(self, error: BaseException, lease: Lease) -> Outcome:
+        """What becomes of a job of which something went wrong that no other place has judged."""
+        binding = self._bindings.get((lease.queue, lease.kind))
+        if binding is None:
+            return Postponed(timedelta(seconds=30), describe(error))
+        return _final(self._judge(error, binding, lease, None, None), binding, lease, None)
 
 
 async def _commit(ctx: Context, ending: Ending, began: float, limit: float) -> None:
@@ -494,11 +502,30 @@ def _final(outcome: Outcome, binding: Binding, lease: Lease, meta: Meta | None) 
     return outcome
 
 
-def _outcome(value: Any) -> Outcome:
-    """What a worker means by what it gave."""
-    if isinstance(value, Outcome):
+def _outcome(value: Any, binding: Binding) -> Outcome:
+    """What a worker means by what it gave, read once: what follows cannot fail of it any more."""
+    try:
+        return _read(value)
+    except BaseException as error:
+        # It has returned, so no line of a traceback is its own.
+        where = _home(binding.function)
+        if isinstance(error, DefinitionError | PayloadError):
+            raise type(error)(f"{error} ({where})") from None
+        failure = describe(error)
+        raise DefinitionError(
+            f"what {where} returned cannot be read: {failure.type}: {failure.message}"
+        ) from error
+
+
+def _read(value: Any) -> Outcome:
+    kind = cast("type[Any]", type(value))
+    if kind in SIMPLE:
+        return Done(Kept(kept_result(value)))
+    if kind in _OURS:
         return value
-    if inspect.isclass(value) and value in _ENDINGS:
+    if issubclass(kind, _ENDINGS):
+        return _ended(value)
+    if issubclass(kind, type) and value in _ENDINGS:
         raise DefinitionError(
             f"the worker gave the class {value.__name__}: write {value.__name__}(…)"
         )
@@ -506,17 +533,50 @@ def _outcome(value: Any) -> Outcome:
         raise DefinitionError(
             "the worker gave a generator, of which nothing has run: return instead"
         )
-    if isinstance(value, BaseException):
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
         raise DefinitionError(
-            f"the worker returned {type(value).__name__}: raise it, or return Retry(…) or Dead(…)"
+            f"the worker returned a {kind.__name__}, of which nothing has run: await it"
+        )
+    if issubclass(kind, BaseException):
+        raise DefinitionError(
+            f"the worker returned {kind.__name__}: raise it, or return Retry(…) or Dead(…)"
         )
     if isinstance(value, Command | Event):
         word = "enqueue" if isinstance(value, Command) else "publish"
         raise DefinitionError(
-            f"the worker returned {type(value).__name__}, which starts nothing: write "
-            f"ctx.{word}({type(value).__name__}(…))"
+            f"the worker returned {kind.__name__}, which starts nothing: write "
+            f"ctx.{word}({kind.__name__}(…))"
         )
-    return Done(value)
+    return Done(Kept(kept_result(value)))
+
+
+def _ended(value: Done | Retry | Snooze | Dead | Cancelled) -> Outcome:
+    """What a worker says of its end, in values of ours: a class of its own may do anything."""
+    match value:
+        case Done(result):
+            return Done() if result is None else Done(Kept(kept_result(result)))
+        case Retry(why, delay, failure=failure):
+            wait = None if delay is None else duration(delay)
+            return Retry(as_text(why), wait, failure=None if failure is None else given_by(failure))
+        case Snooze(delay, why, failure=failure):
+            kept = None if failure is None else given_by(failure)
+            return Snooze(duration(delay), as_text(why), failure=kept)
+        case Dead(why, failure=failure):
+            return Dead(as_text(why), failure=None if failure is None else given_by(failure))
+        case Cancelled(why):
+            return Cancelled(as_text(why))
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - a field that cannot be read, such as one that an __init__() has not set
+            raise DefinitionError(f"{type(value).__name__} is incomplete: call super().__init__()")
+
+
+def _home(function: Callable[..., Any]) -> str:
+    """A function as people find it: `charge() in billing.py:12`."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return f"{getattr(function, '__qualname__', 'the worker')}()"
+    return f"{code.co_name}() in {PurePath(code.co_filename).name}:{code.co_firstlineno}"
 
 
 class Kept(bytes):
@@ -565,7 +625,7 @@ def ending(lease: Lease, outcome: Outcome) -> Ending:
                 state=State.PARKED,
                 spend=False,
                 result=_NOTHING if is_owed else None,
-                park=park,
+                park=storable(park),
                 failure=failure,
             )
         case Again(delay, progress, is_over):

@@ -24,6 +24,7 @@ from relevo.clock import moment, stamp
 from relevo.errors import DefinitionError
 from relevo.job import slug
 from relevo.message import Command
+from relevo.outcome import ordinary
 
 Missed: TypeAlias = Literal["last", "all", "skip"]
 """What to do about ticks that passed while nobody ran: only the last, all (100 at most), none."""
@@ -75,10 +76,13 @@ class Schedule:
     def orders(self, tick: int) -> list[Command]:
         """The commands of one tick."""
         at = moment(tick).astimezone(self.tz)
-        made = self.function(at) if self.takes_tick else self.function()
-        if made is None:
-            return []
-        orders: list[Any] = [made] if isinstance(made, Command) else list(made)
+        try:
+            made = self.function(at) if self.takes_tick else self.function()
+            if made is None:
+                return []
+            orders: list[Any] = [made] if isinstance(made, Command) else list(made)
+        except BaseException as error:
+            raise ordinary(error) from error
         for order in orders:
             if not isinstance(order, Command):
                 raise DefinitionError(

@@ -26,6 +26,7 @@ Run: TypeAlias = Callable[[Lease, float], Awaitable[Outcome | Settled | None]]
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FIELD_MAX = 2_000
+_TRACE_MAX = 20_000
 
 
 class Throttle:
@@ -299,8 +300,13 @@ class JsonLines(logging.Formatter):
         }
         line |= _fields(record)
         if record.exc_info:
-            line["trace"] = scrub(self.formatException(record.exc_info))[-_FIELD_MAX:]
+            line["trace"] = _trace(self.formatException(record.exc_info))[-_FIELD_MAX:]
         return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def _trace(text: str) -> str:
+    """What is told of a traceback: an error's own message may be as long as memory allows."""
+    return scrub(text[-_TRACE_MAX:])
 
 
 class TextLines(logging.Formatter):
@@ -323,7 +329,7 @@ class TextLines(logging.Formatter):
         message = scrub(record.getMessage()).replace("\n", "\\n")[:_FIELD_MAX]
         line = f"{at} {record.levelname.lower():7} {message}  {fields}".rstrip()
         if record.exc_info:
-            line += "\n" + scrub(self.formatException(record.exc_info))
+            line += "\n" + _trace(self.formatException(record.exc_info))
         if text := getattr(record, "text", ""):
             line += "\nTraceback (most recent call last):\n" + scrub(str(text)).rstrip()
         return line

@@ -10,11 +10,11 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ from relevo.isolation import Isolation
 from relevo.job import Ending, Lease, State, Suspicion
 from relevo.keeper import Keeper
 from relevo.lifeline import EXIT_ABANDONED, GRACE, Lifeline, end_process
-from relevo.outcome import Again, Done, Outcome, Settled, reason
+from relevo.outcome import Again, Done, Outcome, Settled, ordinary, reason
 from relevo.presence import Presence
 from relevo.runner import DONE, Runner, ending, released
 from relevo.store import BATCH
@@ -64,6 +64,37 @@ class Flight(Struct, eq=False, gc=False):
     since: float = 0.0  # when its run began; 0 before that
     task: asyncio.Task[None] | None = None
     why: str = ""  # set before its task is cancelled
+
+
+class _Steady:
+    """A coroutine for a task that no GeneratorExit can close.
+
+    What a job waits for may have ended with one, and asyncio throws it into the task: Python would
+    close every coroutine in it, the runner's own too.
+    """
+
+    __slots__ = ("_work", "close", "send")
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work = work
+        self.send = work.send
+        self.close = work.close
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None, /) -> Any:
+        # By their types: an error may do anything where isinstance() asks it for its class.
+        error = kind if issubclass(type(kind), BaseException) else value or kind()
+        is_exit = issubclass(type(error), GeneratorExit)
+        return self._work.throw(ordinary(error) if is_exit else error)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._work.__await__()
+
+
+cast("Any", Coroutine).register(_Steady)
+
+
+def _steady(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+    return cast("Coroutine[Any, Any, None]", _Steady(work))
 
 
 OnBlocked: TypeAlias = Literal["report", "exit", "restart"]
@@ -131,6 +162,8 @@ class Worker:
         self._waiting: asyncio.Task[object] | None = None  # what the claimer waits for
         self._is_closing = False
         self._is_retiring = False  # a plain function does not end: the process is about to
+        self._is_ending = False  # its own parts are being cancelled
+        self._parent: asyncio.Task[Any] | None = None  # the task that has started them
         self._pace = (0.0, 0)  # when, and how many had finished
         self._ahead = 0
         self.presence = Presence(self.id, self.store.url, concurrency)
@@ -186,27 +219,35 @@ class Worker:
             await self._forgive_unknown()
             await self._tell_changed_keys()
             lifeline.start()
+            self._parent = asyncio.current_task()
             async with asyncio.TaskGroup() as group:
-                runners = [
-                    group.create_task(self._run_jobs(n), name=f"relevo-runner-{n}")
-                    for n in range(self.concurrency)
-                ]
-                self._settler = group.create_task(self._settle(), name="relevo-settler")
-                upkeep = group.create_task(keeper.run(), name="relevo-keeper")
-                alone = group.create_task(self.isolation.run(), name="relevo-isolation")
-                await group.create_task(self._claim(), name="relevo-claimer")
-                self.isolation.give_back()
-                await self._wind_down(runners)
-                alone.cancel()
-                upkeep.cancel()
-                self._is_closing = True
-                self._settle_now.set()
-                await self._settler
+                try:
+                    await self._live(group, keeper)
+                except BaseException:
+                    self._is_ending = True
+                    raise
         finally:
             lifeline.stop()
             self.runner.close()
             if lifeline.is_alive():  # not if it was never started, or what went wrong is hidden
                 await asyncio.to_thread(lifeline.join, 5)
+
+    async def _live(self, group: asyncio.TaskGroup, keeper: Keeper) -> None:
+        runners = [
+            group.create_task(_steady(self._serve(n)), name=f"relevo-runner-{n}")
+            for n in range(self.concurrency)
+        ]
+        self._settler = group.create_task(self._settle(), name="relevo-settler")
+        upkeep = group.create_task(keeper.run(), name="relevo-keeper")
+        alone = group.create_task(self.isolation.run(), name="relevo-isolation")
+        await group.create_task(self._claim(), name="relevo-claimer")
+        self.isolation.give_back()
+        await self._wind_down(runners)
+        alone.cancel()
+        upkeep.cancel()
+        self._is_closing = True
+        self._settle_now.set()
+        await self._settler
 
     async def _forgive_unknown(self) -> None:
         """Let go of what was parked because nobody knew it, now that somebody may."""
@@ -320,9 +361,11 @@ class Worker:
     def _wake_one(self) -> None:
         # One runner at a time: it wakes the next when it starts a job and more are waiting, so
         # quick jobs are drained by one task and slow ones spread over all.
-        if self._idle and not self._is_waking:
-            self._is_waking = True
-            self._idle.pop().set_result(None)
+        while self._idle and not self._is_waking:
+            turn = self._idle.pop()
+            if not turn.done():  # a job may have left its task with a cancellation
+                self._is_waking = True
+                turn.set_result(None)
 
     def start(self, flight: Flight) -> None:
         """Have a job run that is not among those claimed to be started in turn."""
@@ -367,13 +410,17 @@ class Worker:
             self._running += 1
             try:
                 outcome = await run(flight.lease, now)
-            except asyncio.CancelledError:
-                if not flight.why or task is None:
+            except asyncio.CancelledError as error:
+                if task is None or self._is_broken_off(flight):
                     raise
                 task.uncancel()
                 outcome = None
-                if flight.why == "grace":
+                if not flight.why:  # the function has cancelled the task that it runs in
+                    outcome = self.runner.broken(error, flight.lease)
+                elif flight.why == "grace":
                     self._give_back(flight)
+            except BaseException as error:  # noqa: BLE001 - the others have their turn
+                outcome = self.runner.broken(error, flight.lease)
             finally:
                 self._running -= 1
                 slot[0] = 0
@@ -389,6 +436,37 @@ class Worker:
                 self._settle_now.set()
             if len(local) <= self._ahead // 2:
                 self._slot_free.set()
+            if task is not None and task.cancelling():
+                await self._uncancel(task)
+
+    async def _uncancel(self, task: asyncio.Task[None]) -> None:
+        """Take back a cancellation that a job has left to its runner: the next job is innocent."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_broken_off(None):
+                raise
+        while task.cancelling():
+            task.uncancel()
+
+    async def _serve(self, number: int) -> None:
+        """Run jobs until told to stop, also where one has cancelled the task it ran in, and the
+        task hears of it only now."""
+        while True:
+            try:
+                return await self._run_jobs(number)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or self._is_broken_off(None):
+                    raise
+                task.uncancel()
+                self._is_waking = False
+
+    def _is_broken_off(self, flight: Flight | None) -> bool:
+        """Whether a runner was cancelled since the worker ends, and not for its job's sake."""
+        if flight is not None and flight.why:
+            return False
+        return self._is_ending or self._parent is None or self._parent.cancelling() > 0
 
     def _tell_isolation(self, flight: Flight) -> None:
         if flight is self.isolation.flight:
@@ -402,9 +480,14 @@ class Worker:
                 self.telemetry.ended(flight.lease, outcome.outcome)
             self.flights.pop(flight.lease, None)
         elif outcome is not None:
+            try:
+                end = ending(flight.lease, outcome)
+            except BaseException as error:  # noqa: BLE001 - its answer may raise when it is read
+                outcome = self.runner.broken(error, flight.lease)
+                end = ending(flight.lease, outcome)
             if not isinstance(outcome, _QUIET):
                 self.telemetry.ended(flight.lease, outcome)
-            self._endings.append(ending(flight.lease, outcome))
+            self._endings.append(end)
         elif not flight.why:
             self.flights.pop(flight.lease, None)
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from relevo.job import Ending, Failure, Lease, State
+from relevo.outcome import describe
 from relevo.store import Filter, Store
 from relevo.testing import ManualClock
 from tests.conformance.conftest import Handles
@@ -450,3 +451,24 @@ async def test_a_settled_job_does_not_lapse(store: Store, clock: ManualClock) ->
 
     assert await store.rescue() == []
     assert await store.rescue(worker="w1") == []
+
+
+class _Odd(Exception):
+    __qualname__ = "Odd\ud800\0"
+
+    def __str__(self) -> str:
+        return "a\ud800b\0c\x1b[2J \U0001f600 \u202e שלום\r\n'\"\\%s{}$1;--" + "x" * 1_000_000
+
+
+async def test_f08_a_failure_of_any_text_is_kept_as_it_was_described(store: Store) -> None:
+    failure = describe(_Odd())
+
+    assert "😀" in failure.message
+    for ends in (State.SCHEDULED, State.DEAD, State.PARKED, State.HELD, State.CANCELLED):
+        lease = await take_id(store, await add(store))
+        park = "behind 😀 '%s'" if ends is State.PARKED else None
+
+        assert await end(store, lease, ends, failure=failure, park=park, delay=MINUTE)
+
+        found = await look(store, lease.id)
+        assert (found.state, found.failure, found.park) == (ends, failure, park)

@@ -29,7 +29,7 @@ from relevo.cli.terminal import (
     Yes,
     read_stdin,
 )
-from relevo.clock import SystemClock, is_duration, milliseconds, stamp
+from relevo.clock import SystemClock, milliseconds, stamp
 from relevo.desk import (
     COUNTED,
     DeliveryJob,
@@ -44,6 +44,7 @@ from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError, SettingsError, StoreUnavailable
 from relevo.intake import Door, answer_of
 from relevo.job import State, Verdict
+from relevo.lengths import is_length
 from relevo.pairs import Headers
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
@@ -200,7 +201,7 @@ async def _moment(desk: Desk, text: str | None, name: str) -> int | None:
     """The store's moment that was meant: so long ago, or written in full."""
     if text is None:
         return None
-    if is_duration(text):
+    if is_length(text):
         return await desk.store.now() - milliseconds(text)
     try:
         at = datetime.fromisoformat(text)

@@ -39,7 +39,7 @@ from relevo.relay import Relayed
 from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
 from relevo.stores.sealed import sealed
-from relevo.telemetry import Telemetry
+from relevo.telemetry import Telemetry, log
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -441,4 +441,30 @@ def run_async(work: Awaitable[int | None]) -> int | None:
         return await work
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(whole())
+        task = runner.get_loop().create_task(whole())
+        while True:
+            try:
+                runner.run(_ended(task))
+                return task.result()
+            except (SystemExit, KeyboardInterrupt) as error:
+                if task.done() or is_from_keyboard(error):
+                    raise
+                # A task that some job has left behind raised it: it must not end the other jobs.
+                log.error("a task raised %s; the process goes on", type(error).__name__)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:  # Ctrl-C
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+
+
+def is_from_keyboard(error: BaseException) -> bool:
+    """Whether a person has interrupted the process, and no function of an app has raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_name == "_on_sigint"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from functools import cached_property
 from itertools import islice
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, cast
+
+from relevo.lengths import asked_length
 
 WAIT_MIN, WAIT_MAX = timedelta(seconds=1), timedelta(hours=1)
 
@@ -239,13 +240,7 @@ def wait_of(value: object) -> timedelta | None:
     """What a Retry-After asks for: seconds or an HTTP date, within 1 s and 1 h; None if garbled."""
     if value is None or isinstance(value, bool):
         return None
-    said = text(value).strip()
-    if re.fullmatch(r"-?\d{1,18}(\.\d{0,9})?", said, re.ASCII):
-        wait = timedelta(seconds=min(float(said), 86_400.0)) if float(said) > 0 else WAIT_MIN
-    else:
-        try:
-            at = parsedate_to_datetime(said)
-            wait = at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)
-        except (ValueError, TypeError, OverflowError):
-            return None
+    wait = asked_length(value if isinstance(value, timedelta) else text(value).strip())
+    if wait is None:
+        return None
     return min(max(wait, WAIT_MIN), WAIT_MAX)

@@ -39,6 +39,7 @@ from relevo.ingress.spool import Spool
 from relevo.ingress.unrouted import Near, Strays
 from relevo.intake import Door, Reject, delivery_of, taken_of
 from relevo.job import Verdict
+from relevo.outcome import describe
 from relevo.pairs import FIELDS, Headers
 from relevo.signatures import InvalidSignature, Nonce
 from relevo.sources.source import Setup
@@ -208,8 +209,10 @@ class Gate:
             return reply_of(rejected.answer)
         except BodyError as unreadable:
             return error(400, unreadable.code)
-        except Exception:  # noqa: BLE001 - a function may raise anything
-            log.exception("a challenge failed", extra={"endpoint": door.endpoint})
+        except BaseException as broken:  # noqa: BLE001 - a function may raise anything
+            failure = describe(broken)
+            told = {"error": f"{failure.type}: {failure.message}", "text": failure.trace}
+            log.error("a challenge failed", extra={"endpoint": door.endpoint} | told)
             return INTERNAL
 
     # one call, as our own server brings it
@@ -370,7 +373,7 @@ class Gate:
             door.scheme.check(delivery, delivery.received_at)
         except InvalidSignature as failure:
             return self.refusals.forged(door, delivery, failure, flight.client)
-        except Exception as broken:  # noqa: BLE001 - of a call that nobody vouches for
+        except BaseException as broken:  # noqa: BLE001 - of a call that nobody vouches for
             unread = InvalidSignature(f"it cannot be read: {type(broken).__name__}")
             return self.refusals.forged(door, delivery, unread, flight.client)
         if (reply := self._set_up(door.rules.setup, delivery)) is not None:
@@ -393,7 +396,7 @@ class Gate:
         """The answer to a call that only sets the webhook up, of which nothing is stored."""
         try:
             answer = setup(delivery)
-        except Exception:  # noqa: BLE001 - it reads what anybody may have sent
+        except BaseException:  # noqa: BLE001 - it reads what anybody may have sent
             return None  # it is none
         if answer is None:
             return None

@@ -100,7 +100,7 @@ class Door:
             given: Any = (self.route.key or self.rules.id_of)(delivery)
         except (BodyError, Reject):
             raise
-        except Exception as error:  # a key function may raise anything
+        except BaseException as error:  # a key function may raise anything
             raise NoKey(f"{self.route.path} has no key for this: {_no_key(error)}") from error
         if (key := key_text(given)) is None:
             raise NoKey(
@@ -113,7 +113,7 @@ class Door:
         """Its key; where that cannot be had the provider's id, or else the hash of the call."""
         try:
             return self.key(delivery)
-        except Exception:  # noqa: BLE001 - as in key()
+        except BaseException:  # noqa: BLE001 - as in key()
             return self.provisional_key(delivery)
 
     def provisional_key(self, delivery: Delivery) -> str:
@@ -130,7 +130,7 @@ class Door:
         """The provider's id of a delivery, as far as its source finds one."""
         try:
             return key_text(self.rules.id_of(delivery))
-        except Exception:  # noqa: BLE001 - it reads what anybody may have sent
+        except BaseException:  # noqa: BLE001 - it reads what anybody may have sent
             return None
 
     def variant(self, delivery: Delivery) -> int:
@@ -205,17 +205,21 @@ def variant_of(compared: bytes) -> int:
     return -1 - int.from_bytes(hashlib.sha256(compared).digest()[:4]) // 2
 
 
-def _no_key(error: Exception) -> str:
+def _no_key(error: BaseException) -> str:
     """Why a key function found no key, without a value of the body."""
-    match error:
-        case MissingName():
-            return str(error)
-        case LookupError(args=(str() as said,)) if type(error) is LookupError:
-            return said[:200]
-        case KeyError(args=(str() as name,)):
-            return f'no field "{name:.64}" in the body'
-        case _:
-            return f"its key function raised {type(error).__name__}; the log has the line"
+    try:
+        match error:
+            case MissingName():
+                return str(error)
+            case LookupError(args=(str() as said,)) if type(error) is LookupError:
+                return said[:200]
+            case KeyError(args=(str() as name,)):
+                return f'no field "{name:.64}" in the body'
+            case _:
+                pass
+    except BaseException:  # noqa: BLE001, S110 - an error may raise anything when it is read
+        pass
+    return f"its key function raised {type(error).__name__}; the log has the line"
 
 
 def _told_kind(given: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,7 +18,7 @@ from relevo.intake.door import Door, NoKey, Reject, answer_of, delivery_of, is_o
 from relevo.intake.intake import Intake
 from relevo.job import NewJob, Verdict
 from relevo.outbox import driver
-from relevo.outcome import describe
+from relevo.outcome import describe, ordinary
 from relevo.payload import Found, without_secrets
 from relevo.scrubbing import scrub
 from relevo.sensitive import looks_clean
@@ -247,10 +248,15 @@ class Receiver:
         """A delivery whose function failed, with the job that runs it again."""
         self._engine.telemetry.counts["delivery_failed"] += 1
         if self._engine.telemetry.narrator is None:  # it tells so once the delivery is stored
+            failure = describe(mistake)  # not the error itself: it may raise when it is printed
             log.error(
                 "a webhook's function failed; a job will run it again",
-                exc_info=mistake,
-                extra={"endpoint": door.endpoint, "delivery": delivery.id},
+                extra={
+                    "endpoint": door.endpoint,
+                    "delivery": delivery.id,
+                    "error": f"{failure.type}: {failure.message}",
+                    "text": failure.trace,
+                },
             )
         answer = FAILED if door.answers_content(delivery) else door.answer
         job = self._engine.handling.job(door.app, delivery.id)
@@ -354,6 +360,10 @@ class Receiver:
         try:
             given_back: Any = await route.function(*given)
             intake.close()
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise ordinary(error) from error
         finally:
             intake.is_over = True
             current.reset(token)
@@ -482,7 +492,7 @@ class Receiver:
 
 def why_failed(mistake: BaseException) -> str:
     """What a delivery's line says of the mistake that its function made."""
-    if isinstance(mistake, NoKey):
+    if issubclass(type(mistake), NoKey):
         return scrub(str(mistake))[:REASON_MAX]
     failure = describe(mistake)
     return f"{FAILED_OF}{failure.type}: {failure.message}"[:REASON_MAX]
