@@ -653,3 +653,22 @@ async def test_a_queue_that_begins_to_drain_meanwhile_takes_no_delivery(
 
 def delivery() -> Kept:
     return Kept(id=new_id(), endpoint="app:/hook", key="k")
+
+
+async def test_a_transaction_of_another_database_is_refused(
+    store: PostgresStore, raw: asyncpg.Connection[Any]
+) -> None:
+    other = await asyncpg.connect(postgres_url(), database="template1")
+    try:
+        async with other.transaction():
+            with pytest.raises(MisuseError, match=r"another database \(template1\) than the store's"):
+                await store.insert_within(other, [job("refused")])
+    finally:
+        await other.close()
+
+    asked: list[str] = []
+    raw.add_query_logger(lambda record: asked.append(record.query))
+    for name in ("first", "second"):
+        async with raw.transaction():
+            await store.insert_within(raw, [job(name)])
+    assert len([sql for sql in asked if "pg_postmaster_start_time" in sql]) == 1

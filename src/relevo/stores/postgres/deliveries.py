@@ -28,7 +28,7 @@ from relevo.store import (
     Reception,
 )
 from relevo.stores.postgres import arriving
-from relevo.stores.postgres.lines import PATIENCE, Record, Spoiled, lent
+from relevo.stores.postgres.lines import PATIENCE, Record, Spoiled
 from relevo.stores.postgres.rows import (
     brief,
     columns_of,
@@ -160,7 +160,7 @@ class Deliveries(Session):
     async def _receive_within(
         self, connection: Any, arrival: Arrival, *, posted: bool
     ) -> Reception:
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             rows = await driver.fetch(
                 self._sql(_RECEIVE), self._skew, *_columns_of([arrival], posted)
             )
@@ -189,7 +189,7 @@ class Deliveries(Session):
     async def _resolve_within(
         self, connection: Any, job: str, arrival: Arrival, *, posted: bool
     ) -> Reception:
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             rows = await driver.fetch(
                 self._sql(_RESOLVE), self._skew, *_resolution_of(job, arrival, posted)
             )

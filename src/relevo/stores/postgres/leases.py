@@ -16,7 +16,7 @@ from relevo.clock import Clock
 from relevo.errors import StoreUnavailable
 from relevo.job import Ending, Lease, State
 from relevo.store import RATE_MARGIN, Claim, Want
-from relevo.stores.postgres.lines import PATIENCE, Record, lent
+from relevo.stores.postgres.lines import PATIENCE, Record
 from relevo.stores.postgres.rows import lease_of, settled_columns_of
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean
@@ -263,7 +263,7 @@ class Leases(Session):
             return []
         order = _order_of([ending.lease for ending in endings])
         columns = settled_columns_of([endings[place] for place in order])
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             rows = await driver.fetch(self._sql(_SETTLE), self._skew, *columns)
         return _settled(order, rows)
 

@@ -9,7 +9,6 @@ import msgspec
 
 from relevo.job import NewJob, Verdict
 from relevo.store import BATCH, DELIVERY_KEEP, NO_RESULTS, Letter
-from relevo.stores.postgres.lines import lent
 from relevo.stores.postgres.session import Session
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -54,7 +53,7 @@ class Letters(Session):
     async def post_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Verdict]:
         packed = [_pack(job) for job in jobs]
         ids = [job.id for job in jobs]
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             rows = await driver.fetch(self._sql(_POST), self._skew, ids, packed)
         return _verdicts(rows)
 
@@ -95,7 +94,7 @@ class Letters(Session):
     async def close_letters_within(
         self, connection: Any, ids: Sequence[str], results: Mapping[str, bytes] = NO_RESULTS
     ) -> list[bool]:
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             rows = await driver.fetch(self._sql(_CLOSE), self._skew, *_ends(ids, results))
         return _first(ids, rows)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from relevo.store import Audit, By, Effect, EffectState, Holding, Note, WorkerInfo, follows, seen
-from relevo.stores.postgres.lines import Record, lent
+from relevo.stores.postgres.lines import Record
 from relevo.stores.postgres.rows import hashed, page_size
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
@@ -31,7 +31,7 @@ class Memory(Session):
     async def recall_within(
         self, connection: Any, kind: str, names: Sequence[str]
     ) -> list[Note | None]:
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             return await self._recall(driver.fetch, kind, names)
 
     async def _recall(self, fetch: Fetch, kind: str, names: Sequence[str]) -> list[Note | None]:
@@ -51,7 +51,7 @@ class Memory(Session):
         return await self._remember(self._upkeep.fetch, notes)
 
     async def remember_within(self, connection: Any, notes: Sequence[Note]) -> list[bool]:
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             return await self._remember(driver.fetch, notes)
 
     async def _remember(self, fetch: Fetch, notes: Sequence[Note]) -> list[bool]:

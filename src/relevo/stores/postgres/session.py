@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
+from weakref import WeakSet
 
 from relevo.clock import Clock, SystemClock
+from relevo.errors import MisuseError
 from relevo.stores.places import Places
 from relevo.stores.postgres.address import parse
 from relevo.stores.postgres.ear import Ear
-from relevo.stores.postgres.lines import Door, Line, Lines
+from relevo.stores.postgres.lines import Connection, Door, Line, Lines, lent
+
+_HOME = (
+    "select concat_ws('/', extract(epoch from pg_postmaster_start_time())::text, (select oid::text "
+    "from pg_catalog.pg_database where datname = current_database())) as home"
+)
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -42,6 +52,8 @@ class Session:
         self._upkeep = Lines(self._door, 2)
         # People's filters are optional: a plan made for the values at hand finds the right index.
         self._people = Lines(self._door, 1, plan_cache_mode="force_custom_plan")
+        self._home = ""  # which database it is, once that was asked
+        self._at_home: WeakSet[Connection] = WeakSet()  # callers' connections to the same one
         self._ear = Ear(self._door, self._sql("relevo.jobs"), self._in)
 
     @property
@@ -54,6 +66,33 @@ class Session:
         if statement is None:
             statement = self._statements[text] = self._address.sql(text)
         return statement
+
+    @asynccontextmanager
+    async def _lent(self, connection: Any) -> AsyncGenerator[Connection]:
+        """A caller's own connection, if it leads to the database of this store."""
+        async with lent(connection) as driver:
+            if driver not in self._at_home:
+                await self._check_home(driver)
+                self._at_home.add(driver)
+            yield driver
+
+    async def _check_home(self, connection: Connection) -> None:
+        """MisuseError for a connection to another database: no worker here would see its jobs.
+
+        Asked once per connection. Two names may mean one server, so the servers themselves are
+        asked; the store's own once more where they differ, as it may have been restarted.
+        """
+        there: str = await connection.fetchval(_HOME)
+        if there != self._home:
+            self._home = (await self._upkeep.fetch(_HOME, repeat=True))[0]["home"]
+        if there != self._home:
+            name: str = await connection.fetchval("select current_database()")
+            raise MisuseError(
+                f"tx is a connection to another database ({name}) than the store's, "
+                f"{self._address.public}: a job commits with rows of the same database, and no "
+                "worker here would see one that is stored there. Open the session on the store's "
+                "database, or give the store that database"
+            )
 
     @property
     def _skew(self) -> int:

@@ -16,7 +16,7 @@ from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
 from relevo.stores.postgres.leases import Leases
 from relevo.stores.postgres.letters import Letters
-from relevo.stores.postgres.lines import PATIENCE, Record, learn_types, lent, translated
+from relevo.stores.postgres.lines import PATIENCE, Record, learn_types, translated
 from relevo.stores.postgres.memory import Memory
 from relevo.stores.postgres.people import People
 from relevo.stores.postgres.rows import (
@@ -123,7 +123,7 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
     async def insert_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         if not jobs:
             return []
-        async with lent(connection) as driver:
+        async with self._lent(connection) as driver:
             rows = await driver.fetch(self._sql(_INSERT), self._skew, *columns_of(jobs))
         return _inserted(jobs, rows, unsure=False)
 
