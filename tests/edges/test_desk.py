@@ -217,6 +217,7 @@ async def _try_everything(
     desk: Desk, store: Store
 ) -> dict[str, Callable[[Person], Awaitable[Any]]]:
     letter, other, third = await dead(store), await dead(store), await dead(store)
+    fourth = await dead(store)
     uncertain, _ = await held(store)
     doubtful, _ = await held(store)
     waiting = await add(store, OTHER)
@@ -224,6 +225,7 @@ async def _try_everything(
     await store.beat(worker("silent"), 0)
     return {
         "retry": lambda by: desk.retry([letter], by),
+        "run_again": lambda by: desk.run_again(fourth, by),
         "edit": lambda by: desk.edit(other, by, priority="low"),
         "discard": lambda by: desk.discard([third], by, "no use"),
         "cancel": lambda by: desk.cancel([waiting], by),

@@ -661,7 +661,9 @@ async def test_a_transaction_of_another_database_is_refused(
     other = await asyncpg.connect(postgres_url(), database="template1")
     try:
         async with other.transaction():
-            with pytest.raises(MisuseError, match=r"another database \(template1\) than the store's"):
+            with pytest.raises(
+                MisuseError, match=r"another database \(template1\) than the store's"
+            ):
                 await store.insert_within(other, [job("refused")])
     finally:
         await other.close()

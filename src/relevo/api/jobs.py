@@ -223,6 +223,28 @@ async def dead_groups(caller: Caller, ask: SomeGroups) -> Page[Group]:
     return Page(items=await caller.desk.groups(queue=ask.queue, limit=ask.limit))
 
 
+class RunAgain(OneJob):
+    repeat_effects: bool = False
+    note: Note = ""
+
+
+class RanAgain(Struct, frozen=True):
+    """The job that runs another's command again."""
+
+    job: str
+
+
+async def run_job_again(caller: Caller, ask: RunAgain) -> RanAgain:
+    """Enqueue the command of a job that has ended once more, as a new job without its key.
+
+    Refused where the first has made effects, unless they shall be repeated: `repeat_effects`.
+    """
+    new = await caller.desk.run_again(
+        ask.id, caller.person, ask.note, repeats_effects=ask.repeat_effects
+    )
+    return RanAgain(new)
+
+
 async def retry_dead(caller: Caller, ask: DeadRetry) -> Sweep:
     """Retry many dead letters, canaries first if wanted; answers when all have been let go."""
     return await caller.desk.retry_where(
@@ -300,6 +322,7 @@ CALLS = (
     Call("GET", "/jobs/{id}", "look", show_job),
     Call("PATCH", "/jobs/{id}", "edit", edit_job),
     Call("POST", "/jobs/{id}/retry", "retry", retry_job),
+    Call("POST", "/jobs/{id}/run-again", "run_again", run_job_again),
     Call("POST", "/jobs/{id}/cancel", "cancel", cancel_job),
     Call("POST", "/jobs/{id}/discard", "discard", discard_job),
     Call("GET", "/dead", "look", dead_groups),

@@ -113,6 +113,35 @@ async def retry(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
         return await retry_some(terminal, desk, ids_from(ids), note)
 
 
+@group.verb("run-again")
+async def run_again(
+    terminal: Terminal,
+    id: Id,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the effects that would be made again.")
+    ] = False,
+    repeat_effects: Annotated[
+        bool, typer.Option("--repeat-effects", help="Also make again what the first has made.")
+    ] = False,
+    note: NoteOption = "",
+) -> None:
+    """Enqueue the command of a job that has ended once more, as a new job.
+
+    The new job has the same payload, no key, and effects of its own. To go on where a job has
+    failed, retry it.
+    """
+    async with terminal.desk() as desk:
+        made = await desk.repeated_effects(id)
+        new = None
+        if not dry_run:
+            new = await desk.run_again(id, terminal.person, note, repeats_effects=repeat_effects)
+    shown = {"job": new, "again": id, "effects": [f"{each.name} {each.key}" for each in made]}
+    lines = [f"{each.name}  {each.state}  {each.key}" for each in made]
+    told = [f"{counted(len(made), 'effect')} of {id} made a second time", *lines] if made else []
+    told.append(f"would run {id} again" if new is None else f"{new} runs {id} again")
+    terminal.show(shown, lambda: "\n".join(told))
+
+
 @group.verb("unpark")
 async def unpark(
     terminal: Terminal,

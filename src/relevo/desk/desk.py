@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec.json import decode as decode_json
+from msgspec.json import encode as encode_json
 from msgspec.structs import replace
 
 from relevo.breaker import KIND as BREAKER
@@ -26,8 +27,11 @@ from relevo.errors import (
     NotAllowed,
     NotFoundError,
     PayloadError,
+    QueueClosed,
 )
-from relevo.job import LIVE, Job, State, queue_name
+from relevo.ids import new_id
+from relevo.job import ENDED, LIVE, Job, NewJob, State, Verdict, queue_name
+from relevo.job_meta import decode_meta
 from relevo.message import PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
 from relevo.once import TYPES, type_name
@@ -57,6 +61,57 @@ class Desk(Forgetting, Standing, Replaying, Restoring):
         """Ready again with fresh attempts; False where the job is in no state for it."""
         signed = by.acts("retry", note)
         return await self._each(ids, lambda batch: self.store.retry(batch, signed))
+
+    async def repeated_effects(self, id: str) -> list[Effect]:
+        """The effects of a job that a job with its payload would make a second time, if it makes
+        them under the same names; at most the first 200."""
+        known = frozenset({EffectState.CONFIRMED, *UNDECIDED})
+        effects, _ = await self.effects(job=id, states=known, limit=PAGE_MAX)
+        return effects
+
+    async def run_again(
+        self, id: str, by: Person, note: str = "", *, repeats_effects: bool = False
+    ) -> str:
+        """Enqueue the command of a job that has ended once more; answers the new job's id.
+
+        The new job has the payload, the lane and the number of attempts of the first, no key and a
+        ledger of its own: it makes every effect again. If the first has made some, that has to be
+        asked for with `repeats_effects`. To go on where a job has failed, retry it.
+        """
+        signed = by.acts("run_again", note)
+        job = await self.job(id)
+        if job.state not in ENDED:
+            raise MisuseError(f"job {job.id} is {job.state}: it has not ended, and runs by itself")
+        if job.flow is not None or is_sealed(job.payload):
+            why = "belongs to a flow" if job.flow is not None else "is sealed, and no key opens it"
+            raise MisuseError(f"job {job.id} {why}: it cannot be run again by itself")
+        made = await self.repeated_effects(job.id)
+        if made and not repeats_effects:
+            names = ", ".join(dict.fromkeys(f"'{effect.name}'" for effect in made[:5]))
+            raise MisuseError(
+                f"job {job.id} has made {names}, which a new job would make a second time: ask for "
+                "that explicitly (repeat_effects), or retry the job, which repeats no effect"
+            )
+        new = NewJob(
+            id=new_id(),
+            queue=job.queue,
+            kind=job.kind,
+            payload=job.payload,
+            priority=job.priority,
+            attempts=job.attempts,
+            lane=job.lane,
+            thread=job.thread or job.id,
+            cause=job.id,
+            meta=_without_origin(job.meta),
+        )
+        [receipt] = await self.store.insert([new])
+        if receipt.verdict is Verdict.CLOSED:
+            raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
+        line = Audit(
+            who=signed.who, verb="run again", target=job.id, note=signed.note, after=receipt.id
+        )
+        await self.store.audit([line])
+        return receipt.id
 
     async def cancel(self, ids: Sequence[str], by: Person, note: str = "") -> list[bool]:
         """End jobs that have not ended; a running one loses its lease."""
@@ -384,6 +439,15 @@ class Desk(Forgetting, Standing, Replaying, Restoring):
                 raise MisuseError(f"'{effect.name}' was decided by someone else just now")
         ids = [owner.id for owner in await self.askers(effect)]
         return any(await self.store.retry(ids, by)) if ids else False
+
+
+def _without_origin(meta: bytes | None) -> bytes | None:
+    """What travels beside a payload, for a job whose effects are its own."""
+    if meta is None or b'"origin"' not in meta:
+        return meta
+    made = decode_meta(meta)
+    made.origin = None
+    return encode_json(made)
 
 
 def _reason(note: str) -> str:

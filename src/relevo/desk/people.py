@@ -25,6 +25,7 @@ ACTIONS: Final[dict[str, Role]] = {
     "look": Role.VIEWER,  # everything that only reads; payloads are masked
     "reveal": Role.OPERATOR,  # payloads as they are
     "retry": Role.OPERATOR,
+    "run_again": Role.OPERATOR,  # a job that has ended, as a new one
     "cancel": Role.OPERATOR,
     "discard": Role.OPERATOR,
     "pause": Role.OPERATOR,
