@@ -77,6 +77,9 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F63": ("stopped, or slow, while it has the file locked", "sqlite"),
     "F66": ("a deploy while plain functions run; killed after all", ALL),
     "F67": ("plain functions past their time limits, and those that never end", ALL),
+    "F70": ("a backup taken under load, restored after work that it does not know", "sqlite"),
+    "F71": ("a dump or base backup taken under load, restored after such work", "postgres"),
+    "F72": ("a copy of the append-only file, restored after such work", "redis"),
 }
 
 INPUTS: dict[str, str] = {

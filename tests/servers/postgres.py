@@ -194,6 +194,14 @@ class PostgresServer:
         )
         return replica
 
+    def base_backup(self) -> PostgresServer:
+        """A copy of this server's files, taken while it works; `start` begins with what it had."""
+        copy = PostgresServer(conf=self.conf)
+        copy._settle_in()
+        self._run("pg_basebackup", "-D", copy.data, "-X", "stream", "--checkpoint=fast",
+                  "-d", f"postgresql://postgres@127.0.0.1:{self.port}/postgres")  # fmt: skip
+        return copy
+
     def promote(self) -> None:
         """Make a replica the primary, and wait until it takes writes."""
         self._run("pg_ctl", "promote", "-D", self.data)
