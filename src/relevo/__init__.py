@@ -22,6 +22,7 @@ from relevo.errors import (
     BodyError,
     CircuitOpen,
     DefinitionError,
+    GroupClosed,
     LeaseLost,
     MisuseError,
     NotAllowed,
@@ -43,12 +44,13 @@ from relevo.errors import (
     StoreUnavailable,
 )
 from relevo.flow import Flow, Results
+from relevo.group import Group
 from relevo.intake import Intake, Reject
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
 from relevo.orders import Receipt, Started
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
-from relevo.plain_context import PlainContext
+from relevo.plain_context import PlainContext, PlainGroup
 from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook
 from relevo.sealing import SealKeys
@@ -73,6 +75,8 @@ __all__ = [
     "ErrorRow",
     "Event",
     "Flow",
+    "Group",
+    "GroupClosed",
     "Intake",
     "Job",
     "Key",
@@ -83,6 +87,7 @@ __all__ = [
     "NotFoundError",
     "PayloadError",
     "PlainContext",
+    "PlainGroup",
     "Poll",
     "Proof",
     "ProviderCredentials",

@@ -19,17 +19,18 @@ from relevo.errors import LeaseLost, MisuseError, ProviderUncertain, StoreError
 from relevo.flow import Flow, Results
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
-from relevo.job import Ending, Lease, State, Unique
+from relevo.job import Ending, Lease, Policy, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import Call, Once, OnceOptions, note_type
 from relevo.pending import Calls, check_awaited, noted
 from relevo.sealing import unsealed
-from relevo.store import Effect, Tally
+from relevo.store import Effect, JobGroup, Tally
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from relevo.engine import Relevo
+    from relevo.group import Group
     from relevo.intake import Intake
     from relevo.orders import Receipt, Started
 
@@ -52,6 +53,14 @@ class _RolledBack(Exception):
 
 def _calls(ctx: Context) -> Calls:
     return ctx.pending
+
+
+def calls_here(_: object) -> Calls | None:
+    """What this run or delivery has called and not yet awaited, if there is one."""
+    cause = current.get()
+    if cause is None or (not isinstance(cause, Context) and cause.is_over):
+        return None
+    return cause.pending
 
 
 def _described(thing: object) -> str:
@@ -209,6 +218,37 @@ class Context:
         joined, and a repeated run gets that one again."""
         self._check_open("start()")
         return await self._engine.start(flow, key=key)
+
+    @noted("ctx", _calls)
+    async def add_node(
+        self, command: Command, *, name: str | None = None, on_failure: Policy = "fail"
+    ) -> Receipt:
+        """Add a node to the flow of this job, which is running: what waits for this node waits for
+        that one too, and finds what it gives in `results()` by its `name`, or else its command's.
+        """
+        self._check_open("add_node()")
+        if on_failure not in ("fail", "continue"):
+            raise MisuseError(f"on_failure is 'fail' or 'continue', not {on_failure!r:.40}")
+        flow = self._lease.flow
+        if flow is None:
+            raise MisuseError(
+                f"job {self.id} is no node of a flow: relevo.start() a flow, or add to a group"
+            )
+        return await self._engine.add_node(self, flow, command, name, on_failure)
+
+    @noted("ctx", _calls)
+    async def group(self, name: str, *, then: Command | None = None) -> Group:
+        """Open a group, or get one that is open, to add to it or to close it; see
+        `Relevo.group()`. What a run adds, it adds once however often it is repeated."""
+        self._check_open("group()")
+        return await self._engine.group(name, then=then)
+
+    async def members(self) -> JobGroup:
+        """How many members the group had whose `then` this job is, and how many ended how."""
+        [found] = await self._engine.store.job_groups([self.id])
+        if found is None:
+            raise MisuseError(f"job {self.id} is no group's: nothing was added to it")
+        return found
 
     @overload
     def once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -23,14 +24,33 @@ from relevo.budget import Budget
 from relevo.calling import Threads
 from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
-from relevo.context import Context, current
+from relevo.context import Context, calls_here, current
 from relevo.desk import Desk
-from relevo.errors import DefinitionError, MisuseError, SettingsError, StoreUnavailable
+from relevo.errors import (
+    DefinitionError,
+    MisuseError,
+    NotFoundError,
+    SettingsError,
+    StoreUnavailable,
+)
 from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import FollowUps, digest, with_origin
+from relevo.group import NAME_MAX, CloseGroup, Group
 from relevo.ids import derived_id, moment_of, new_id
 from relevo.intake import Handling, Intake, Receiver
-from relevo.job import LIVE, After, Ending, Lease, NewJob, Receipt, State, Unique, Verdict
+from relevo.job import (
+    LIVE,
+    After,
+    Before,
+    Ending,
+    Lease,
+    NewJob,
+    Policy,
+    Receipt,
+    State,
+    Unique,
+    Verdict,
+)
 from relevo.joining import Joining
 from relevo.message import (
     Command,
@@ -54,13 +74,13 @@ from relevo.orders import (
 )
 from relevo.outage import outage, places
 from relevo.outbox import Database, driver
-from relevo.pending import Calls, noted
+from relevo.pending import noted
 from relevo.recurring import Recurring
 from relevo.relay import Relayed
 from relevo.restored import Restored
 from relevo.sealing import Seal
 from relevo.settings import public_url_of
-from relevo.store import BATCH, Effect, Filter, Note, SqlStore, Store, Want
+from relevo.store import BATCH, Effect, Filter, Gate, Note, SqlStore, Store, Want
 from relevo.stored import Releasing
 from relevo.stores import open_store
 from relevo.stores.places import CONNECTIONS, LEAST, Places
@@ -90,6 +110,9 @@ FLOW_AGAIN = 0.05  # seconds until a start looks again what became of another of
 STARTED = "flow-started"
 """The kind of the notes that tell which flow stands for what a run started under a key."""
 
+GROUPS = "group"
+"""The kind of the notes that tell which job waits for the members of a group."""
+
 JOINED = "flow-joined"
 """The kind of the notes that tell that this flow, another's, was stored by then."""
 
@@ -105,13 +128,6 @@ def _cause() -> Context | Intake | None:
         # Where there is one writer, it would wait for the commit, and that for it.
         cause.refuse_late("an order or a transaction of relevo")
     return cause
-
-
-def _calls(_: object) -> Calls | None:
-    cause = current.get()
-    if cause is None or (isinstance(cause, Intake) and cause.is_over):
-        return None
-    return cause.pending
 
 
 class Relevo:
@@ -203,6 +219,7 @@ class Relevo:
                 raise DefinitionError(f"two webhooks stand at {route.path}")
         for binding in (*app.workers, *app.listeners):
             self._bind(binding)
+            self._bind_close(binding)
         for binding in app.listeners:
             self._listeners.setdefault(binding.spec.kind, []).append(binding)
 
@@ -217,6 +234,25 @@ class Relevo:
         rows = next((app.errors for app in self.apps if app.name == binding.app), ())
         known = self._error_rows.get(place[0], ())
         self._error_rows[place[0]] = (*known, *(row for row in rows if row not in known))
+
+    def _bind_close(self, binding: Binding) -> None:
+        """A group is closed in the queue of the job that waits for it."""
+        spec = CloseGroup.__relevo__
+        place = (binding.spec.queue, spec.kind)
+        if place not in self.bindings:
+            mine = dataclasses.replace(
+                binding.spec,
+                kind=spec.kind,
+                attempts=spec.attempts,
+                backoff=spec.backoff,
+                key=None,
+                unique="unfinished",
+                breaker=None,
+                dependency=None,
+                lane=None,
+                keep=spec.keep,
+            )
+            self.bindings[place] = Binding(binding.app, self._close, CloseGroup, mine, True, True)
 
     # life
 
@@ -307,7 +343,7 @@ class Relevo:
 
     # in
 
-    @noted("relevo", _calls)
+    @noted("relevo", calls_here)
     async def enqueue(
         self,
         command: Command,
@@ -371,7 +407,7 @@ class Relevo:
         [receipt] = await self._insert([follow_ups.adopt(job)], None)
         return receipt
 
-    @noted("relevo", _calls)
+    @noted("relevo", calls_here)
     async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:
         """Order many things, in batches; each is as safe as with enqueue()."""
         cause = _cause()
@@ -385,7 +421,7 @@ class Relevo:
             raise
         return receipts
 
-    @noted("relevo", _calls)
+    @noted("relevo", calls_here)
     async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
         """Tell a fact: one job for each listener, all or none. No listener, no job."""
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
@@ -399,7 +435,137 @@ class Relevo:
             jobs = [msgspec.structs.replace(job, bundle=bundle) for job in jobs]
         return await self._insert(jobs, tx) if jobs else []
 
-    @noted("relevo", _calls)
+    # groups
+
+    @noted("relevo", calls_here)
+    async def group(self, name: str, *, then: Command | None = None, tx: Any = None) -> Group:
+        """Open a group: `then` runs when it is closed and every member has ended.
+
+        The same name is the same group, as long as its job is kept; another `then` is refused.
+        Without `then` it is a group that was opened before. The key of `then` is not used: the
+        group's name is in its place.
+        """
+        if not 0 < len(name) <= NAME_MAX:
+            raise MisuseError(f"a group's name has 1 to {NAME_MAX} characters, not {len(name)}")
+        cause = _cause()
+        session = cause.tx if tx is None and cause is not None else tx
+        recall, remember = self.store.recall, self.store.remember
+        if session is not None:
+            connection = await driver(session, lambda: None)
+            recall = partial(self.store.recall_within, connection)
+            remember = partial(self.store.remember_within, connection)
+        spec = None if then is None else spec_of(then)
+        for _ in range(10):
+            [note] = await recall(GROUPS, [name])
+            if note is not None:
+                id, queue, mark = note.value.decode().split("\n")
+                if then is None or spec is None:
+                    return Group(self, id, queue, name)
+                mine = self._mark(then, spec, cause)
+                if mine[:2] == mark[:2] and mine != mark:  # under another key a digest says nothing
+                    raise MisuseError(
+                        f"the group '{name}' was opened with another `then`: take another name"
+                    )
+                return await self._open_group(Group(self, id, queue, name), then, spec, cause, tx)
+            if then is None or spec is None:
+                raise NotFoundError(f"no group is called '{name}': open it with `then=`")
+            id = new_id()
+            mine = Note(
+                kind=GROUPS,
+                name=name,
+                value=f"{id}\n{spec.queue}\n{self._mark(then, spec, cause)}".encode(),
+                ttl=milliseconds(self.keep_dead),
+            )
+            if (await remember([mine]))[0]:
+                return await self._open_group(
+                    Group(self, id, spec.queue, name), then, spec, cause, tx
+                )
+        raise StoreUnavailable(f"the group '{name}' is opened by too many at once; try again")
+
+    def _mark(self, then: Command, spec: Spec, cause: Context | Intake | None) -> str:
+        delivered = cause.delivered if isinstance(cause, Intake) else None
+        payload = codec(type(then)).encode(then, delivered)
+        said = msgspec.json.encode([spec.queue, spec.kind, msgspec.Raw(payload)])
+        return digest(said, self.seal).hex()
+
+    async def _open_group(
+        self, group: Group, then: Command, spec: Spec, cause: Context | Intake | None, tx: Any
+    ) -> Group:
+        job = self._node(then, group.id, cause)
+        job = msgspec.structs.replace(
+            job,
+            key=None,
+            digest=None,
+            unique="unfinished",
+            keep=max(job.keep, FLOW_HALF_KNOWN),
+            node=group.name,
+            after=(After(group.id, "tally"),),
+        )
+        await self._insert([job], tx)
+        return group
+
+    async def add_to(
+        self, group: Group, commands: Iterable[Command], tx: Any, wishes: Wishes
+    ) -> list[Receipt]:
+        """Order what a group waits for; for Group."""
+        up = (Before(group.id, group.queue, "tally"),)
+        cause = _cause()
+        jobs = [
+            msgspec.structs.replace(
+                self._job(command, spec_of(command), cause, wishes or None), before=up
+            )
+            for command in commands
+        ]
+        receipts: list[Receipt] = []
+        try:
+            for start in range(0, len(jobs), BATCH):
+                receipts += await self._insert(jobs[start : start + BATCH], tx)
+        except BaseException:
+            _give_back(cause, [job.id for job in jobs])
+            raise
+        return receipts
+
+    async def close_group(self, group: Group, tx: Any) -> None:
+        """Close a group, by a job where that has to wait for a commit; for Group."""
+        cause = _cause()
+        is_bare = cause is None or (isinstance(cause, Context) and cause.tx is None)
+        if tx is None and is_bare:
+            [closed] = await self.store.set_gate([group.id], Gate.CLOSED)
+            if closed or (await self.store.job_groups([group.id]))[0] is not None:
+                return
+        # Behind what was ordered before it, perhaps by way of the outbox.
+        spec = dataclasses.replace(CloseGroup.__relevo__, queue=group.queue)
+        await self._insert([self._job(CloseGroup(group=group.id), spec, cause)], tx)
+
+    async def _close(self, order: CloseGroup, ctx: Context) -> None:
+        [closed] = await self.store.set_gate([order.group], Gate.CLOSED)
+        if not closed and (await self.store.job_groups([order.group]))[0] is None:
+            raise NotFoundError(f"the group of job {order.group} is not stored yet")
+
+    # flows
+
+    async def add_node(
+        self, ctx: Context, flow: str, command: Command, name: str | None, on_failure: Policy
+    ) -> Receipt:
+        """Add a node to a flow that runs, beside the node that runs; for Context."""
+        [job] = await self.store.find([ctx.id])
+        parents = [] if job is None else await self.store.find(job.before)
+        node = self._job(command, spec_of(command), ctx)
+        node = msgspec.structs.replace(
+            node,
+            flow=flow,
+            node=name or node.kind,
+            keep=max(node.keep, FLOW_RESULT_KEEP),
+            before=tuple(
+                Before(parent.id, parent.queue, on_failure)
+                for parent in parents
+                if parent is not None and parent.flow == flow
+            ),
+        )
+        [receipt] = await self._insert([node], None)
+        return receipt
+
+    @noted("relevo", calls_here)
     async def start(self, flow: Flow, *, key: KeyPart | None = None, tx: Any = None) -> Started:
         """Start a flow: all of its nodes are stored, or none.
 
@@ -605,7 +771,9 @@ class Relevo:
                 cause.take(jobs)
                 return [Receipt(job.id, Verdict.ORDERED) for job in jobs]
             tx = cause.tx
-        ids = [job.id if job.flow is None else job.flow for job in jobs]
+        ids = [
+            job.flow if job.flow is not None and job.bundle == job.flow else job.id for job in jobs
+        ]
         give_back = partial(_give_back, cause, ids)
         try:
             if tx is None:
@@ -629,7 +797,7 @@ class Relevo:
             self.joining.noticed(job, receipt)
         return taken(job, receipt)
 
-    @noted("relevo", _calls)
+    @noted("relevo", calls_here)
     async def once(
         self,
         of: str,

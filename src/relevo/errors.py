@@ -11,6 +11,7 @@ RelevoError
 ├── SignatureError           a delivery is not from who it says
 ├── BodyError                what arrived cannot be read as what it should be
 ├── QueueClosed              the queue is draining and takes no newcomers
+├── GroupClosed              the group is closed, and takes only what its members add
 ├── LeaseLost                the job went to someone else; nothing of this run may be saved
 ├── SealError                what is stored is sealed, and no key here opens it
 ├── StoreError               the store said no
@@ -83,6 +84,10 @@ class BodyError(RelevoError):
 
 class QueueClosed(RelevoError):
     """The queue is draining and takes no newcomers."""
+
+
+class GroupClosed(RelevoError):
+    """The group is closed, or over: only its members that have not ended add to it."""
 
 
 class LeaseLost(RelevoError):

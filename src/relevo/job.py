@@ -72,6 +72,7 @@ class Verdict(StrEnum):
     DONE = "done"  # unique forever, and done once already; or the id was asked for and has ended
     REOPENED = "reopened"  # unique forever, was dead or cancelled, is ready again
     CLOSED = "closed"  # the queue is draining; nothing was stored
+    LATE = "late"  # what it was to be a member of takes no more of them; nothing was stored
     ORDERED = "ordered"  # of a webhook's function: what becomes of it, its delivery's commit tells
 
 
@@ -95,8 +96,9 @@ Unique: TypeAlias = Literal["unfinished", "forever", "latest"]
 payload, which replaces those that have never started."""
 
 UNIQUES: tuple[Unique, ...] = ("unfinished", "forever", "latest")
-Policy: TypeAlias = Literal["fail", "continue"]
-"""What a child's bad end means for the parent that waits for it."""
+Policy: TypeAlias = Literal["fail", "continue", "tally"]
+"""What a child's bad end means for the parent that waits for it: it fails too, goes on and reads
+the reason, or is only told how many of its children ended how."""
 
 JOINS = 20
 """The most lines of `Job.joins`."""
@@ -128,6 +130,14 @@ class After(Struct, frozen=True, array_like=True):
     policy: Policy = "fail"
 
 
+class Before(Struct, frozen=True, array_like=True):
+    """A job that waits already, and is to wait for this one too."""
+
+    parent: str
+    queue: str  # the parent's
+    policy: Policy = "fail"
+
+
 class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job on its way into a store. Times are milliseconds; the store adds its own now."""
 
@@ -151,7 +161,13 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     bundle: str | None = None  # jobs of one bundle are stored all or none
     flow: str | None = None
     node: str | None = None  # its name in the flow
-    after: tuple[After, ...] = ()
+    after: tuple[After, ...] = ()  # its own id, "tally": it is a group's, and waits for its members
+    before: tuple[Before, ...] = ()
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it waits until its group is closed and every member of it has ended."""
+        return bool(self.after) and self.after[0].child == self.id
 
 
 class Receipt(Struct, frozen=True, array_like=True, gc=False):

@@ -9,7 +9,7 @@ import msgspec
 
 from relevo.backoff import Backoff
 from relevo.clock import Duration, milliseconds, stamp
-from relevo.errors import DefinitionError, MisuseError, QueueClosed
+from relevo.errors import DefinitionError, GroupClosed, MisuseError, QueueClosed
 from relevo.follow_ups import digest
 from relevo.ids import new_id
 from relevo.intake import Intake
@@ -161,7 +161,12 @@ def key_of(given: KeyPart) -> str:
 
 
 def taken(job: NewJob, receipt: Receipt) -> Receipt:
-    """The receipt of an order; QueueClosed if its queue takes nothing in."""
+    """The receipt of an order; QueueClosed or GroupClosed if it was not taken."""
+    if receipt.verdict is Verdict.LATE:
+        raise GroupClosed(
+            f"job {job.before[0].parent}, which {job.kind} was to be added to, takes no more: its "
+            "group is closed, or over. Only members that have not ended add to it then"
+        )
     if receipt.verdict is Verdict.CLOSED:
         raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
     return receipt

@@ -7,7 +7,7 @@ when that is done, while other jobs go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -22,16 +22,17 @@ from relevo.clock import Duration
 from relevo.context import Context, K, Value, current
 from relevo.errors import LeaseLost, MisuseError, SettingsError
 from relevo.flow import Flow, Results
-from relevo.job import Unique
+from relevo.job import Policy, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import Call, OnceOptions
-from relevo.store import Tally
+from relevo.store import JobGroup, Tally
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
 
-    from relevo.orders import Receipt, Started
+    from relevo.group import Group
+    from relevo.orders import Receipt, Started, Wishes
 
 T = TypeVar("T")
 
@@ -158,6 +159,22 @@ class PlainContext:
         """Start a flow, as with enqueue(); one with the same name and key that is unfinished is
         joined, and a repeated run gets that one again."""
         return self._do(lambda: self._ctx.start(flow, key=key), "start")
+
+    def add_node(
+        self, command: Command, *, name: str | None = None, on_failure: Policy = "fail"
+    ) -> Receipt:
+        """Add a node to the flow of this job; see `Context.add_node()`."""
+        return self._do(
+            lambda: self._ctx.add_node(command, name=name, on_failure=on_failure), "add_node"
+        )
+
+    def group(self, name: str, *, then: Command | None = None) -> PlainGroup:
+        """Open a group, or get one that is open; see `Context.group()`."""
+        return PlainGroup(self._do(lambda: self._ctx.group(name, then=then), "group"), self)
+
+    def members(self) -> JobGroup:
+        """How the members of the group ended whose `then` this job is."""
+        return self._do(self._ctx.members, "members")
 
     @overload
     def once(
@@ -315,6 +332,10 @@ class PlainContext:
 
     # in the event loop, on behalf of the thread
 
+    def do(self, work: Callable[[], Awaitable[T]], name: str) -> T:
+        """Do something for PlainGroup."""
+        return self._do(work, name)
+
     def _do(
         self,
         work: Callable[[], Awaitable[T]],
@@ -374,6 +395,40 @@ class PlainContext:
                 self._statements.discard(task)
 
         return self._begin(statement).result().value()
+
+
+class PlainGroup:
+    """A group of jobs, as a plain `def` worker has it: the methods of Group, without await."""
+
+    def __init__(self, group: Group, ctx: PlainContext) -> None:
+        self._group = group
+        self._ctx = ctx
+
+    @property
+    def id(self) -> str:
+        """The id of the job that waits for all members."""
+        return self._group.id
+
+    @property
+    def name(self) -> str:
+        return self._group.name
+
+    def add(self, command: Command, **wishes: Unpack[Wishes]) -> Receipt:
+        """Order something that the group waits for."""
+        return self._ctx.do(lambda: self._group.add(command, **wishes), "group().add")
+
+    def add_many(self, commands: Iterable[Command]) -> Sequence[Receipt]:
+        """Order many things that the group waits for, in batches."""
+        given = list(commands)
+        return self._ctx.do(lambda: self._group.add_many(given), "group().add_many")
+
+    def close(self) -> None:
+        """Say that no more comes but from members."""
+        self._ctx.do(self._group.close, "group().close")
+
+    def progress(self) -> JobGroup:
+        """How many members there are, and how many have ended how."""
+        return self._ctx.do(self._group.progress, "group().progress")
 
 
 class _Answer(msgspec.Struct, Generic[T], frozen=True):

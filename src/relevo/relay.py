@@ -509,6 +509,7 @@ class Relayed:
     async def _carry(self, letters: list[Letter]) -> int:
         answers = await self.fast.insert([letter.job for letter in letters])
         self._away_until = 0.0
+        await self._untie(letters, answers)
         for letter, answer in zip(letters, answers, strict=True):
             if answer.differs:
                 self.joined(letter.job, answer)
@@ -545,6 +546,18 @@ class Relayed:
         if over:
             await self.ledger.close_letters(over)
         return len(taken)
+
+    async def _untie(self, letters: Sequence[Letter], answers: list[Receipt]) -> None:
+        """Carry members whose group takes no more as jobs of their own: they were promised."""
+        late = [n for n, answer in enumerate(answers) if answer.verdict is Verdict.LATE]
+        if late:
+            log.warning(
+                "jobs of the outbox came when their group was closed; they run outside it",
+                extra={"jobs": [letters[n].job.id for n in late]},
+            )
+            alone = [msgspec.structs.replace(letters[n].job, before=()) for n in late]
+            for n, answer in zip(late, await self.fast.insert(alone), strict=True):
+                answers[n] = answer
 
     async def _over(self, ids: Sequence[str]) -> list[str]:
         """Those of these jobs that can never run: done, or gone and remembered by their ids.

@@ -255,6 +255,34 @@ class Group(Struct, frozen=True, kw_only=True):
     sample: str  # a job's id
 
 
+class Gate(StrEnum):
+    """Whom a group of jobs takes as new members."""
+
+    OPEN = "open"  # all
+    CLOSED = "closed"  # what its live members add
+    SHUT = "shut"  # none, and its job does not go on: it is being cancelled
+
+
+class JobGroup(Struct, frozen=True, kw_only=True):
+    """How far a group of jobs has come; its identity is the job that waits for all of them."""
+
+    id: str
+    queue: str  # of that job
+    name: str
+    gate: Gate
+    members: int
+    done: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    opened_at: int
+    closed_at: int | None = None
+
+    @property
+    def live(self) -> int:
+        """How many members have not ended."""
+        return self.members - self.done - self.dead - self.cancelled
+
+
 class Audit(Struct, frozen=True, kw_only=True):
     """One thing a person did."""
 
@@ -636,6 +664,28 @@ class Store(Protocol):
 
     async def notes(self, kind: str, *, after: str = "", limit: int = 200) -> list[Note]:
         """Notes of a kind in the order of their names."""
+        ...
+
+    # groups of jobs
+
+    async def set_gate(self, ids: Sequence[str], gate: Gate) -> list[bool]:
+        """Close groups, or shut them; False where that changes nothing.
+
+        One that is closed and has no live member goes on in the same step. One that is shut was
+        open or closed, and stays shut.
+        """
+        ...
+
+    async def job_groups(self, ids: Sequence[str]) -> list[JobGroup | None]:
+        """How far groups have come, by the ids of their jobs, as long as these are kept."""
+        ...
+
+    async def newest_groups(self, limit: int = 50) -> list[JobGroup]:
+        """The groups that were opened last, newest first."""
+        ...
+
+    async def live_members(self, id: str, limit: int = BATCH) -> list[str]:
+        """Some members of a group that have not ended, by the ids of their jobs."""
         ...
 
     # upkeep

@@ -19,7 +19,7 @@ from relevo.api.call import Call
 from relevo.breaker import KIND, Circuit
 from relevo.desk import ACTIONS, Role
 from relevo.ids import new_id
-from relevo.job import Failure, State
+from relevo.job import After, Before, Failure, State
 from relevo.poller import Progress
 from relevo.restored import mark_restored
 from relevo.store import (
@@ -68,6 +68,7 @@ class Things(NamedTuple):
     held: str
     flow: str  # one that ended badly
     going: str  # one that has not ended
+    group: str  # the job of a group
     delivery: str
     queue: str
 
@@ -85,6 +86,10 @@ class Things(NamedTuple):
                 return {"id": self.going, **note}
             case "flows", _:
                 return {"id": self.flow, **note}
+            case "groups", "list_groups":
+                return {}
+            case "groups", _:
+                return {"id": self.group, **note}
             case "breakers", "list_breakers":
                 return {}
             case "breakers", _:
@@ -199,7 +204,12 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
     value = msgspec.json.encode([stray])
     await store.remember([Note(kind=UNROUTED, name=f"{kept.endpoint} wrong_path", value=value)])
     await mark_restored(store, By("setup"))
-    return Things(dead, live, held, flow, going, kept.id, queue)
+    group = new_job(f"{queue}-report", node="import:1")
+    [opened] = await store.insert(
+        [msgspec.structs.replace(group, after=(After(group.id, "tally"),))]
+    )
+    await add(store, f"{queue}-row", before=(Before(opened.id, group.queue, "tally"),))
+    return Things(dead, live, held, flow, going, group.id, kept.id, queue)
 
 
 @pytest.fixture
@@ -295,6 +305,7 @@ ROWS = {
     "replay_deliveries": 2,
     "retry_flow": 2,
     "cancel_flow": 2,
+    "cancel_group": 2,  # its member, and the job that waits
     "confirm_effect": 2,  # the effect, and its job that goes on
     "deny_effect": 2,
     "resume_pollers": 2,  # it is on again, and due at once

@@ -38,7 +38,18 @@ EMAIL = "ana.perez@example.com"
 SECRETS = json.dumps({"password": CANARY, "email": EMAIL, "code": "RES-7K2M"}).encode()
 
 GROUPS = (
-    *("jobs", "queues", "dead", "effects", "flows", "breakers", "workers", "pollers", "schedules"),
+    *(
+        "jobs",
+        "queues",
+        "dead",
+        "effects",
+        "flows",
+        "groups",
+        "breakers",
+        "workers",
+        "pollers",
+        "schedules",
+    ),
     *("outbox", "audit", "database"),
 )
 

@@ -585,3 +585,30 @@ def test_doctor_counts_what_pollers_ask(box: Box, monkeypatch: pytest.MonkeyPatc
     assert told["level"] == "error"
     assert "432,000 to pollers: that is too much" in told["message"]
     assert "times slower with every=" in told["message"]
+
+
+def grouped(box: Box, *rows: int, close: bool = True) -> str:
+    async def whole(relevo: Relevo) -> str:
+        group = await relevo.group("import:1", then=Sum())
+        await group.add_many([Read(f"row {n}") for n in rows])
+        if close:
+            await group.close()
+        return group.id
+
+    return engine(box, whole)
+
+
+def test_groups_are_listed_shown_and_cancelled(box: Box) -> None:
+    id = grouped(box, 1, 2)
+    [row] = box("groups", "ls", "--json").json["groups"]
+    assert (row["id"], row["name"], row["members"], row["live"]) == (id, "import:1", 2, 2)
+    assert "import:1" in box("groups", "ls").out
+    for name in ("import:1", id):
+        shown = box("groups", "show", name).out
+        assert "0 done, 0 dead, 0 cancelled" in shown
+        assert f"{id} in test:cortex:sum, waiting" in " ".join(shown.split())
+    assert "3 jobs cancelled" in box("groups", "cancel", "import:1").out
+    assert box("groups", "show", id, "--json").json["cancelled"] == 2
+    assert box("groups", "show", id, "--json").json["state"] == "cancelled"
+    assert box("groups", "cancel", id).code != 0
+    assert box("groups", "show", "import:2").code != 0

@@ -125,6 +125,7 @@ def paths(some: Filled) -> dict[str, str]:
         "/jobs/{id}": f"/jobs/{some.dead}",
         "/dead/{fingerprint}": f"/dead/{some.group}",
         "/flows/{id}": f"/flows/{some.flow}",
+        "/groups/{id}": f"/groups/{some.job_group}",
         "/breakers/one": "/breakers/one?name=reader",
         "/effects/one": f"/effects/one?job={some.held}&name=book",
     }
@@ -378,6 +379,8 @@ async def test_what_is_not_there_is_not_found(admin: Visitor, some: Filled) -> N
         "/jobs/abc",
         "/jobs/" + "x" * 5_000,
         f"/flows/{new_id()}",
+        f"/groups/{new_id()}",
+        "/groups/import:0",
         f"/deliveries/{new_id()}",
         "/deliveries/x",
         "/queues/no:such:queue",
@@ -808,6 +811,19 @@ async def test_a_result_that_is_neither_or_both_is_refused(admin: Visitor, some:
     await admin.do("/effects/confirm", 400, **known)
     await admin.do("/effects/confirm", 400, **known, code="a", result="1")
     await admin.do("/effects/confirm", 400, **known, result="not json")
+
+
+async def test_a_group_of_jobs_is_seen_and_cancelled(
+    admin: Visitor, viewer: Visitor, some: Filled, web: Site
+) -> None:
+    assert "import:2026-11-18" in await viewer.see("/groups")
+    page = await viewer.see(f"/groups/{some.job_group}")
+    assert "0 members" in page
+    assert "Cancel the group" not in page
+    assert "Cancel the group" in await admin.see(f"/groups/{some.job_group}")
+    await admin.do(f"/groups/{some.job_group}/cancel", note="not needed")
+    assert "1 jobs were cancelled." in await admin.see(f"/groups/{some.job_group}")
+    assert (await web.relevo.desk.job(some.job_group)).state is State.CANCELLED
 
 
 async def test_a_flow_is_drawn_explained_retried_and_cancelled(

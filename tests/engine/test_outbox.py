@@ -765,3 +765,54 @@ async def test_a_flow_s_parent_gets_what_a_dead_process_committed(
     clock.advance("3s")
     await drain(relevo)
     assert got == [{"pages": 4}]
+
+
+class Total(Command, queue="test:rows:total"):
+    pass
+
+
+async def test_a_group_of_a_transaction_goes_by_the_outbox(start: Start) -> None:
+    """It opens, is filled and closed with the commit, and none of it with a rollback."""
+    runs: list[str] = []
+    told: list[tuple[int, int]] = []
+
+    async def ping(order: Ping, ctx: Context) -> None:
+        runs.append(ctx.id)
+
+    async def total(order: Total, ctx: Context) -> None:
+        found = await ctx.members()
+        told.append((found.members, found.done))
+
+    relevo = await start(App("test", workers=[ping, total]))
+    with pytest.raises(ZeroDivisionError):
+        async with relevo.transaction() as session:
+            group = await relevo.group("import:1", then=Total(), tx=session)
+            await group.add(Ping(), tx=session)
+            raise ZeroDivisionError
+    async with relevo.transaction() as session:
+        group = await relevo.group("import:1", then=Total(), tx=session)
+        await group.add_many([Ping() for _ in range(5)], tx=session)
+        await group.close(tx=session)
+    await drain(relevo, until=lambda: bool(told))
+    await drain(relevo)
+    assert len(runs) == 5
+    assert told == [(5, 5)]
+
+
+async def test_a_member_that_the_outbox_brings_too_late_runs_on_its_own(start: Start) -> None:
+    runs: list[str] = []
+    told: list[int] = []
+
+    async def ping(order: Ping, ctx: Context) -> None:
+        runs.append(ctx.id)
+
+    async def total(order: Total, ctx: Context) -> None:
+        told.append((await ctx.members()).members)
+
+    relevo = await start(App("test", workers=[ping, total]))
+    group = await relevo.group("import:1", then=Total())
+    await group.close()
+    async with relevo.transaction() as session:
+        await group.add(Ping(), tx=session)
+    await drain(relevo, until=lambda: bool(runs and told))
+    assert (len(runs), told) == (1, [0])

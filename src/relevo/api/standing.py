@@ -16,6 +16,7 @@ from relevo.desk import (
     FlowRow,
     FlowView,
     Forgotten,
+    GroupView,
     Reason,
     RecurringView,
     Role,
@@ -81,6 +82,35 @@ async def retry_flow(caller: Caller, ask: FlowRetry) -> Nodes:
     """Retry what ended badly and is still needed; with a node, only that one and what it needs."""
     flow = await caller.desk.flow(ask.id)
     return Nodes(await caller.desk.retry_flow(flow, caller.person, ask.note, node=ask.node))
+
+
+# groups of jobs
+
+
+class SomeGroups(Asked):
+    limit: Limit = 20
+
+
+class Ended(Struct, frozen=True):
+    """How many jobs were ended."""
+
+    cancelled: int
+
+
+async def list_groups(caller: Caller, ask: SomeGroups) -> Page[GroupView]:
+    """The groups that were opened last, newest first."""
+    return Page(items=await caller.desk.job_groups(limit=ask.limit))
+
+
+async def show_group(caller: Caller, ask: OneFlow) -> GroupView:
+    """A group by its name, or the id of the job that waits for its members."""
+    return await caller.desk.job_group(ask.id)
+
+
+async def cancel_group(caller: Caller, ask: OneFlowNoted) -> Ended:
+    """End every member that has not ended, and the job that waits for them."""
+    group = await caller.desk.job_group(ask.id)
+    return Ended(await caller.desk.cancel_group(group, caller.person, ask.note))
 
 
 # breakers
@@ -330,6 +360,9 @@ CALLS = (
     Call("POST", "/flows/{id:path}/cancel", "cancel", cancel_flow),
     Call("POST", "/flows/{id:path}/retry", "retry", retry_flow),
     Call("GET", "/flows/{id:path}", "look", show_flow),
+    Call("GET", "/groups", "look", list_groups),
+    Call("POST", "/groups/{id:path}/cancel", "cancel", cancel_group),
+    Call("GET", "/groups/{id:path}", "look", show_group),
     Call("GET", "/breakers", "look", list_breakers),
     Call("POST", "/breakers/{name:path}/open", "turn_breaker", open_breaker),
     Call("POST", "/breakers/{name:path}/close", "turn_breaker", close_breaker),

@@ -94,6 +94,16 @@ SPANISH: Final = {
     "A flow by its id, its key, or the id of one of its jobs.": (
         "Un flujo por su id, su clave, o el id de uno de sus trabajos."
     ),
+    # groups of jobs
+    "The groups that were opened last, newest first.": (
+        "Los últimos grupos que se abrieron, primero los más nuevos."
+    ),
+    "A group by its name, or the id of the job that waits for its members.": (
+        "Un grupo por su nombre, o por el id del trabajo que espera a sus miembros."
+    ),
+    "End every member that has not ended, and the job that waits for them.": (
+        "Termina cada miembro que no ha terminado, y el trabajo que los espera."
+    ),
     # breakers, pollers, schedules
     "Every breaker that was ever troubled, open ones first.": (
         "Cada disyuntor que tuvo problemas, primero los abiertos."

@@ -101,6 +101,7 @@ def _program() -> Any:
         expenses,
         flows,
         forget,
+        groups,
         hotel,
         jobs,
         look,
@@ -123,7 +124,7 @@ def _program() -> Any:
     root = Verbs("Signed webhook, durable job, effect outside, once.")
     for module in (serve, work, qstash, database, doctor, sealing, map, look, forget, top, bench):
         module.add_to(root)
-    for group in (jobs, queues, dead, deliveries, effects, flows, breakers, workers):
+    for group in (jobs, queues, dead, deliveries, effects, flows, groups, breakers, workers):
         root.add(group.group)
     for group in (recurring.pollers, recurring.schedules, people.people, people.tokens):
         root.add(group)

@@ -204,6 +204,7 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
             )
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]
     told = [*await _deliveries(desk), *await _waits(desk), *joins, *await _unrouted(desk)]
+    told += await _groups(desk)
     return [*findings, *await _open_breakers(desk), *told]
 
 
@@ -325,6 +326,19 @@ async def _joins(desk: Desk) -> list[Finding]:
         )
         for each in joins
         if not each.queue.startswith(FLOW)
+    ]
+
+
+async def _groups(desk: Desk) -> list[Finding]:
+    """Groups that nobody closed: their job waits for ever."""
+    return [
+        _warning(
+            group.queue,
+            f"the group '{group.name}' is open since {at(group.opened_at)} and has no member that "
+            "runs or waits: what fills it may have died before it called close(). Call it again, "
+            f"or `relevo groups cancel {group.id}`",
+        )
+        for group in await desk.forgotten_groups()
     ]
 
 

@@ -131,6 +131,17 @@ async def change_jobs(board: Board, request: Request) -> Response:
     return go(request, place, said=said)
 
 
+async def cancel_group(board: Board, request: Request) -> Response:
+    """End a group: its members, and the job that waits for them."""
+    desk, by = board.desk(request), board.person(request)
+    note = one(await form(request), "note") or ""
+    group = await desk.job_group(request.path_params["id"])
+    ended = await desk.cancel_group(group, by, note)
+    board.changed()
+    _ = board.words(request)
+    return go(request, f"/groups/{group.id}", said=_("{n:,} jobs were cancelled.", n=ended))
+
+
 async def change_many(board: Board, request: Request) -> Response:
     """Begin to retry or discard all that a filter means; the page shows how far it has come."""
     desk, by = board.desk(request), board.person(request)

@@ -1,4 +1,4 @@
-"""Flows: the list, and one as a drawing with the reason each node waits."""
+"""Flows as drawings, with the reason each node waits; groups of jobs, and their counts."""
 
 from __future__ import annotations
 
@@ -49,3 +49,12 @@ async def flow(board: Board, request: Request) -> Response:
         is_bad=bool(bad),
         began=min(node.inserted_at for node in flow.nodes),
     )
+
+
+async def groups(board: Board, request: Request) -> Response:
+    return board.page(request, "jobgroups", groups=await board.desk(request).job_groups())
+
+
+async def group(board: Board, request: Request) -> Response:
+    found = await board.desk(request).job_group(request.path_params["id"])
+    return board.page(request, "jobgroup", group=found)

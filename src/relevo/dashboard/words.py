@@ -20,6 +20,7 @@ SPANISH: Final[dict[str, str]] = {
     "Jobs": "Trabajos",
     "Dead letters": "Cartas muertas",
     "Flows": "Flujos",
+    "Groups": "Grupos",
     "Effects": "Efectos",
     "Effects outside": "Efectos fuera",
     "Breakers": "Disyuntores",
@@ -586,6 +587,31 @@ SPANISH: Final[dict[str, str]] = {
     "It has more nodes than are shown here.": "Tiene más nodos de los que se muestran.",
     "What waits, and why": "Qué espera, y por qué",
     "Every node ended well.": "Todos los nodos terminaron bien.",
+    # groups of jobs
+    "Group": "Grupo",
+    "Takes members": "Admite miembros",
+    "Members": "Miembros",
+    "Not ended": "Sin terminar",
+    "How they ended": "Cómo terminaron",
+    "Opened": "Abierto",
+    "opened": "abierto",
+    "closed": "cerrado",
+    "from anywhere": "de cualquiera",
+    "only from its own members": "solo de sus propios miembros",
+    "no more: it is being cancelled": "ninguno más: se está cancelando",
+    "{n:,} members": "{n:,} miembros",
+    "{n:,} not ended": "{n:,} sin terminar",
+    "How much has ended": "Cuánto ha terminado",
+    "When all have ended:": "Cuando todos terminen:",
+    "No group of jobs yet": "Aún no hay grupos de trabajos",
+    "A group runs one more job when it is closed and all of its members have ended.": (
+        "Un grupo ejecuta un trabajo más cuando está cerrado y todos sus miembros han terminado."
+    ),
+    "Cancel the group": "Cancelar el grupo",
+    "End every member that has not ended, and the job that waits for them?": (
+        "¿Terminar cada miembro que no ha terminado, y el trabajo que los espera?"
+    ),
+    "{n:,} jobs were cancelled.": "Se cancelaron {n:,} trabajos.",
     # why a node waits, as the desk says it
     "runs on {worker}, attempt {n} of {all}": "corre en {worker}, intento {n} de {all}",
     "its queue is paused": "su cola está en pausa",

@@ -16,6 +16,7 @@ from relevo.desk.deliveries import (
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
+from relevo.desk.groups import GroupView
 from relevo.desk.people import ACTIONS, Person, Role
 from relevo.desk.replaying import (
     COUNTED,
@@ -57,6 +58,7 @@ __all__ = [
     "FlowRow",
     "FlowView",
     "Forgotten",
+    "GroupView",
     "JobAfter",
     "JoinsView",
     "LeftAlone",

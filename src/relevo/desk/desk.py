@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from relevo.breaker import KIND as BREAKER
 from relevo.clock import Duration, duration, stamp
 from relevo.desk.forgetting import Forgetting
+from relevo.desk.groups import Groups
 from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
 from relevo.desk.replaying import Replaying
@@ -52,7 +53,7 @@ _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Forgetting, Standing, Replaying, Restoring):
+class Desk(Forgetting, Groups, Standing, Replaying, Restoring):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

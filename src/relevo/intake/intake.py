@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from relevo.engine import Relevo
+    from relevo.group import Group
     from relevo.orders import Started
 
 T = TypeVar("T")
@@ -138,6 +139,14 @@ class Intake:
     async def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:
         """Start a flow; its nodes are stored with the delivery."""
         return await self._engine.start(flow, key=key)
+
+    @noted("ctx", _calls)
+    async def group(self, name: str, *, then: Command | None = None) -> Group:
+        """Open a group, or get one that is open; what is added to it is stored with the delivery.
+
+        What comes when the group is closed meanwhile runs all the same, and is no member.
+        """
+        return await self._engine.group(name, then=then)
 
     def once(self, name: str, *_: Any, **__: Any) -> NoReturn:
         """MisuseError: a webhook's function has no job that an effect could belong to."""

@@ -105,7 +105,9 @@ def is_plain(arrival: Arrival) -> bool:
 
 
 def _is_plain(job: NewJob) -> bool:
-    return job.key is job.lane is job.flow is job.node is None and not (job.after or job.remember)
+    return job.key is job.lane is job.flow is job.node is None and not (
+        job.after or job.before or job.remember
+    )
 
 
 def columns_of(arrivals: Sequence[Arrival]) -> list[Any]:

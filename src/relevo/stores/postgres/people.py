@@ -123,12 +123,14 @@ class People(Session):
             select
                 j.*,
                 relevo.moment($1) as now,
-                array(select child from relevo.edges where parent = j.id order by ord, child)
-                    as children,
-                array(select fatal from relevo.edges where parent = j.id order by ord, child)
-                    as fatals,
-                array(select parent from relevo.edges where child = j.id order by parent)
-                    as parents,
+                waits.children,
+                waits.fatals,
+                array(
+                    select parent
+                    from relevo.edges
+                    where child = j.id and parent <> j.id
+                    order by parent
+                ) as parents,
                 (select count(*) from relevo.joins as c where c.job = j.id) as joined,
                 newest.*
             from relevo.everything as j
@@ -145,6 +147,13 @@ class People(Session):
                     limit $3
                 ) as c
             ) as newest
+            cross join lateral (
+                select
+                    coalesce(array_agg(child order by ord, child), '{}') as children,
+                    coalesce(array_agg(fatal order by ord, child), '{}') as fatals
+                from relevo.edges
+                where parent = j.id and child <> j.id and not tally
+            ) as waits
             where j.id = any ($2)
             """),
             self._skew,

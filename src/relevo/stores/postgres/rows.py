@@ -73,7 +73,12 @@ def job_arguments(first: int) -> str:
 
 def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
     """How many there are, then their columns; a column of nulls travels as an empty one."""
-    edges = [(job.id, edge) for job in jobs for edge in job.after]
+    # Those upwards stand behind, a tally without a word whether it is fatal.
+    edges = [(job.id, edge.child, edge.policy == "fail") for job in jobs for edge in job.after] + [
+        (edge.parent, job.id, None if edge.policy == "tally" else edge.policy == "fail")
+        for job in jobs
+        for edge in job.before
+    ]
     keys = filled([clean(job.key) for job in jobs])
     lanes = filled([clean(job.lane) for job in jobs])
     delays = [job.delay for job in jobs]
@@ -99,9 +104,9 @@ def columns_of(jobs: Sequence[NewJob]) -> list[Any]:
         filled([clean(job.flow) for job in jobs]),
         filled([clean(job.node) for job in jobs]),
         filled([clean(job.bundle) for job in jobs]),
-        [parent for parent, _ in edges],
-        [edge.child for _, edge in edges],
-        [edge.policy == "fail" for _, edge in edges],
+        [parent for parent, _, _ in edges],
+        [child for _, child, _ in edges],
+        [is_fatal for _, _, is_fatal in edges],
         filled([True if job.key is not None and job.unique == "latest" else None for job in jobs])
         if keys
         else [],

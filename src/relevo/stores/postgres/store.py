@@ -14,6 +14,7 @@ from relevo.store import BATCH, KNOWN, Loss, Rescued, Sweep
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
+from relevo.stores.postgres.groups import Groups
 from relevo.stores.postgres.leases import Leases
 from relevo.stores.postgres.letters import Letters
 from relevo.stores.postgres.lines import PATIENCE, Record, learn_types, translated
@@ -34,7 +35,7 @@ _INSERT = f"select place, id, verdict, differs from relevo.insert_jobs($1, {job_
 AGES = 10_000_000_000_000  # milliseconds, longer than anything is kept
 
 
-class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
+class PostgresStore(Leases, People, Groups, Memory, Deliveries, Letters, Doctor):
     """Jobs in PostgreSQL 14 or newer, as a plain role, in a schema of its own."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
@@ -255,6 +256,7 @@ class PostgresStore(Leases, People, Memory, Deliveries, Letters, Doctor):
             self._sql("select relevo.prune($1, $2, $3) as gone"), self._skew, keep, limit
         )
         gone: int = rows[0]["gone"]
+        await self._forget_groups()
         return (
             gone + await self._prune_deliveries(dead_keep, limit - gone) if gone < limit else gone
         )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from relevo.errors import MisuseError
 from relevo.ids import new_id, parse_id
-from relevo.job import NewJob, Receipt, Verdict
+from relevo.job import After, NewJob, Receipt, Verdict
 from relevo.store import KNOWN
 from relevo.stores.redis.frame import Frame, side_by_side, timely
 from relevo.stores.redis.line import Arg
@@ -85,10 +85,13 @@ class Inlet(Frame):
         for job in jobs:
             args += (numbers.setdefault(job.queue, len(numbers) + 1), *_rich_job(job))
         for job in jobs:
-            for edge in job.after:
+            for edge in _edges(job):
                 above = queues.get(edge.child)
                 number = numbers.setdefault(above, len(numbers) + 1) if above else 0
                 args += (numbers[job.queue], job.id, number, edge.child, edge.policy[0])
+            for up in job.before:
+                number = numbers.setdefault(up.queue, len(numbers) + 1)
+                args += (number, up.parent, numbers[job.queue], job.id, f"+{up.policy[0]}")
         _read_answers(await self._store("rich", numbers, len(jobs), args), answers)
 
     async def _insert_plain(
@@ -139,11 +142,11 @@ class Inlet(Frame):
     async def _insert_apart(self, jobs: Sequence[NewJob], answers: list[Receipt]) -> None:
         await self._register({job.queue for job in jobs})
         spread = _spread_bundles(jobs)
-        children = {edge.child for job in jobs for edge in job.after}
+        children = {edge.child for job in jobs for edge in _edges(job)}
         linked = [
             n
             for n, job in enumerate(jobs)
-            if job.after or job.bundle in spread or job.id in children
+            if _edges(job) or job.before or job.bundle in spread or job.id in children
         ]
         alone = [n for n in range(len(jobs)) if n not in set(linked)]
         if alone:
@@ -165,9 +168,90 @@ class Inlet(Frame):
         # Whoever finishes this for us puts them in again by their ids: one that has run is known.
         jobs = [replace(job, keep=max(job.keep, KNOWN)) for job in jobs]
         first, name = jobs[0].queue, await self._write_down(jobs)
-        await self._put(jobs, places, answers, form="forced")
-        await self._tie(jobs, [answers[place] for place in places])
+        await self._place(jobs, places, answers)
         await self._take_off(first, name)
+
+    async def _place(
+        self, jobs: Sequence[NewJob], places: Sequence[int], answers: list[Receipt]
+    ) -> None:
+        """Each job into its place, tied to all that belongs to it; any number of times."""
+        refused = await self._announce(jobs)
+        late = {job.id for job in jobs if job.id in refused and job.bundle is None}
+        late -= await self._known(
+            [
+                job for job in jobs if job.id in late
+            ]  # they were members before, and get their answers
+        )
+        for job, place in zip(jobs, places, strict=True):
+            if job.id in late:
+                answers[place] = Receipt(job.id, Verdict.LATE)
+        if late:
+            left = [n for n, job in enumerate(jobs) if job.id not in late]
+            jobs, places = [jobs[n] for n in left], [places[n] for n in left]
+        if not jobs:
+            return
+        await self._put(jobs, places, answers, form="forced")
+        mine = [answers[place] for place in places]
+        await self._tie(jobs, mine)
+        await self._join(
+            [
+                (job, answer)
+                for job, answer in zip(jobs, mine, strict=True)
+                if job.before and job.id not in refused
+            ]
+        )
+
+    async def _known(self, jobs: Sequence[NewJob]) -> set[str]:
+        """The ids of those jobs that have come in before."""
+        known = set(await self._queues_of([job.id for job in jobs]))
+        for job in jobs:
+            if job.id not in known:
+                key = self._root(job.queue) + b":remembered"
+                if await self._wire.command(key, b"ZSCORE", key, job.id) is not None:
+                    known.add(job.id)
+        return known
+
+    async def _announce(self, jobs: Sequence[NewJob]) -> set[str]:
+        """Have parents that wait already wait for these jobs; answers those they do not take.
+
+        What groups these jobs are members of may be among them: they are stored first.
+        """
+        groups = [job for job in jobs if job.is_group and not job.before]
+        if groups and any(job.before for job in jobs):
+            answers = [Receipt(job.id, Verdict.NEW) for job in groups]
+            await self._put(groups, range(len(groups)), answers, form="forced")
+        ups = [(job, up) for job in jobs for up in job.before]
+        items = [
+            (up.queue, (up.parent, job.id, up.policy[0], job.cause or "", b"0")) for job, up in ups
+        ]
+        refused: set[str] = set()
+        for places, found in await self._over("join", items) if items else []:
+            refused |= {
+                ups[place][0].id for place, taken in zip(places, found, strict=True) if not taken
+            }
+        return refused
+
+    async def _join(self, members: Sequence[tuple[NewJob, Receipt]]) -> None:
+        """Tie jobs that are in their places, by those that stand for them, to parents that wait."""
+        ups = [(job, answer.id, up) for job, answer in members for up in job.before]
+        if not ups:
+            return
+        others = [(job, id, up) for job, id, up in ups if id != job.id]
+        items = [(up.queue, (up.parent, id, up.policy[0], "", b"1")) for _, id, up in others]
+        if items:
+            await self._over("join", items)
+        news = [
+            Release(job.queue, job.id, "-", up.policy[0], up.parent, up.queue)
+            for job, _, up in others
+        ]
+        items = [(job.queue, (id, up.policy[0], up.parent, up.queue)) for job, id, up in ups]
+        for places, verdicts in await self._over("edges", items):
+            for place, verdict in zip(places, verdicts, strict=True):
+                if verdict:
+                    job, id, up = ups[place]
+                    found = verdict.decode()
+                    news.append(Release(job.queue, id, found, up.policy[0], up.parent, up.queue))
+        await self._tell(news)
 
     async def _write_down(self, jobs: Sequence[NewJob]) -> str:
         """A note of jobs that are on their way to their places, for `rescue` if we die."""
@@ -229,7 +313,7 @@ class Inlet(Frame):
         parents = [
             job
             for job, answer in zip(jobs, answers, strict=True)
-            if job.after and _is_stored(job, answer)
+            if _edges(job) and _is_stored(job, answer)
         ]
         if not parents:
             return
@@ -237,7 +321,7 @@ class Inlet(Frame):
         edges = [
             (stands[job.id], job.queue, stands.get(edge.child, edge.child), edge.policy[0])
             for job in parents
-            for edge in job.after
+            for edge in _edges(job)
         ]
         # Keys are a queue's own, so whoever stands for a job is in the same queue.
         queues |= {stands[job.id]: job.queue for job in jobs}
@@ -291,15 +375,14 @@ class Inlet(Frame):
         """Complete a bundle whose caller has died."""
         jobs = load(_jobs, packed)
         answers = [Receipt(job.id, Verdict.NEW) for job in jobs]
-        await self._put(jobs, range(len(jobs)), answers, form="forced")
-        await self._tie(jobs, answers)
+        await self._place(jobs, range(len(jobs)), answers)
         await self._take_off(first, name)
 
     # where jobs are
 
     async def _queues_of_children(self, jobs: Sequence[NewJob]) -> dict[str, str]:
         """The queue of every child that is in this call or was stored before."""
-        wanted = {edge.child for job in jobs for edge in job.after}
+        wanted = {edge.child for job in jobs for edge in _edges(job)}
         if not wanted:
             return {}
         found = {job.id: job.queue for job in jobs if job.id in wanted}
@@ -311,6 +394,11 @@ class Inlet(Frame):
         for rows in await self._all("where", ids) if ids else []:
             found |= {id.decode(): queue.decode() for queue, id in rows}
         return found
+
+
+def _edges(job: NewJob) -> tuple[After, ...]:
+    """What it waits for, but for itself."""
+    return () if job.is_group else job.after
 
 
 def _lengths(blobs: Sequence[bytes]) -> bytes:
@@ -329,7 +417,7 @@ def _spread_bundles(jobs: Sequence[NewJob]) -> set[str]:
     for job in jobs:
         if job.bundle is not None:
             queues.setdefault(job.bundle, set()).add(job.queue)
-            if job.after:
+            if _edges(job):
                 flows.add(job.bundle)
     return {bundle for bundle, names in queues.items() if len(names) > 1} | flows
 
@@ -343,7 +431,7 @@ def _rich_job(job: NewJob) -> tuple[Arg, ...]:
         job.unique[0],
         digest(job.lane) if job.lane is not None else "",
         job.bundle or "",
-        b"1" if job.after else b"",
+        b"2" if job.is_group else b"1" if job.after else b"",
         b"null" if job.cause is None else dump(plain(job.cause)),
         pack_job(job),
     )

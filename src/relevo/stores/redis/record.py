@@ -115,7 +115,13 @@ def from_text(data: bytes) -> str:
 
 def is_plain(job: NewJob) -> bool:
     """Nothing about it to look up or to wait for, but perhaps its time; and an id like all."""
-    return job.key is None and job.lane is None and not job.after and len(job.id) == ID
+    return (
+        job.key is None
+        and job.lane is None
+        and not job.after
+        and not job.before
+        and len(job.id) == ID
+    )
 
 
 def when(job: NewJob) -> str:
@@ -341,7 +347,7 @@ def _read_facts(rest: bytes) -> Facts:
 
 def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
     """A row of read.lua or walk.lua as a person sees it."""
-    queue, id, blob, record, moment, lines, result, note, park, edges, joins = row
+    queue, id, blob, record, moment, lines, result, note, park, edges, joins, grown = row
     name = cast(bytes, id).decode()
     try:
         parts, header, payload = unpack_job(blob)
@@ -398,7 +404,10 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         remember=remember,
         joined=int(cast(bytes, joins).partition(b"\n")[0] or 0),
         joins=tuple([load(_joined, line) for line in joins.split(b"\n")[1:]]),
-        after=header.a,
+        after=(
+            *(edge for edge in header.a if edge.child != name),
+            *(_grown(line) for line in grown.splitlines()),
+        ),
         before=tuple(edge.split()[1].decode() for edge in edges.splitlines()),
     )
 
@@ -422,6 +431,11 @@ def _read_record(record: bytes) -> tuple[str, int, int, int, int, bytes, str, in
         int(suspicion),
         int(crashes),
     )
+
+
+def _grown(line: bytes) -> After:
+    letter, child = line.decode().split()
+    return After(child, "fail" if letter == "f" else "continue")
 
 
 def _attempt(line: Line) -> Attempt:

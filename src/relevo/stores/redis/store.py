@@ -29,6 +29,7 @@ from relevo.store import (
 )
 from relevo.stores.redis.deliveries import Deliveries, kept_for
 from relevo.stores.redis.frame import timely
+from relevo.stores.redis.groups import Groups
 from relevo.stores.redis.ledger import Ledger
 from relevo.stores.redis.line import Arg
 from relevo.stores.redis.memory import DAY, Memory
@@ -46,7 +47,7 @@ ORPHANED = 10_000  # a bundle this old has lost its caller
 UNHEARD = 8  # claims without an answer that are asked for again
 
 
-class RedisStore(People, Deliveries, Ledger, Memory):
+class RedisStore(People, Groups, Deliveries, Ledger, Memory):
     """A store on Redis or Valkey: one server, one named by sentinels, or a cluster."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:

@@ -29,7 +29,8 @@ SLOTS = 16_384
 # What some scripts share beside moves.lua, which stands in front of all. Every function is made
 # anew each time a script runs: what few scripts need is kept apart.
 SHARED = {
-    "insert": ("latest", "plain"),
+    "insert": ("latest", "plain", "members"),
+    "join": ("members",),
     "claim": ("latest",),
     "settle": ("unbegun",),
     "rescue": ("unbegun",),

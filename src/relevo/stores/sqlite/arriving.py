@@ -149,7 +149,7 @@ def lay(tx: Tx, batch: Sequence[Command]) -> Stroke | None:
 def _is_plain(known: Known, job: NewJob) -> bool:
     """Whether a job is stored whatever else there is."""
     queue = known.queues.get(job.queue)
-    if queue is None or job.key is not None or job.after:
+    if queue is None or job.key is not None or job.after or job.before:
         return False
     return queue.mode is not QueueMode.DRAINING and (queue.laned or not job.lane)
 

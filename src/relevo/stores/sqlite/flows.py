@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from relevo.job import After, Failure
+from relevo.store import Gate
+from relevo.stores.sqlite import groups
 from relevo.stores.sqlite.transaction import (
     CANCELLED,
     DEAD,
@@ -42,6 +44,12 @@ def attach(tx: Tx, parents: Mapping[str, Sequence[After]], stands: Mapping[str, 
             [value for edge in some for value in edge],
         )
     settle_parents(tx, list(seqs.values()))
+
+
+def open_groups(tx: Tx, names: Mapping[str, str]) -> None:
+    """Enter the groups of jobs that have just been attached, each with its name."""
+    seqs = _seqs(tx, list(names))
+    groups.open_groups(tx, {seqs[id_]: name for id_, name in names.items()})
 
 
 def _seqs(tx: Tx, ids: Sequence[str]) -> dict[str, int]:
@@ -115,6 +123,7 @@ def ended(tx: Tx, good: Sequence[str], bad: Sequence[str]) -> None:
     if not good and not bad:
         return
     both = as_list([*good, *bad])
+    tallied = groups.take_ended(tx, both)
     failed: dict[int, tuple[str, str, int]] = {}
     if bad:
         rows = tx.all(
@@ -156,9 +165,16 @@ def ended(tx: Tx, good: Sequence[str], bad: Sequence[str]) -> None:
         (both,),
     )
     _fail(tx, failed)
-    _release(tx, [parent for (parent,) in parents])
+    _release(tx, [*tallied, *[parent for (parent,) in parents]])
     if any(row.latest for row in tx.known.queues.values()):
         _let_newest_go_on(tx, both)
+
+
+def set_gate(tx: Tx, ids: Sequence[str], gate: Gate) -> list[bool]:
+    """Close or shut groups; one that is closed and has no live member goes on."""
+    answers, closed = groups.change_gate(tx, ids, gate)
+    _release(tx, closed)
+    return answers
 
 
 def _let_newest_go_on(tx: Tx, ended: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from relevo.job import JOINS, Ending, Failure, Lease, NewJob, Receipt, State, Verdict
+from relevo.job import JOINS, Before, Ending, Failure, Lease, NewJob, Receipt, State, Verdict
 from relevo.store import QueueMode
-from relevo.stores.sqlite import flows, remembered
+from relevo.stores.sqlite import flows, groups, remembered
 from relevo.stores.sqlite.latest import LATEST
 from relevo.stores.sqlite.transaction import (
     CANCELLED,
@@ -51,7 +51,9 @@ def insert_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[Receipt]:
     closed = _closed(tx, jobs)
     # Only a queue that takes nothing in tears at a bundle.
     memory = _remembered(tx, jobs)
-    if memory or any(job.key is not None or job.after or (closed and job.bundle) for job in jobs):
+    if memory or any(
+        job.key is not None or job.after or job.before or (closed and job.bundle) for job in jobs
+    ):
         return _insert_judged(tx, jobs, memory)
     fresh = [job for job in jobs if job.queue not in closed] if closed else jobs
     first = tx.take_seqs(len(fresh))
@@ -118,6 +120,9 @@ def _insert_judged(tx: Tx, jobs: Sequence[NewJob], memory: dict[str, Receipt]) -
     if parents:
         stands = {job.id: answer.id for job, answer in zip(jobs, answers, strict=True)}
         flows.attach(tx, parents, stands)
+        flows.open_groups(tx, {job.id: job.node or "" for job in fresh if job.is_group})
+    if judge.members:
+        groups.join(tx, judge.members)
     return answers
 
 
@@ -132,6 +137,8 @@ class _Judge:
         self._taken = _live_keys(tx, jobs)
         self._lasting = _lasting_keys(tx, jobs)
         self._closed = _closed(tx, jobs)
+        self._refused = groups.refused(tx, jobs)
+        self.members: list[tuple[Before, str]] = []  # parents, and who is to be tied to each
 
     def judge_all(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         """One answer for each, bundle by bundle."""
@@ -165,7 +172,13 @@ class _Judge:
             return Receipt(job.id, _standing(self._states[job.id]))
         if job.id in self._memory:
             return self._memory[job.id]
+        is_refused = job.id in self._refused
+        if is_refused and job.bundle is None:
+            return Receipt(job.id, Verdict.LATE)
         answer = self._judge_new(job)
+        if not is_refused:
+            # One that is known by its own id was tied when it was stored.
+            self.members += [(before, answer.id) for before in job.before]
         if answer.verdict in STORED:
             self._states[answer.id] = READY
             if job.key is not None:
@@ -715,4 +728,5 @@ def remove(tx: Tx, seqs: Sequence[int]) -> None:
     tx.run("delete from relevo_joins where job in (select value from json_each(?))", these)
     tx.run("delete from relevo_attempts where job in (select value from json_each(?))", these)
     tx.run("delete from relevo_edges where parent in (select value from json_each(?))", these)
+    tx.run("delete from relevo_groups where seq in (select value from json_each(?))", these)
     tx.run("delete from relevo_jobs where seq in (select value from json_each(?))", these)

@@ -218,6 +218,7 @@ def _after(connection: sqlite3.Connection, seqs: str) -> defaultdict[int, list[A
         select parent, child, policy
         from relevo_edges
         where parent in (select value from json_each(?))
+          and policy <> 'tally'
         order by parent, place
         """,
         (seqs,),
@@ -234,6 +235,7 @@ def _before(connection: sqlite3.Connection, ids: str) -> defaultdict[str, list[s
         from relevo_edges as edge
         cross join relevo_jobs as parent on parent.seq = edge.parent
         where edge.child in (select value from json_each(?))
+          and edge.child <> parent.id
         order by parent.seq
         """,
         (ids,),

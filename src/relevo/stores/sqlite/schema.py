@@ -94,7 +94,12 @@ def _step(connection: sqlite3.Connection, number: int, name: str, sql: str) -> s
     connection.execute("begin exclusive")
     try:
         has = version_of(connection)
-        if has >= number:
+        if (
+            has
+            and connection.execute(
+                "select 1 from relevo_schema where version = ?", (number,)
+            ).fetchone()
+        ):
             connection.execute("rollback")
             return ""
         if has == 0:

@@ -27,7 +27,9 @@ from relevo.store import (
     EffectState,
     Filter,
     Finding,
+    Gate,
     Group,
+    JobGroup,
     Kept,
     Letter,
     Letterbox,
@@ -46,6 +48,8 @@ from relevo.stores.sqlite import (
     deliveries,
     doctor,
     file,
+    flows,
+    groups,
     letters,
     memory,
     pages,
@@ -569,6 +573,20 @@ class SqliteStore:
 
     async def notes(self, kind: str, *, after: str = "", limit: int = 200) -> list[Note]:
         return await self._read(pages.notes, kind, after, limit, self._now)
+
+    # groups of jobs
+
+    async def set_gate(self, ids: Sequence[str], gate: Gate) -> list[bool]:
+        return await self._write(flows.set_gate, ids, gate)
+
+    async def job_groups(self, ids: Sequence[str]) -> list[JobGroup | None]:
+        return await self._read(groups.find, ids)
+
+    async def newest_groups(self, limit: int = 50) -> list[JobGroup]:
+        return await self._read(groups.newest, limit)
+
+    async def live_members(self, id: str, limit: int = BATCH) -> list[str]:
+        return await self._read(groups.live_members, id, limit)
 
     # upkeep
 

@@ -7,9 +7,10 @@
 --                of 32 letters each, the lengths of their blobs in 4 bytes each, the blobs
 --         timed: the same, and of each '' or +delay or @moment, and a comma
 --         rich:  queue, id, band, '' or +delay or @moment, key, unique, lane, bundle, '1' if it
---                waits for others, its cause as JSON, blob
+--                waits for others or '2' if for the members of a group, its cause as JSON, blob
 --         forced: the same; bundles are stored also where a queue has begun to drain meanwhile
---       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy
+--       and behind rich jobs, edge by edge: parent's queue, parent, child's queue, child, policy; with
+--       + in front of the policy the parent waits already
 -- Answers {} when all are new; else of each that is not: position, verdict, the job that stands for it,
 -- and 1 if the payload of that one is another. A call that is not rich and meets a draining queue stores
 -- nothing and answers {-1}: ask again in the rich form.
@@ -134,7 +135,7 @@ local function store(n, root, id, verdict, turn)
       has_latest[root] = '1'
       call('HSET', root, 'latest', 1)
     end
-    enter_latest(root, id, key, call('ZSCORE', root .. ':all', id), field(n, 8) == '1')
+    enter_latest(root, id, key, call('ZSCORE', root .. ':all', id), field(n, 8) ~= '')
   elseif key ~= '' then
     call('HSET', root .. ':keys', key, id)
   end
@@ -142,12 +143,18 @@ local function store(n, root, id, verdict, turn)
     call('HSET', root, 'laned', 1)
     call('ZADD', root .. ':line:' .. lane, call('ZSCORE', root .. ':all', id), id)
   end
-  if field(n, 8) == '1' then
-    fresh[id] = true
+  if field(n, 8) ~= '' then
     local moment = string.format('%.4f', math.max(due, 0))
     call('HSET', root .. ':state', id, record('W', 0, '', '', moment, '', '', turn))
     call('ZADD', root .. ':waiting', at, id)
-    call('SADD', root .. ':pending:' .. id, '*')
+    if field(n, 8) == '2' then
+      call('SADD', root .. ':pending:' .. id, id)
+      call('HSET', root .. ':tally:' .. id, 'gate', '0', 'opened', now)
+      call('ZADD', root .. ':tallies', at, id)
+    else
+      fresh[id] = true
+      call('SADD', root .. ':pending:' .. id, '*')
+    end
   elseif verdict == 'new' and lane == '' and field(n, 3) == '' and job.unique ~= 'l'
     and not is_gone(root, id) then
     enter_fresh(root, id, job.band)
@@ -215,6 +222,27 @@ local function holder_of(root, key)
     and call('ZREVRANGE', root .. ':latest:' .. key, 0, 0)[1]
 end
 
+-- Which parents, waiting already, each job is to be tied to.
+local above = {}
+for n = FIRST + WIDTH * count, #ARGV, 5 do
+  if string.sub(ARGV[n + 4], 1, 1) == '+' then
+    local child = ARGV[n + 3]
+    above[child] = above[child] or {}
+    table.insert(above[child], { root = KEYS[tonumber(ARGV[n])], parent = ARGV[n + 1] })
+  end
+end
+local untied = {} -- those that a parent does not take
+
+local function is_taken(n, id)
+  local asker = string.match(field(n, 9), '^"(%x+)"$') or ''
+  for _, one in ipairs(above[id] or {}) do
+    if not may_join(one.root, one.parent, asker) then
+      return false
+    end
+  end
+  return true
+end
+
 local function admit(n)
   local root, id, key = KEYS[tonumber(field(n, 0))], field(n, 1), field(n, 4)
   if call('HEXISTS', root .. ':jobs', id) == 1 then
@@ -231,6 +259,13 @@ local function admit(n)
   if closed[field(n, 7)] then
     answer[#answer + 1] = { n, 'closed', id }
     return id
+  end
+  if above[id] and not is_taken(n, id) then
+    untied[id] = true
+    if field(n, 7) == '' then -- what is in a bundle was promised
+      answer[#answer + 1] = { n, 'late', id }
+      return id
+    end
   end
   local bad
   if key ~= '' and field(n, 5) ~= 'l' then
@@ -268,9 +303,19 @@ end
 
 local parents = {}
 for n = FIRST + WIDTH * count, #ARGV, 5 do
-  local above, parent = KEYS[tonumber(ARGV[n])], stands[ARGV[n + 1]]
+  local above, parent = KEYS[tonumber(ARGV[n])], stands[ARGV[n + 1]] or ARGV[n + 1]
   local root, child, policy = KEYS[tonumber(ARGV[n + 2])], ARGV[n + 3], ARGV[n + 4]
-  if fresh[parent] then
+  if string.sub(policy, 1, 1) == '+' then
+    local verdict
+    policy = string.sub(policy, 2)
+    if not untied[child] and wait_for(above, parent, stands[child], policy) then
+      child = stands[child]
+      verdict = tie(root, child, policy, parent, name_of(above))
+    end
+    if verdict then
+      climbing[#climbing + 1] = { root, child, verdict, policy, parent, name_of(above) }
+    end
+  elseif fresh[parent] then
     parents[parent] = above
     child = stands[child] or child
     call('SADD', above .. ':pending:' .. parent, child)

@@ -40,7 +40,12 @@
 --   root:history    HASH  id → one line of JSON per run that did not simply succeed
 --   root:results, :notes  HASH  id → text
 --   root:before     HASH  id → one line of policy, parent, parent's queue per job that waits for it
---   root:pending:…  SET   the children a waiting job still waits for; * while it is being tied
+--   root:pending:…  SET   the children a waiting job still waits for; * while it is being tied, and its
+--                   own id while its group is not closed
+--   root:grown      HASH  id → one line of policy and child per job that it waits for since it came in
+--   root:told:…     SET   the children it has heard of: what is told again, or late, changes nothing
+--   root:tally:…    HASH  of a group's job: gate (0 open, 1 closed, 2 shut), opened, closed, members, and
+--                   D, X, C: how many ended how;  root:tallies  ZSET  its id → when it was opened
 --   root:out        HASH  releases on their way to parents on other slots
 --   root:bundles    HASH  bundles on their way to other slots
 --   root:groups     ZSET  fingerprint → dead letters;  root:group:…  ZSET;  root:prints  HASH
@@ -508,7 +513,7 @@ local function leave(root, id, job, was)
     leave_running(root, id, job, was)
   elseif was.state == 'W' then
     call('ZREM', root .. ':waiting', id)
-    call('DEL', root .. ':pending:' .. id)
+    call('UNLINK', root .. ':pending:' .. id, root .. ':told:' .. id)
   elseif was.state == 'P' then
     leave_park(root, id)
   elseif was.state == 'H' then
@@ -618,17 +623,32 @@ local function requeue(root, id, job, was, attempt, moment)
   enter_due(root, id, job, moment)
 end
 
--- A child of a waiting parent has ended. Counted once, by its id.
+-- A child of a waiting parent has ended. Counted once, by its id. The verdict '-' is that of a member
+-- which another job turned out to stand for.
 local function release(root, parent, child, queue, verdict, policy)
-  if call('SREM', root .. ':pending:' .. parent, child) == 0 then
+  local was = status(root, parent)
+  if was.state ~= 'W' or call('SADD', root .. ':told:' .. parent, child) == 0 then
     return
   end
-  local was = status(root, parent)
-  if was.state ~= 'W' then
-    return
+  local had = call('SREM', root .. ':pending:' .. parent, child)
+  if verdict == '-' then
+    local grown = call('HGET', root .. ':grown', parent) or ''
+    local start, last = string.find(grown, policy .. ' ' .. child .. '\n', 1, true)
+    if start then
+      call('HSET', root .. ':grown', parent,
+        string.sub(grown, 1, start - 1) .. string.sub(grown, last + 1))
+    end
+  end
+  if policy == 't' and child ~= parent then
+    if verdict == '-' then
+      call('HINCRBY', root .. ':tally:' .. parent, 'members', 0 - had)
+    else
+      call('HINCRBY', root .. ':tally:' .. parent, 'members', 1 - had)
+      call('HINCRBY', root .. ':tally:' .. parent, verdict, 1)
+    end
   end
   local job = facts(root, parent)
-  if verdict ~= 'D' and policy == 'f' then
+  if verdict ~= '-' and verdict ~= 'D' and policy == 'f' then
     leave(root, parent, job, was)
     local word = verdict == 'X' and 'died' or 'was cancelled'
     remember(root, parent, was, 'child', '{"type":"ChildFailed","message":"its child ' .. child
@@ -694,8 +714,15 @@ end
 
 -- What a job has beside the sets it is in.
 local function remove_rows(root, ids)
-  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before', ':joins' }) do
+  for _, part in ipairs({ ':jobs', ':state', ':history', ':results', ':notes', ':before', ':joins',
+    ':grown' }) do
     many('HDEL', root .. part, ids)
   end
   many('ZREM', root .. ':all', ids)
+  if call('EXISTS', root .. ':tallies') == 1 then
+    many('ZREM', root .. ':tallies', ids)
+    for _, id in ipairs(ids) do
+      call('UNLINK', root .. ':tally:' .. id)
+    end
+  end
 end

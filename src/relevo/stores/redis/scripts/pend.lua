@@ -4,7 +4,8 @@
 
 for n = 4, #ARGV, 3 do
   local pending = KEYS[tonumber(ARGV[n])] .. ':pending:' .. ARGV[n + 1]
-  if call('SISMEMBER', pending, '*') == 1 then
+  local told = KEYS[tonumber(ARGV[n])] .. ':told:' .. ARGV[n + 1]
+  if call('SISMEMBER', pending, '*') == 1 and call('SISMEMBER', told, ARGV[n + 2]) == 0 then
     call('SADD', pending, ARGV[n + 2])
   end
 end

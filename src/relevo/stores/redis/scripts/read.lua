@@ -2,7 +2,8 @@
 -- KEYS  the roots of the queues to look in
 -- ARGV  4 the ids …
 -- Answers now, and for each found: queue, id, blob, record, moment (when due, or until when leased),
--- history, result, note, park, edges to those that wait for it.
+-- history, result, note, park, edges to those that wait for it, who joined it, what it waits for
+-- beside what it came in with.
 
 local ids = {}
 for n = 4, #ARGV do

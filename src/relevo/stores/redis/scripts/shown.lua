@@ -49,5 +49,6 @@ local function row(root, id, blob, whole)
     call('HGET', root .. ':parks', id),
     whole and call('HGET', root .. ':before', id) or '',
     whole and call('HGET', root .. ':joins', id) or '',
+    whole and call('HGET', root .. ':grown', id) or '',
   }
 end
