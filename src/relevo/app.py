@@ -292,6 +292,8 @@ class App:
                 f"{_label(function)} is an `async def`, and PlainContext is what a plain `def` "
                 "worker gets: annotate it with Context, and await its methods"
             )
+        if spec.isolate:
+            _check_isolated(function, is_async)
         return Binding(self.name, function, takes.message, spec, is_async, takes.context)
 
     def _listener_queue(self, function: Callable[..., Any]) -> str:
@@ -307,6 +309,21 @@ class App:
 
 def _label(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _check_isolated(function: Callable[..., Any], is_async: bool) -> None:
+    """DefinitionError where a child process cannot run a function."""
+    label = _label(function)
+    if is_async:
+        raise DefinitionError(
+            f"{label} is an `async def`, and isolate='process' runs a plain `def` in a child "
+            "process: write it as `def`, with asyncio.run(…) for what is async"
+        )
+    if not inspect.isfunction(function) or "<" in function.__qualname__:
+        raise DefinitionError(
+            f"{label} has isolate='process', and its child process imports it by its name: define "
+            "it with `def` at the top level of a module"
+        )
 
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:

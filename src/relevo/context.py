@@ -353,7 +353,7 @@ class Context:
                 "leaves, and no transaction may stay open across a call. Call once() first."
             )
         self._check_open("once()")
-        self._check_lease()
+        self.check_lease()
         if not callable(call):
             if inspect.iscoroutine(call):
                 call.close()
@@ -380,7 +380,7 @@ class Context:
             type=type,
             keep=keep,
             errors=self._engine.error_rows(lease.queue),
-            check=self._check_lease,
+            check=self.check_lease,
             is_shared=of is not None,
             is_asked=partial(self._is_asked, is_own=of is None),
             doubts=doubts,
@@ -528,7 +528,7 @@ class Context:
             async with stack:
                 raise _RolledBack
 
-    def _check_lease(self) -> None:
+    def check_lease(self) -> None:
         if self._loop.time() > self._lease.expires:
             raise LeaseLost(f"the lease on {self.id} has lapsed; another worker may have the job")
 

@@ -10,15 +10,16 @@ import threading
 import time
 import traceback
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from relevo.children import child_ids, kill_children
 from relevo.clock import milliseconds
 from relevo.errors import StoreError
 from relevo.isolation import LONGER
 from relevo.job import Failure, Suspicion
 from relevo.outcome import BLOCKED as BLOCKED_LOOP
 from relevo.outcome import LOST
+from relevo.plain_runs import resident
 from relevo.runner import released
 from relevo.store import BATCH, Loss, Store, WorkerInfo, WorkerState
 from relevo.telemetry import log
@@ -39,7 +40,6 @@ EXIT_ABANDONED = 76
 """The exit code of a process that ended because a plain function in it did not."""
 
 OVERDUE_SHOWN = 100
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Lifeline(threading.Thread):
@@ -164,6 +164,7 @@ class Lifeline(threading.Thread):
         worker = self._worker
         if not self._started_at:
             self._started_at = await store.now()
+        children = child_ids()
         info = WorkerInfo(
             id=worker.id,
             state=WorkerState.BLOCKED if self._is_blocked else WorkerState.OK,
@@ -175,7 +176,8 @@ class Lifeline(threading.Thread):
             note=self._note(),
             overdue=self._overdue[:OVERDUE_SHOWN],
             threads=threading.active_count(),
-            memory=resident(),
+            children=len(children),
+            memory=sum(map(resident, ["self", *children])),
         )
         await store.beat(info, round(worker.pace.beat * 3_000) + 5_000)
 
@@ -302,15 +304,7 @@ class Lifeline(threading.Thread):
 
 def end_process(how: str, code: int) -> None:
     """Begin anew with the command line that the process was started by, or end at once."""
+    kill_children()
     if how == "restart":
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
     os._exit(code)
-
-
-def resident(pid: int | str = "self") -> int:
-    """The memory that a process has, in bytes; 0 where the system does not say it."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * PAGE

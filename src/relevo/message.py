@@ -50,6 +50,8 @@ KEY_PARTS = "text, a whole number or a UUID"
 
 _EVENT = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+", re.ASCII)
 _RATE = re.compile(r"([1-9]\d{0,8})/(s|m|h|d)", re.ASCII)
+_MEMORY = re.compile(r"([1-9]\d{0,5}) ?(MB|GB)", re.ASCII)
+MEMORY_LEAST = 128 << 20  # Python and relevo take half of it
 _PERIODS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -223,6 +225,8 @@ class Spec:
     burst: int | None = None
     ordered: bool = False
     keep: int = 604_800_000
+    isolate: bool = False  # in a child process
+    memory: int | None = None  # bytes that it may have
     abandon_after: timedelta | None = None  # None: 10 times the time limit, at most an hour
 
     @property
@@ -296,6 +300,17 @@ def time_limit(value: Duration) -> timedelta:
     return limit
 
 
+def memory_limit(text: str, owner: str) -> int:
+    """ "512MB" → the bytes."""
+    match = _MEMORY.fullmatch(text) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] - as in backoff_of()
+    limit = 0 if match is None else int(match[1]) << {"MB": 20, "GB": 30}[match[2]]
+    if limit < MEMORY_LEAST:
+        raise DefinitionError(
+            f"{owner}: memory is a text such as '512MB' or '2GB', 128MB or more, not {text!r:.40}"
+        )
+    return limit
+
+
 @dataclass_transform(frozen_default=True)
 class Message:
     """What Command and Event share: frozen fields that travel as JSON.
@@ -325,6 +340,8 @@ class Command(Message):
         backoff: Backoff = DEFAULT_BACKOFF,
         timeout: Duration = DEFAULT_TIMEOUT,
         abandon_after: Duration | None = None,
+        isolate: Literal["process"] | None = None,
+        memory: str | None = None,
         priority: Priority = "normal",
         key: str | None = None,
         unique: Unique | None = None,
@@ -369,6 +386,17 @@ class Command(Message):
                 f"{owner}: breaker is a template such as 'supplier:{{supplier_id}}', or "
                 f"Breaker(…), not {guard!r:.40}"
             )
+        if isolate not in (None, "process"):
+            raise DefinitionError(f"{owner}: isolate is 'process', not {isolate!r:.40}")
+        if isolate is None and memory is not None:
+            raise DefinitionError(
+                f"{owner}: memory= limits a child process: it needs isolate='process'"
+            )
+        if isolate is not None and abandon_after is not None:
+            raise DefinitionError(
+                f"{owner}: abandon_after= is for a function that cannot be stopped, and "
+                "isolate='process' stops it at its timeout: leave one of them out"
+            )
         cls.__relevo__ = Spec(
             kind=name or owner,
             queue=queue_name(queue),
@@ -388,6 +416,8 @@ class Command(Message):
             burst=None if burst is None else _count(burst, owner, "burst"),
             ordered=ordered is not None,
             keep=milliseconds(keep),
+            isolate=isolate is not None,
+            memory=None if memory is None else memory_limit(memory, owner),
             abandon_after=None if abandon_after is None else duration(abandon_after),
         )
 

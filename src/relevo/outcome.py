@@ -229,11 +229,19 @@ _MESSAGE_MAX, _TRACE_MAX, _NESTED = 2_000, 5_000, 20
 _VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+|'[^']{0,200}'|\"[^\"]{0,200}\"", re.I)
 
 
+class Described:
+    """What an error of another process has beside its own class: how it was described there."""
+
+    failure: Failure
+
+
 def describe(error: BaseException) -> Failure:
     """An error as it is kept: bounded, scrubbed, with a fingerprint equal for equal mistakes.
 
     Never raises, whatever the error does when it is read.
     """
+    if isinstance(error, Described):
+        return error.failure
     name, message = _name(error), _message(error)
     frames = _frames(error)
     try:

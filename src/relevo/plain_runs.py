@@ -7,10 +7,12 @@ limit, since the job would otherwise be started again beside it.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relevo.errors import LeaseLost
@@ -111,3 +113,15 @@ class PlainRun:
             await asyncio.wait({self._dropping})
             if not self._dropping.cancelled():
                 self._dropping.exception()  # such as a connection that is gone with its transaction
+
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident(pid: int | str) -> int:
+    """The memory that a process has, in bytes; 0 where the system does not say it."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * PAGE

@@ -18,6 +18,7 @@ import msgspec
 from relevo.app import Binding
 from relevo.backoff import Backoff
 from relevo.breaker import RELEASE, SINGLED_OUT
+from relevo.children import Children, ChildRun
 from relevo.client_errors import is_away
 from relevo.clock import duration, milliseconds
 from relevo.context import Context, current
@@ -91,12 +92,14 @@ class Runner:
         self._bindings = engine.bindings
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="relevo-worker")
+        self.children = Children(engine)
         self.plain: dict[
             Lease, PlainRun
         ] = {}  # whose threads have not ended; the lifeline reads it
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.children.close()
 
     def limit(self, lease: Lease) -> float:
         """The seconds a run of this job may take."""
@@ -237,6 +240,8 @@ class Runner:
                     return await binding.function(*arguments)
             except TimeoutError as error:
                 raise too_long(error, timer, limit) from None
+        if binding.spec.isolate:
+            return await self._call_child(binding, ChildRun(ctx, lease, began, limit))
         run = PlainRun(ctx, lease, began, limit, _abandon_after(binding, limit))
         ctx.pending.is_plain = True
         function = binding.function
@@ -259,6 +264,16 @@ class Runner:
             async with asyncio.timeout(limit):
                 return await value
         return value
+
+    async def _call_child(self, binding: Binding, run: ChildRun) -> Any:
+        self.plain[run.lease] = run
+        try:
+            return await self.children.run(binding, run, run.ctx.origin)
+        finally:
+            del self.plain[run.lease]
+            await run.end()
+            if run.over is not None:
+                raise run.over
 
     def abandoned(self, run: PlainRun) -> Ending:
         """How a run ends whose thread does not, since its process is about to."""

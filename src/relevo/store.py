@@ -179,6 +179,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     note: str = ""  # such as "event loop blocked"
     overdue: list[str] = []  # jobs whose plain functions run past their time limits; 100 at most
     threads: int = 0
+    children: int = 0  # processes for commands with isolate="process"
     memory: int = 0  # bytes, its child processes included; 0 where the system does not say it
 
     @property

@@ -208,6 +208,9 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._length = self.lease.total_seconds()
         self.runner = Runner(self.engine, self.concurrency)
+        for binding in self.engine.bindings.values():
+            if binding.spec.isolate and binding.spec.queue in self.queues:
+                self.runner.children.check(binding)
         self.isolation = Isolation(self)
         with self.presence:
             await self._work()

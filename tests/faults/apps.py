@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -97,6 +98,47 @@ class Parcel(
     number: int
     ms: int
     is_once: bool = False
+
+
+class Resize(
+    Command,
+    queue="fault:carrier:resize",
+    attempts=2,
+    backoff=constant("100ms"),
+    timeout="3s",
+    isolate="process",
+    memory="256MB",
+):
+    """Work for a library in C, in a child process; `kind` says what becomes of it."""
+
+    number: int
+    ledger: str
+    kind: str = ""
+    ms: int = 0
+
+
+def resize(order: Resize, ctx: PlainContext) -> str:
+    ledger = Ledger(order.ledger)
+    ledger.write("start", order.number, ctx.id)
+    match order.kind:
+        case "loop":  # in C, with the interpreter's lock, for longer than anybody lives
+            re.match(r"(a+)+$", "a" * 60 + "b")
+        case "memory":
+            ledger.write("memory", len(bytearray(1 << 30)))
+        case "":
+            pass
+        case kind:
+            swallow(kind)
+
+    def call(key: str) -> str:
+        ledger.write("effect", order.number, key)
+        time.sleep(order.ms / 1_000)
+        return f"IMAGE-{order.number}"
+
+    def find(key: str) -> str | None:
+        return f"IMAGE-{order.number}" if ledger.has(key) else None
+
+    return ctx.once("resize", call, find=find)
 
 
 COOLDOWN = 2.0
@@ -293,7 +335,7 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
     async def tick(order: Tick, ctx: Context) -> None:
         await effect(ctx, order.number, 1)
 
-    people = [print_label, nap, block, pill, good, parcel, guest, hog]
+    people = [print_label, nap, block, pill, good, parcel, resize, guest, hog]
     made = App("fault", workers=[*people, call, reserve, piece, whole, tick])
     if ticks:
 

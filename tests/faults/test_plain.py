@@ -14,7 +14,7 @@ from relevo.job import Job, State
 from relevo.store import Filter, Store
 from relevo.testing import until
 from tests.faults import apps
-from tests.faults.apps import Good, Nap, Parcel
+from tests.faults.apps import Good, Nap, Parcel, Resize
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.test_pills import some
@@ -31,6 +31,15 @@ def once_each(ledger: Ledger, count: int) -> None:
     doubled = {number: many for number, many in effects.items() if many > 1}
     ledger.verdict = count - len(effects), len(doubled)
     assert (count - len(effects), doubled) == (0, {})
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process is gone, or only waits to be reaped."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+    return said.rpartition(")")[2].split()[0] == "Z"
 
 
 async def found(store: Store, id: str) -> Job:
@@ -155,3 +164,81 @@ async def test_f67_one_that_never_ends_costs_its_process_and_no_other_job(
     assert failure.type == "TimeoutError"
     assert "past its time limit of 1 s, and its process was ended" in failure.message
     assert effects[-1] == 1
+
+
+@mostly_long("postgres")
+async def test_f68_a_loop_in_c_a_crash_and_too_much_memory_cost_their_own_job(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    """Killed at the limit; the worker processes live, and the neighbours are unharmed."""
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    wrong = {
+        "loop": ("TimeoutError", "past its time limit of 3 s, and its child process was killed"),
+        "segv": ("WorkerCrashed", "its child process died: SIGSEGV"),
+        "exit": ("WorkerCrashed", "its child process died: exit code 1"),
+        "memory": ("MemoryError", ""),
+    }
+    path = str(ledger.path)
+    bad = {kind: await relevo.enqueue(Resize(-1, path, kind)) for kind in wrong}
+    await relevo.enqueue_many(Resize(number, path) for number in range(6))
+    await relevo.enqueue_many(Good(number) for number in range(6, 40))
+    with Fleet(store.dsn, ledger, tmp_path, lease="2s", concurrency=4) as fleet:
+        fleet.hire(2)
+        await until(lambda: all_ended(store), timeout="60s")
+        fleet.check()
+    await relevo.rest()
+
+    once_each(ledger, 40)
+    for kind, (name, said) in wrong.items():
+        job = await found(store, bad[kind].id)
+        assert (job.state, job.attempt, job.crashes) == (State.DEAD, 2, 0), kind
+        assert job.failure is not None
+        assert job.failure.type == name
+        assert said in job.failure.message
+    whole(store)
+
+
+@mostly_long("redis")
+async def test_f68_a_child_dies_with_its_worker_and_its_call_is_looked_up(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    order = Resize(1, str(ledger.path), ms=50_000)
+    receipt = await relevo.enqueue(order, timeout="60s")
+    with Fleet(store.dsn, ledger, tmp_path, lease="2s") as fleet:
+        [first] = fleet.hire()
+        await until(lambda: bool(ledger.facts("effect")), timeout="20s")
+        [effect] = ledger.facts("effect")
+        assert effect.pid != first.pid
+        fleet.hire()
+        fleet.kill(first)
+        await until(lambda: is_dead(effect.pid), timeout="5s")
+        await until(lambda: all_ended(store), timeout="20s")
+    await relevo.rest()
+
+    once_each(ledger, 1)
+    job = await found(store, receipt.id)
+    assert (job.state, job.result) == (State.DONE, b'"IMAGE-1"')
+
+
+@mostly_long("")
+async def test_f68_a_deploy_waits_for_what_runs_in_a_child(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    order = Resize(1, str(ledger.path), ms=4_000)
+    receipt = await relevo.enqueue(order, timeout="20s")
+    with Fleet(store.dsn, ledger, tmp_path, lease="2s", grace="500ms") as fleet:
+        [old] = fleet.hire()
+        await until(lambda: bool(ledger.facts("effect")), timeout="20s")
+        fleet.hire()
+        old.terminate()
+        await until(lambda: all_ended(store), timeout="20s")
+        await until(lambda: not old.is_alive)
+        fleet.members.remove(old)
+        assert old.wait(1) == 0
+    await relevo.rest()
+
+    once_each(ledger, 1)
+    job = await found(store, receipt.id)
+    assert [run.outcome for run in job.history] == ["done"]

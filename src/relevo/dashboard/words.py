@@ -695,6 +695,7 @@ SPANISH: Final[dict[str, str]] = {
     "gone": "muerto",
     "Threads": "Hilos",
     "Memory": "Memoria",
+    "{n:,} child processes": "{n:,} procesos hijos",
     "{n:,} overdue": "{n:,} con retraso",
     "Its plain function runs past its time limit: it keeps the job, and what it returns counts.": (
         "Su función sin async pasa de su límite de tiempo: conserva el trabajo, y lo que devuelva "
