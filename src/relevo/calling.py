@@ -8,11 +8,12 @@ on the loop, which saves the thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import CodeType, CoroutineType
 from typing import Any, TypeAlias
 
@@ -65,6 +66,21 @@ def _is_awaitable(value: object) -> bool:
     return kind is CoroutineType or (kind not in _PLAIN and inspect.isawaitable(value))
 
 
+class Outlasted(asyncio.CancelledError):
+    """A call was broken off, but its thread could not be; since then it has ended."""
+
+    def __init__(self, work: asyncio.Future[Any]) -> None:
+        super().__init__("broken off, and ended since")
+        self.work = work
+
+
+async def outlast(work: asyncio.Future[Any]) -> None:
+    """Wait for what cannot be stopped, however often this task is cancelled."""
+    while not work.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({work})
+
+
 class Threads:
     """Threads for plain calls, made when they are needed; at most `most` at a time."""
 
@@ -77,11 +93,15 @@ class Threads:
 
         One that is given up before a thread was free does not run.
         """
+        return await asyncio.wrap_future(self.submit(function, key))
+
+    def submit(self, function: Callable[[str], Any], key: str) -> Future[Any]:
+        """Have a plain function run in a thread."""
         if self._pool is None:
             most = max(THREADS, self._most())
             self._pool = ThreadPoolExecutor(most, thread_name_prefix="relevo-call")
         context = contextvars.copy_context()
-        return await asyncio.wrap_future(self._pool.submit(context.run, function, key))
+        return self._pool.submit(context.run, function, key)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -95,7 +115,7 @@ class Caller:
     `check` is asked right before: a thread may have been waited for, and the job be another's.
     """
 
-    __slots__ = ("_began", "_call", "_check", "_invoke")
+    __slots__ = ("_began", "_call", "_check", "_invoke", "late")
 
     def __init__(
         self, call: Callable[[str], Any], check: Callable[[], None], invoke: Invoke
@@ -104,6 +124,7 @@ class Caller:
         self._check = check
         self._invoke = invoke
         self._began: float | None = None
+        self.late: asyncio.Future[Any] | None = None  # what came of it after it was broken off
 
     @property
     def is_begun(self) -> bool:
@@ -123,7 +144,11 @@ class Caller:
                 unlearn(self._call)
                 return value
         else:
-            value, took = await self._invoke(self._timed, key)
+            try:
+                value, took = await self._invoke(self._timed, key)
+            except Outlasted as outlasted:
+                self.late = outlasted.work
+                raise asyncio.CancelledError from None
             if _is_awaitable(value):
                 learn(self._call, took)
         while _is_awaitable(value):

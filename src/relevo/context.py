@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 
-from relevo.calling import Invoke
+from relevo.calling import Invoke, Outlasted, outlast
 from relevo.clock import Duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError, ProviderUncertain, StoreError
 from relevo.flow import Flow, Results
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from relevo.group import Group
     from relevo.intake import Intake
     from relevo.orders import Receipt, Started
+    from relevo.plain_runs import PlainRuns
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -80,6 +81,7 @@ class Context:
         "_lease",
         "_loop",
         "_origin",
+        "_plain",
         "_tx",
         "calls",
         "has_reached",
@@ -96,8 +98,10 @@ class Context:
         lease: Lease,
         loop: asyncio.AbstractEventLoop,
         origin: str | None = None,
+        plain: PlainRuns | None = None,
     ) -> None:
         self._engine = engine
+        self._plain = plain
         self._lease = lease
         self._loop = loop
         self._origin = origin
@@ -332,8 +336,22 @@ class Context:
         second call of it in one run is refused.
         """
         return await self.once_by(
-            self._engine.threads.invoke, name, call, type=type, keep=keep, of=of, **options
+            self._in_thread, name, call, type=type, keep=keep, of=of, **options
         )
+
+    async def _in_thread(self, function: Callable[[str], Any], key: str) -> Any:
+        """Run a plain call of once() in a thread; when this run is broken off, the thread is waited
+        for, since the call would otherwise be made again beside itself."""
+        asked = self._engine.threads.submit(function, key)
+        work = asyncio.wrap_future(asked)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if self._plain is None or work.done() or asked.cancel():
+                raise
+        with self._plain.outlasting(self, self._lease):
+            await outlast(work)
+        raise Outlasted(work)
 
     async def once_by(
         self,

@@ -275,10 +275,28 @@ class Once:
         except BaseException as error:
             # A call that was cut off may have had its effect; one that never began has not.
             if caller.is_begun:
-                write = self._write(EffectState.UNKNOWN, error=self._both(_cut_off(error)))
+                write = self._cut_off(caller, error)
                 with contextlib.suppress(Overtaken):
                     await asyncio.shield(asyncio.ensure_future(write))
             raise
+        return await self._came(result, caller.took)
+
+    async def _cut_off(self, caller: Caller, error: BaseException) -> None:
+        """Write that a call may have happened; or what came of it, where its thread went on."""
+        late = None if caller.late is None or caller.late.cancelled() else caller.late
+        raised = error if late is None else late.exception()
+        if late is not None and raised is None and not inspect.isawaitable(late.result()[0]):
+            with contextlib.suppress(Exception):
+                await self._came(late.result()[0], caller.took)
+        elif late is not None and isinstance(raised, Exception):
+            with contextlib.suppress(Exception):
+                await self._failed(raised, caller.took)
+        else:
+            said = self._both(_cut_off(raised or error))
+            await self._write(EffectState.UNKNOWN, error=said)
+
+    async def _came(self, result: Any, took: float) -> Any:
+        """Judge what the call gave, and write it down."""
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             await self._not_called("the call gave a generator")
             raise DefinitionError(
@@ -286,7 +304,7 @@ class Once:
                 "instead of yield"
             )
         if type(result) not in SIMPLE:
-            proof = judge_response(result, self._rows(), accept=self.accept, took=caller.took)
+            proof = judge_response(result, self._rows(), accept=self.accept, took=took)
             if proof is not None:
                 await self._proved(proof, None)
         return await self._confirm(result)

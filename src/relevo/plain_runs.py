@@ -11,7 +11,9 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +115,32 @@ class PlainRun:
             await asyncio.wait({self._dropping})
             if not self._dropping.cancelled():
                 self._dropping.exception()  # such as a connection that is gone with its transaction
+
+
+class PlainRuns(dict[Lease, PlainRun]):
+    """The runs that have a thread under way, by their leases; the lifeline's thread reads it."""
+
+    def __init__(self, limits: Callable[[Lease], tuple[float, float]]) -> None:
+        super().__init__()
+        self._limits = limits  # of a job: its time limit, and what it may take beyond that
+        self._outlasting: Counter[Lease] = Counter()
+
+    @contextmanager
+    def outlasting(self, ctx: Context, lease: Lease) -> Generator[None]:
+        """Have an async run keep its job, which was broken off amid a call in a thread.
+
+        The time limit begins anew.
+        """
+        if not self._outlasting[lease]:
+            now = asyncio.get_running_loop().time()
+            self[lease] = PlainRun(ctx, lease, now, *self._limits(lease))
+        self._outlasting[lease] += 1
+        try:
+            yield
+        finally:
+            self._outlasting[lease] -= 1
+            if not self._outlasting[lease]:
+                del self._outlasting[lease], self[lease]
 
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

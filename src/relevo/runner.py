@@ -65,7 +65,7 @@ from relevo.outcome import (
 from relevo.payload import kept_result
 from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
-from relevo.plain_runs import PastLimit, PlainRun
+from relevo.plain_runs import PastLimit, PlainRun, PlainRuns
 from relevo.sealing import closed, is_sealed
 from relevo.store import UNDECIDED
 from relevo.stored import parked_unknown, parked_unreadable
@@ -93,9 +93,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="relevo-worker")
         self.children = Children(engine)
-        self.plain: dict[
-            Lease, PlainRun
-        ] = {}  # whose threads have not ended; the lifeline reads it
+        self.plain = PlainRuns(self._limits)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -106,6 +104,10 @@ class Runner:
         binding = self._bindings.get((lease.queue, lease.kind))
         meta = None if lease.meta is None else decode_meta(lease.meta)
         return 0.0 if binding is None else _limit(binding, meta)
+
+    def _limits(self, lease: Lease) -> tuple[float, float]:
+        limit = self.limit(lease)
+        return limit, _abandon_after(self._bindings[(lease.queue, lease.kind)], limit)
 
     async def run(self, lease: Lease, began: float) -> Outcome | Settled | None:
         """How the job ended; None when the lease is lost."""
@@ -125,7 +127,7 @@ class Runner:
                 return self._judge(closed(lease.payload), binding, lease, None, None)
             return Dead(f"its payload cannot be read: {error}", failure=describe(error))
         origin = None if meta is None else meta.origin
-        ctx = Context(self._engine, lease, self._loop, origin)
+        ctx = Context(self._engine, lease, self._loop, origin, self.plain)
         breakers = self._engine.breakers
         is_guarded = binding.is_guarded or (
             bool(breakers.troubled) and _breaker(binding, lease, message) in breakers.troubled

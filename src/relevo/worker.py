@@ -416,7 +416,8 @@ class Worker:
             except asyncio.CancelledError as error:
                 if task is None or self._is_broken_off(flight):
                     raise
-                task.uncancel()
+                while task.cancelling():  # more than once, where a thread was waited for
+                    task.uncancel()
                 outcome = None
                 if not flight.why:  # the function has cancelled the task that it runs in
                     outcome = self.runner.broken(error, flight.lease)
@@ -637,6 +638,8 @@ class Worker:
         self._idle.clear()
         _, pending = await asyncio.wait(runners, timeout=self.grace.total_seconds())
         self._break_off()
+        if pending:
+            await asyncio.wait(pending, timeout=LOOK)
         await self._wait_for_threads(pending)
         self._break_off()
         if pending:

@@ -778,35 +778,68 @@ async def test_a_result_that_cannot_be_kept_is_confirmed_and_holds_who_reads_it_
         assert await state_of(relevo, receipt.id) is State.DONE
 
 
-async def test_a_plain_call_that_is_cut_off_is_unknown_and_one_that_never_began_is_not(
-    start: Start,
-) -> None:
-    class Slow(Command, queue="test:cars:slow", timeout="1s", attempts=2):
-        name: str
+class Slow(Command, queue="test:cars:slow", timeout="500ms", backoff=constant("10ms")):
+    name: str
 
-    goes_on, began = threading.Event(), threading.Event()
+
+async def test_a_plain_call_that_never_began_is_not_uncertain(start: Start) -> None:
+    goes_on = threading.Event()
 
     def call(key: str) -> None:
-        began.set()
         goes_on.wait(30)
 
     async def slow(order: Slow, ctx: Context) -> None:
         await ctx.once("book", call)
 
     relevo = start(App("test", workers=[slow]))
-    cut = await relevo.enqueue(Slow("cut"))
-    await drain(relevo)
-    assert began.is_set()
-    others = [relevo.threads.invoke(call, "key") for _ in range(31)]
-    busy = [asyncio.ensure_future(other) for other in others]
+    busy = [asyncio.ensure_future(relevo.threads.invoke(call, "key")) for _ in range(32)]
     await asyncio.sleep(0)
-    late = await relevo.enqueue(Slow("late"))
+    late = await relevo.enqueue(Slow("late"), attempts=2)
     await drain(relevo)
     goes_on.set()
     await asyncio.gather(*busy)
 
-    states = {id: (await relevo.store.effects(job=id))[0][0].state for id in (cut.id, late.id)}
-    assert states == {cut.id: EffectState.UNKNOWN, late.id: EffectState.FAILED}
+    [effect], _ = await relevo.store.effects(job=late.id)
+    assert effect.state is EffectState.FAILED
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["time", "deploy"])
+async def test_a_plain_call_that_is_broken_off_is_waited_for_and_made_once(
+    start: Start, stops: bool
+) -> None:
+    """F66, F67: past the time limit of an async worker, and when its process is told to stop."""
+    goes_on, calls = threading.Event(), list[str]()
+
+    def call(key: str) -> str:
+        calls.append(key)
+        goes_on.wait(30)
+        return "CONF-1"
+
+    async def slow(order: Slow, ctx: Context) -> str:
+        return await ctx.once("book", call)
+
+    relevo = start(App("test", workers=[slow]))
+    receipt = await relevo.enqueue(Slow("cut"), timeout="20s" if stops else "300ms")
+    async with working(relevo, lease="300ms", grace="100ms") as worker:
+        await until(lambda: bool(calls))
+        if stops:
+            worker.stop()
+        await until(lambda: bool(worker.runner.plain))
+        [run] = worker.runner.plain.values()
+        expires = run.lease.expires
+        await until(lambda: run.lease.expires > expires + 0.3)
+        assert await state_of(relevo, receipt.id) is State.RUNNING
+        goes_on.set()
+        if not stops:
+            await until(lambda: _is(relevo, receipt.id, State.DONE))
+    [effect], _ = await relevo.store.effects(job=receipt.id)
+    assert effect.state is EffectState.CONFIRMED
+    await drain(relevo)
+    assert (await state_of(relevo, receipt.id), len(calls)) == (State.DONE, 1)
+
+
+async def _is(relevo: Relevo, id: str, state: State) -> bool:
+    return await state_of(relevo, id) is state
 
 
 async def test_a_later_no_speaks_for_its_own_try_alone(start: Start) -> None:
