@@ -102,8 +102,8 @@ async def hear(event: Resized) -> None: ...
 app = App("test", workers=[resize, add, tell], listeners=[hear])
 
 
-async def ended(relevo: Relevo, name: str) -> Any:
-    receipt = await relevo.enqueue(Resize(name))
+async def ended(relevo: Relevo, name: str, attempts: int = 2) -> Any:
+    receipt = await relevo.enqueue(Resize(name), attempts=attempts)
     await drain(relevo)
     [job] = await relevo.store.find([receipt.id])
     return job
@@ -142,7 +142,7 @@ async def test_what_a_child_returns_or_raises_is_judged_as_ever(start: Start) ->
     bad = await ended(relevo, "bad")
     assert (bad.failure.type, bad.failure.message) == ("ValueError", "no image")
     assert 'raise ValueError("no image")' in bad.failure.trace
-    away = await ended(relevo, "away")
+    away = await ended(relevo, "away", attempts=1)
     assert (away.state, away.failure.type) == (State.PARKED, "CircuitOpen")
     pids = {(await ended(relevo, "pid")).result for _ in range(2)}
     assert str(os.getpid()).encode() not in pids
