@@ -37,9 +37,9 @@ from relevo.job import Failure, Job, Lease, Receipt, Unique
 from relevo.message import Command, Event, Message, Priority, codec
 from relevo.once import Ledger
 from relevo.outcome import Cancelled, Dead, Described, Done, Outcome, Retry, Snooze, describe
-from relevo.payload import kept_result
 from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
+from relevo.restored import Restored
 from relevo.store import Effect, Note, Tally
 from relevo.telemetry import log, start_logging
 
@@ -124,6 +124,7 @@ class Ended(Struct, tag=True, omit_defaults=True):
     outcome: str = "Done"
     reason: str = ""
     delay: int | None = None
+    failure: Failure | None = None  # that the function gave as its reason
     result: bytes | None = None
     error: Told | None = None
     has_reached: bool | None = None
@@ -299,6 +300,7 @@ class RemoteEngine:
         self._rows = rows
         self.store = RemoteStore(link)
         self.threads = Threads()
+        self.restored = Restored(cast("Any", self.store))
 
     def ledger(self, queue: str) -> Ledger:
         return Ledger(self.store.now, self.store.intend, self.store.conclude)
@@ -367,23 +369,23 @@ def _call(function: Callable[[Any], Any], message: Any) -> Any:
         raise RuntimeError("the worker raised StopIteration") from error
 
 
-def _ended(value: Any) -> Ended:
+def _ended(value: Any, function: Callable[..., Any]) -> Ended:
     """What a function means by what it gave."""
     from relevo.runner import _outcome  # pyright: ignore[reportPrivateUsage] - the runner's own reading
 
-    outcome: Outcome = Done() if value is None else _outcome(value)
+    outcome: Outcome = Done() if value is None else _outcome(value, function)
     match outcome:
         case Done(result):
-            return Ended(result=None if result is None else kept_result(result))
-        case Retry(reason, delay):
+            return Ended(result=None if result is None else bytes(result))  # JSON by now
+        case Retry(reason, delay, failure=failure):
             wait = None if delay is None else milliseconds(duration(delay))
-            return Ended("Retry", str(reason), wait)
-        case Snooze(delay, reason):
-            return Ended("Snooze", str(reason), milliseconds(duration(delay)))
-        case Dead(reason):
-            return Ended("Dead", str(reason))
+            return Ended("Retry", reason, wait, failure=failure)
+        case Snooze(delay, reason, failure=failure):
+            return Ended("Snooze", reason, milliseconds(duration(delay)), failure=failure)
+        case Dead(reason, failure=failure):
+            return Ended("Dead", reason, failure=failure)
         case Cancelled(reason):
-            return Ended("Cancelled", str(reason))
+            return Ended("Cancelled", reason)
         case _:
             raise errors.DefinitionError(f"a worker cannot end with {type(outcome).__name__}")
 
@@ -393,11 +395,11 @@ def outcome_of(ended: Ended) -> Outcome | None:
     wait = None if ended.delay is None else timedelta(milliseconds=ended.delay)
     match ended.outcome:
         case "Retry":
-            return Retry(ended.reason, wait)
+            return Retry(ended.reason, wait, failure=ended.failure)
         case "Snooze":
-            return Snooze(wait or timedelta(), ended.reason)
+            return Snooze(wait or timedelta(), ended.reason, failure=ended.failure)
         case "Dead":
-            return Dead(ended.reason)
+            return Dead(ended.reason, failure=ended.failure)
         case "Cancelled":
             return Cancelled(ended.reason)
         case _:
@@ -428,7 +430,7 @@ async def _carried_out(run: Run, link: Link) -> Ended:
                 "write asyncio.run(…) in it"
             )
         check_awaited(ctx.pending)
-        ended = _ended(value)
+        ended = _ended(value, function)
     except BaseException as error:  # noqa: BLE001 - a worker may raise anything; its process judges
         ended = Ended(error=tell(error, rows), is_spent=isinstance(error, MemoryError))
     if ctx is not None:

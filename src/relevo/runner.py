@@ -158,7 +158,7 @@ class Runner:
                 self._answered(binding, lease, message, ctx)
             if ctx.calls:
                 check_awaited(ctx.calls)
-            outcome: Outcome = DONE if value is None else _outcome(value, binding)
+            outcome: Outcome = DONE if value is None else _outcome(value, binding.function)
             if ctx.uncommitted is not None and not (
                 isinstance(outcome, Again) and not outcome.is_over
             ):
@@ -519,13 +519,13 @@ def _final(outcome: Outcome, binding: Binding, lease: Lease, meta: Meta | None) 
     return outcome
 
 
-def _outcome(value: Any, binding: Binding) -> Outcome:
+def _outcome(value: Any, function: Callable[..., Any]) -> Outcome:
     """What a worker means by what it gave, read once: what follows cannot fail of it any more."""
     try:
         return _read(value)
     except BaseException as error:
         # It has returned, so no line of a traceback is its own.
-        where = _home(binding.function)
+        where = _home(function)
         if isinstance(error, DefinitionError | PayloadError):
             raise type(error)(f"{error} ({where})") from None
         failure = describe(error)

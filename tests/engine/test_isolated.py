@@ -117,7 +117,7 @@ async def test_f68_the_context_of_a_child_does_what_it_does_in_a_thread(start: S
     started = await relevo.start(flow)
     job = await ended(relevo, "all")
 
-    assert (job.state, job.result) == (State.DONE, b'["I-5",true,"new",true]')
+    assert (job.state, job.result) == (State.DONE, b'["I-5",true,"new",true]'), job.failure
     [effect] = (await relevo.store.effects(job=job.id))[0]
     assert effect.state is EffectState.CONFIRMED
     told = (await relevo.store.page(Filter(queue="test:people:tell"))).jobs
