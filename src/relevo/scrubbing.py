@@ -16,12 +16,17 @@ _NAME = re.compile(
     r"(?:\\{0,3}[\"']?(?:\s{0,8}(?:=>|:=|[=>]|:(?!//)|%3[ADad])|,(?=\s?b?[\"']))\s{0,8}\[?(?:b(?=[\"']))?"
     r"|(?<=[a-z])\s+(?=[^\s-]))"
 )
-_QUOTED = re.compile(r"\\{0,3}[\"']([^\"'\\]{1,4096})")
+# Up to the same quote, written the same way: the other one, and one behind a backslash, are inside.
+_QUOTED = re.compile(
+    r"(?P<quote>\\{0,3}[\"'])(?P<value>(?:(?!(?P=quote))(?:\\.|[^\\])){1,4096})", re.DOTALL
+)
 _PLAIN = re.compile(
-    r"(?:<!\[CDATA\[)?(?:(?:basic|bearer|digest|token|api-?key|hmac|oauth|negotiate)\s+)?([^\s\"'&,;<>(){}\[\]%\\]{1,4096})",
+    r"(?:<!\[CDATA\[)?(?:(?:basic|bearer|digest|token|api-?key|hmac|oauth|negotiate)\s+)?(?P<value>[^\s\"'&,;<>(){}\[\]%\\]{1,4096})",
     re.I,
 )
-_IS = re.compile(r"(?:is|was|es|era)\s+[\"']?([^\s\"',;]{3,4096})")
+_IS = re.compile(r"(?:is|was|es|era)\s+[\"']?(?P<value>[^\s\"',;]{3,4096})")
+# An element with its attributes and its text, in which words may stand.
+_ELEMENT = re.compile(r"<([^\W\d][\w:.-]{0,127})(?:\s[^<>]{0,2048})?>\s*([^<]{3,4096})(?=</|\Z)")
 _COOKIE = re.compile(r"(\b(?:set-)?cookie[\"']?\s?[:=,]\s?)[^\r\n]{3,8192}", re.I)
 _LOOKS = re.compile(
     # A password may have any sign but those between two values of a text.
@@ -30,7 +35,10 @@ _LOOKS = re.compile(
     # A port is no password where no @ follows in the address.
     r"(?!\d{1,5}(?![^\s/?#\"'<>),;.])[^\s@\"']{0,2048}+(?:[\s\"']|\Z)))"
     r"(?P<value>[^\s\"'&,;@]{4,4096})"
+    # Elsewhere a name alone before the @ is that of a user.
+    r"|(?:(?<=https://)|(?<=http://))[^\s/?#@:\"']{3,512}(?=@)"
     r"|(?<=://)(?=[^\s/@:]{0,512}\d)[^\s/@:\"']{8,512}(?=@)"
+    r"|(?<=/bot)\d{6,12}:[\w-]{30,}"
     r"|\bsk-(?=[\w-]{0,64}\d)[\w-]{10,}|\bpk_(?:live|test)_\w+|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
     re.I,
 )
@@ -45,7 +53,7 @@ _NUMBER = re.compile(r"\d{1,7}(?:\.\d+)?")
 # Cookies of servers that no word of their names gives away.
 _COOKIE_NAME = re.compile(r"(?:j|php|asp)_?sess(?:ion)?id\w*|asp\.net_sessionid", re.I)
 # Behind a name without a sign between: a letter and a digit, and no word of cryptography.
-_BARE = re.compile(r"(?=[^\s]*[^\W\d_])(?=[^\s]*\d)[^\s\"',;<>(){}\[\]\\/]{6,4096}")
+_BARE = re.compile(r"(?=[^\s]*[^\W\d_])(?=[^\s]*\d)(?P<value>[^\s\"',;<>(){}\[\]\\/]{6,4096})")
 _METHOD = re.compile(
     r"(?:sha|md|aes|rsa|hs|rs|es|ed|utf|argon|bcrypt|scrypt|pbkdf|oauth|base|v|version|step|line|"
     r"user|id|test|column|field)[-_]?\d",
@@ -58,6 +66,8 @@ def scrub(text: str) -> str:
     text = sensitive.without_leaks(text)
     if "ookie" in text or "OOKIE" in text:
         text = _COOKIE.sub(rf"\1{HIDDEN}", text)
+    if "</" in text:
+        text = _ELEMENT.sub(_element, text)
     shown, done = "", 0
     for start, end in _values(text):
         shown, done = shown + text[done:start] + HIDDEN, end
@@ -70,6 +80,15 @@ def scrub(text: str) -> str:
 def mask(text: str) -> str:
     """A text about an error as a viewer reads it: scrubbed, without addresses and phone numbers."""
     return sensitive.mask(scrub(text)) if text else text
+
+
+def _element(found: re.Match[str]) -> str:
+    kind = _kind(found[1])
+    if kind is None and not _names_credential(found[1]):
+        return found[0]
+    if not _is_secret(kind, found[2].strip(), in_quotes=True):
+        return found[0]
+    return found[0][: found.start(2) - found.start()] + HIDDEN
 
 
 def _values(text: str) -> Iterator[tuple[int, int]]:
@@ -86,9 +105,9 @@ def _values(text: str) -> Iterator[tuple[int, int]]:
             is_key = name.lower() == "key" and text[found.start() - 1 : found.start()] in ("?", "&")
             if not is_key or not (value := _PLAIN.match(text, at)):
                 continue
-            if sensitive.is_long_secret(value[1]):
-                done = value.end(1)
-                yield value.span(1)
+            if sensitive.is_long_secret(value["value"]):
+                done = value.end()
+                yield value.span("value")
             continue
         in_quotes = False
         if found[0][-1:].isspace() and found[0].rstrip() == found[1] + name:
@@ -99,15 +118,15 @@ def _values(text: str) -> Iterator[tuple[int, int]]:
                 value = None if value is None or _METHOD.match(value[0]) else value
                 if value is not None:
                     done = value.end()
-                    yield value.span()
+                    yield value.span("value")
                     continue
         elif value := _QUOTED.match(text, at):
             in_quotes = True
         else:
             value = _PLAIN.match(text, at)
-        if value is not None and _is_secret(kind, value[1], in_quotes=in_quotes):
-            done = value.end(1)
-            yield value.span(1)
+        if value is not None and _is_secret(kind, value["value"], in_quotes=in_quotes):
+            done = value.end()
+            yield value.span("value")
 
 
 def _is_secret(kind: Holds | None, value: str, *, in_quotes: bool) -> bool:

@@ -125,6 +125,12 @@ def test_equal_mistakes_have_equal_fingerprints() -> None:
         "sk_live_CANARY123",
         "whsec_CANARY123",
         "eyJhbGciOi.CANARY123.sig",
+        "https://CANARY123@api.example/orders",
+        '<Password Type="text">CANARY123</Password>',
+        "<Password>correct CANARY123 horse</Password>",
+        r'password="open\"CANARY123"',
+        """{'password': 'o"CANARY123', 'x': 1}""",
+        "POST https://api.telegram.org/bot1234567890:AACANARY123" + "x" * 24 + "/sendMessage",
     ],
 )
 def test_secrets_are_scrubbed_from_what_is_kept(text: str) -> None:
@@ -142,9 +148,19 @@ def test_secrets_are_scrubbed_from_what_is_kept(text: str) -> None:
         "redis://cache:6379",
         "POST 'http://supplier.example:8080/book?room=2' answered 503",
         "see http://127.0.0.1:8700/jobs, or http://[::1]:8700.",
+        "postgresql://relevo@db/shop",
+        "https://social.example/@ana and mail ana@example.com",
     ],
 )
-def test_the_port_and_the_path_of_an_address_are_no_password(text: str) -> None:
+def test_the_port_the_path_and_the_user_of_an_address_are_no_password(text: str) -> None:
+    assert scrub(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<Error>bad password</Error>", "<Token/>", "<Password></Password> is missing"],
+)
+def test_an_element_that_tells_about_a_password_is_shown(text: str) -> None:
     assert scrub(text) == text
 
 
