@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.addresses import Proxies
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.gate import Gate
-from relevo.ingress.reply import Receive, Reply, Scope, Send, error, reply, send_reply
+from relevo.ingress.reply import FORWARDED, Receive, Reply, Scope, Send, error, reply, send_reply
 from relevo.ingress.spool import Spool, spool_path
 from relevo.settings import Settings
 from relevo.telemetry import log
@@ -30,6 +31,19 @@ ONLY_GET = error(405, "method_not_allowed", allow="GET, HEAD")
 NOT_READY = error(503, "not_ready", retry_after="1")
 
 
+def _forward(scope: Scope, proxies: Proxies) -> None:
+    """Name the client and the scheme that a trusted proxy tells of, instead of its own."""
+    peer: str = (scope.get("client") or ("",))[0]
+    if peer not in proxies:
+        return
+    named = [value.decode("latin-1") for name, value in scope["headers"] if name == FORWARDED]
+    if (client := proxies.client(peer, named)) != peer:
+        scope["client"] = (client, 0)
+    schemes = [value for name, value in scope["headers"] if name == b"x-forwarded-proto"]
+    if schemes and schemes[-1] in (b"http", b"https"):
+        scope["scheme"] = schemes[-1].decode()
+
+
 def _small(status: int, body: bytes) -> Reply:
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
     return reply(status, headers, body)
@@ -41,7 +55,8 @@ class Front:
     def __init__(self, engine: Relevo) -> None:
         self._engine = engine
         path = spool_path(engine, engine.spool)
-        self.gate = Gate(engine, None if path is None else Spool(engine, path))
+        self.proxies = Proxies(Settings.read().trusted_proxies)
+        self.gate = Gate(engine, None if path is None else Spool(engine, path), self.proxies)
         self._is_started = False
         self._starting = asyncio.Lock()
         self._parts: list[tuple[str, Any]] | None = None  # by prefix, longest first
@@ -101,6 +116,7 @@ class Front:
                 is_asked = scope["method"] in ("GET", "HEAD")
                 await send_reply(send, await self._state(path) if is_asked else ONLY_GET)
                 return
+            _forward(scope, self.proxies)
             send = self.gate.strays.watched(path, scope, send)
         await self._elsewhere(path)(scope, receive, send)
 

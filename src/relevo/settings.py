@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from relevo.addresses import THIS_MACHINE, Network, networks
 from relevo.budget import Budget, budget_of
 from relevo.clock import duration
 from relevo.errors import DefinitionError, SettingsError
@@ -38,6 +39,7 @@ class Settings:
     port: int
     admin_password: str | None
     allowed_hosts: tuple[str, ...]
+    trusted_proxies: tuple[Network, ...]
     concurrency: int
     connections: int
     lease: timedelta
@@ -133,6 +135,20 @@ def _hosts(text: str) -> tuple[str, ...]:
     if not all(_NAME.fullmatch(name) for name in names):
         raise ValueError("lists host names without ports: 'relevo.example.com,.internal'")
     return tuple(names)
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        found = networks(text)
+    except ValueError:
+        found = ()
+    if not found or any(each.prefixlen == 0 for each in found):
+        raise ValueError("lists addresses or networks of proxies: '10.0.3.4,172.18.0.0/16'")
+    return found
+
+
+def _networks_shown(found: tuple[Network, ...]) -> str:
+    return ",".join(map(str, found))
 
 
 _PUBLIC_URL = re.compile(
@@ -311,6 +327,13 @@ VARIABLES = (
         "",
         "the names that browsers ask relevo by, with commas between; loopback names always work",
         absent=(),
+    ),
+    Variable(
+        "RELEVO_TRUSTED_PROXIES",
+        _networks,
+        THIS_MACHINE,
+        "the addresses or networks of proxies whose X-Forwarded-For is believed",
+        _networks_shown,
     ),
     Variable("RELEVO_CONCURRENCY", _whole(1, 10_000), "100", "jobs a worker runs at once"),
     Variable(

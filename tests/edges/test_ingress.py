@@ -760,6 +760,23 @@ async def test_forgeries_are_kept_within_a_bound_and_harm_nobody(relevo: Relevo)
     assert relevo.telemetry.counts["delivery_forged"] == 100
 
 
+async def test_forgeries_through_a_proxy_slow_only_the_address_behind_it(
+    relevo: Relevo, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C38: whatever the forger writes before the address that the proxy appends."""
+
+    async def forge(named: str) -> int:
+        headers = {"x-forwarded-for": named}
+        reply = await deliver(relevo, SIGNED, json={}, headers=headers, sign=False)
+        return reply.status
+
+    forged = [await forge(f"192.0.2.{number}, 203.0.113.66") for number in range(100)]
+    assert forged[0] == 401 and forged[-1] == 429
+    assert await forge("203.0.113.66, 198.51.100.4") == 401
+    [first, *_] = [each for each in caplog.records if each.getMessage() == "delivery refused"]
+    assert vars(first)["address"] == "203.0.113.66"
+
+
 def test_c38_the_memory_for_addresses_is_bounded() -> None:
     buckets = Buckets(1.0, 5.0, 10_000)
     for number in range(100_000):

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import hashlib
 import importlib
+import logging
 import re
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from relevo.desk import Role
 from relevo.errors import DefinitionError, SettingsError
 from relevo.outcome import Outcome
 from relevo.settings import Settings
+from relevo.telemetry import JsonLines
 from relevo.web import metrics
 from relevo.web.auth import Throttle, check_binding
 from relevo.web.people import IDLE, hashed, is_password
@@ -233,6 +235,136 @@ async def test_a_name_is_guessed_from_many_addresses_no_more_than_from_one(web: 
     assert await tried(["2001:db8:1:3::1"], "ana") == [401]
     web.clock.advance("61s")
     assert await tried(["198.51.100.1"], "admin") == [401]
+
+
+PROXY = "172.18.0.9"
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site behind a proxy on another machine; named before the site."""
+    monkeypatch.setenv("RELEVO_TRUSTED_PROXIES", "127.0.0.1,172.18.0.0/16")
+
+
+async def tried(web: Site, peer: str, named: str, name: str, password: str = "") -> int:
+    async with web.browser(address=peer, headers={"x-forwarded-for": named}) as browser:
+        return (await log_in(browser, name, password)).status_code
+
+
+@pytest.mark.usefixtures("behind")
+async def test_thirty_wrong_logins_through_a_proxy_lock_out_nobody_else(web: Site) -> None:
+    """C13: all visitors have the proxy's address, and are told apart by the one behind it."""
+    guesses = [await tried(web, PROXY, "198.51.100.4", f"name{each}") for each in range(40)]
+    assert guesses == [401] * 30 + [429] * 10
+    assert await tried(web, PROXY, "198.51.100.5", "admin", PASSWORD) == 303
+    guesses = [await tried(web, PROXY, "198.51.100.6", "admin") for _ in range(7)]
+    assert guesses == [401] * 5 + [429] * 2
+    assert await tried(web, PROXY, "198.51.100.5", "admin", PASSWORD) == 303
+
+
+@pytest.mark.usefixtures("behind")
+@pytest.mark.parametrize("peer", [PROXY, "203.0.113.66"], ids=["through it", "past it"])
+async def test_a_forged_forwarded_address_brings_no_new_attempts(web: Site, peer: str) -> None:
+    """C13: the client writes another address each time; the proxy appends the real one."""
+    real = ", 203.0.113.66" if peer == PROXY else ""
+    forged = ["198.51.100.9", "127.0.0.1", "::1", "nonsense", "10.0.0.1, 10.0.0.2", PROXY, "", "x"]
+    guesses = [await tried(web, peer, f"{each}{real}", "admin") for each in forged]
+    assert guesses == [401] * 5 + [429] * 3
+    assert await tried(web, peer, f"127.0.0.1{real}", "admin", PASSWORD) == 429
+
+
+async def test_a_locked_name_never_locks_out_this_machine(web: Site) -> None:
+    """C13: with the right password; a forged address is not this machine."""
+    for number in range(25):
+        await tried(web, f"198.51.100.{number}", "", "admin")
+    for peer, named in (("127.0.0.1", "127.0.0.1"), ("203.0.113.9", "127.0.0.1")):
+        assert await tried(web, peer, named, "admin", PASSWORD) == 429
+    async with web.browser(address="127.0.0.1") as here:
+        for _ in range(35):
+            assert (await log_in(here, "admin", "wrong")).status_code == 401
+        assert (await log_in(here)).status_code == 303
+    assert await tried(web, "203.0.113.10", "", "admin", PASSWORD) == 429
+
+
+@pytest.mark.usefixtures("behind")
+async def test_fail2ban_finds_the_real_address_of_a_refused_login(
+    web: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The filter on the page, on lines as they are logged, with a name that imitates one."""
+    page = (FOLDER.parents[2] / "docs/guides/let-people-in.md").read_text()
+    found = re.search(r"failregex = (.+)\n", page)
+    dated = re.search(r"datepattern = (.+)\n", page)
+    assert found and dated
+    host = r"(?P<host>[0-9A-Fa-f.:]+)"
+    failregex = re.compile(found[1].replace("<HOST>", host))
+    datepattern = re.compile(dated[1].replace("%%Y-%%m-%%dT%%H:%%M:%%S", r"[\d-]{10}T[\d:]{8}"))
+    imitation = '", "level": "warning", "logger": "relevo.web", "message": "login refused", "addre'
+    names = ("ana", 'x", "address": "192.0.2.1', imitation, "\nlogin refused  address=192.0.2.1")
+    with caplog.at_level(logging.INFO, "relevo.web"):
+        for name in names:
+            assert await tried(web, PROXY, "127.0.0.1, 198.51.100.4", name) == 401
+        for _ in range(6):
+            await tried(web, PROXY, "2001:db8::5", "ben")
+        assert await tried(web, PROXY, "198.51.100.5", "admin", PASSWORD) == 303
+    form = JsonLines()
+    lines = [form.format(each) for each in caplog.records if each.name == "relevo.web"]
+    assert len(lines) == len(names) + 6 + 1
+    banned: list[str] = []
+    for line in lines:
+        for text in (line, datepattern.sub("", line)):  # fail2ban cuts the date out first
+            match = failregex.search(text)
+            banned += [match["host"]] if match else []
+    assert banned == ["198.51.100.4"] * 2 * len(names) + ["2001:db8::5"] * 12
+
+
+async def test_who_came_in_and_who_was_refused_is_in_the_audit(web: Site) -> None:
+    await web.people.add("ana", "a password of ana", Role.OPERATOR, by="ann")
+    token, _ = await web.people.add_token("ci", Role.VIEWER, by="ann")
+    assert await tried(web, "192.0.2.7", "", "ana") == 401
+    assert await tried(web, "192.0.2.7", "", "ana", "a password of ana") == 303
+    assert await tried(web, "192.0.2.8", "", "my secret password") == 401
+    for _ in range(3):
+        async with web.browser(headers={"authorization": f"Bearer {token}"}) as program:
+            assert (await program.get("/api/me")).status_code == 200
+    async with web.browser(headers={"authorization": "Bearer rlv_wrong"}) as program:
+        assert (await program.get("/api/me")).status_code == 401
+    rows, _ = await web.relevo.store.audits()
+    told = [(row.who, row.verb, row.target, row.note) for row in reversed(rows)]
+    assert told[2:] == [
+        ("ana", "login refused", "ana", "from 192.0.2.7"),
+        ("ana", "log in", "ana", "from 192.0.2.7"),
+        ("unknown", "login refused", "unknown", "from 192.0.2.8"),
+        ("token:ci", "use token", "ci", "from 192.0.2.7; made by ann"),
+        ("unknown", "token refused", "unknown", "from 192.0.2.7"),
+    ]
+    [ana], [ci] = await web.people.all(), await web.people.tokens()
+    assert ana.seen_at and ci.seen_at
+
+
+async def test_failed_logins_do_not_fill_the_audit(web: Site) -> None:
+    """C38: five rows a minute, and the next one tells how many there were besides."""
+    for number in range(30):
+        await tried(web, f"198.51.100.{number}", "", "admin")
+    web.clock.advance("61s")
+    await tried(web, "198.51.100.1", "", "admin")
+    rows, _ = await web.relevo.store.audits()
+    assert len(rows) == 6
+    assert rows[0].note == "from 198.51.100.1; 25 more were not written"
+    assert {row.verb for row in rows} == {"login refused"}
+
+
+async def test_another_password_ends_the_sessions_of_the_old_one(web: Site) -> None:
+    await web.people.add("ana", "a password of ana", Role.OPERATOR, by="ann")
+    async with web.browser() as browser:
+        await log_in(browser, "ana", "a password of ana")
+        assert (await browser.get("/api/me")).status_code == 200
+        with pytest.raises(DefinitionError, match="12 to 256"):
+            await web.people.change_password("ana", "short", by="ann")
+        await web.people.change_password("ana", "another one of ana", by="ann")
+        assert (await browser.get("/api/me")).status_code == 401
+        assert (await log_in(browser, "ana", "a password of ana")).status_code == 401
+        assert (await log_in(browser, "ana", "another one of ana")).status_code == 303
+        assert (await browser.get("/api/me")).json()["role"] == "operator"
 
 
 def test_what_is_remembered_of_attempts_is_bounded() -> None:
@@ -492,8 +624,11 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
         assert (await tenant.get("/metrics")).status_code == 403
     async with web.browser(address="127.0.0.1") as here:
         assert (await here.get("/metrics")).status_code == 200
-        behind = {"x-forwarded-for": "203.0.113.5"}
-        assert (await here.get("/metrics", headers=behind)).status_code == 401
+        for named in ("203.0.113.5", "127.0.0.1"):
+            behind = {"x-forwarded-for": named}
+            assert (await here.get("/metrics", headers=behind)).status_code == 401
+    async with web.browser(Role.VIEWER) as person:
+        assert (await person.get("/metrics")).status_code == 200
 
 
 async def test_prometheus_finds_no_fault_with_the_numbers(
@@ -577,6 +712,19 @@ def test_people_and_tokens_are_made_by_the_program(
     [ana] = box("people", "ls", "--json").json
     assert (ana["name"], ana["role"], ana["apps"]) == ("ana", "operator", ["cars"])
     assert "password" not in ana
+    assert ana["seen_at"] is None and "never" in box("people", "ls").out
+    unknown = box("people", "add", "ben", "--app", "cars", "--app", "carz")
+    assert unknown.code == 2 and "no app is called 'carz': there are " in unknown.err
+    assert "cars" in unknown.err and [
+        each["name"] for each in box("people", "ls", "--json").json
+    ] == ["ana"]
+    assert box("people", "add", "ben", "--app", "shop").code == 2
+    monkeypatch.setenv("RELEVO_APPS", "shop")
+    assert box("people", "add", "ben", "--app", "shop").code == 0
+    assert box("tokens", "add", "ci", "--app", "carz").code == 2
+    assert box("people", "passwd", "ana").code == 0
+    assert box("people", "passwd", "olli").code == 1
+    assert box("people", "rm", "ben").code == 0
     again = box("people", "add", "ana")
     assert again.code == 2 and "known already" in again.err
     typed("short\n")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from relevo.desk import Role
 from relevo.engine import Relevo
+from relevo.errors import NotFoundError
 from relevo.relay import Relayed
 from relevo.store import Store
 from relevo.testing import ManualClock
 from relevo.web.metrics import Metrics
-from relevo.web.people import People, is_marked
+from relevo.web.people import People, is_marked, is_password
 from tests.conformance.steps import add
 from tests.conformance.steps import job as new_job
 
@@ -43,6 +46,31 @@ async def test_a_token_is_good_for_as_long_as_it_says(store: Store, clock: Manua
     assert await people.bearer(forever) is None
     rows, _ = await store.audits()
     assert [row.verb for row in rows] == ["remove token", "add token", "add token"]
+
+
+async def test_a_password_is_changed_and_a_person_seen(store: Store, clock: ManualClock) -> None:
+    people = People(store, clock)
+    await people.add("ana", "a password of ana", Role.OPERATOR, apps=("cars",), by="ann")
+    await add(store, "cars:suppliers:book")
+    assert await people.apps() == {"cars"}
+    assert [each.seen_at for each in await people.all()] == [None]
+    await people.saw("ana")
+    [seen] = await people.all()
+    await people.saw("ana")
+    assert seen.seen_at and [each.seen_at for each in await people.all()] == [seen.seen_at]
+    await people.change_password("ana", "another one of ana", by="ben")
+    record = await people.person("ana")
+    assert record is not None and (record.role, record.apps) == (Role.OPERATOR, ("cars",))
+    assert await is_password("another one of ana", record.password)
+    with pytest.raises(NotFoundError):
+        await people.change_password("olli", "a password of olli", by="ben")
+    rows, _ = await store.audits()
+    assert [(row.who, row.verb) for row in rows] == [
+        ("ben", "change password"),
+        ("ann", "add person"),
+    ]
+    await people.remove("ana", by="ann")
+    assert await store.notes("seen") == []
 
 
 async def test_the_same_numbers_are_told(store: Store, clock: ManualClock) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import traceback
 from datetime import timedelta
+from ipaddress import ip_network
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +37,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
         port=8700,
         admin_password=None,
         allowed_hosts=(),
+        trusted_proxies=(ip_network("127.0.0.1"), ip_network("::1")),
         concurrency=100,
         connections=10,
         lease=timedelta(seconds=15),
@@ -72,6 +74,7 @@ def test_every_variable_is_read() -> None:
             "RELEVO_PORT": "0",
             "RELEVO_ADMIN_PASSWORD": "correct horse battery",
             "RELEVO_ALLOWED_HOSTS": "Relevo.example.com, .internal",
+            "RELEVO_TRUSTED_PROXIES": "10.0.3.4, fd00::/8",
             "RELEVO_CONCURRENCY": "10000",
             "RELEVO_CONNECTIONS": "20",
             "RELEVO_LEASE": "1m30s",
@@ -94,6 +97,7 @@ def test_every_variable_is_read() -> None:
         port=0,
         admin_password="correct horse battery",
         allowed_hosts=("relevo.example.com", ".internal"),
+        trusted_proxies=(ip_network("10.0.3.4"), ip_network("fd00::/8")),
         concurrency=10_000,
         connections=20,
         lease=timedelta(seconds=90),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relevo.cli.loading import come_along
 from relevo.cli.tables import ago, at, table
 from relevo.cli.terminal import AsIs, Terminal, Verbs, read_stdin
 from relevo.clock import SystemClock
@@ -18,7 +19,7 @@ from relevo.errors import DefinitionError, SettingsError
 if TYPE_CHECKING:
     from relevo.web.people import People
 
-people = Verbs("People who may log in: add, list, remove.", name="people")
+people = Verbs("People who may log in: add, change, list, remove.", name="people")
 tokens = Verbs("API tokens for programs: add, list, remove.", name="tokens")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A person's name, or a token's.")]
@@ -36,11 +37,21 @@ async def add(
     terminal: Terminal, name: Name, role: RoleOption = Role.VIEWER, app: Apps = None
 ) -> None:
     """Let someone in; the password is asked for, or read from standard input."""
-    password = _password()
     async with _people(terminal) as kept:
+        await _check_apps(terminal, kept, app)
+        password = _password()
         added = await kept.add(name, password, role, apps=tuple(app or ()), by=terminal.person.name)
     shown = {"name": added.name, "role": added.role, "apps": added.apps}
     terminal.show(shown, lambda: f"{added.name} may log in as {added.role}")
+
+
+@people.verb("passwd")
+async def passwd(terminal: Terminal, name: Name) -> None:
+    """Give a person another password; their sessions end at once."""
+    password = _password()
+    async with _people(terminal) as kept:
+        await kept.change_password(name, password, by=terminal.person.name)
+    terminal.show({"changed": name}, lambda: f"{name} has another password, and no session")
 
 
 @people.verb("ls")
@@ -51,9 +62,15 @@ async def ls(terminal: Terminal) -> None:
     terminal.show(
         everyone,
         lambda: table(
-            ("name", "role", "apps", "since"),
+            ("name", "role", "apps", "since", "last seen"),
             (
-                (each.name, each.role, " ".join(each.apps) or "all", ago(each.created_at))
+                (
+                    each.name,
+                    each.role,
+                    " ".join(each.apps) or "all",
+                    ago(each.created_at),
+                    _seen(each.seen_at),
+                )
                 for each in everyone
             ),
         ),
@@ -81,6 +98,7 @@ async def add_token(
 ) -> None:
     """Make a token and show it, this once: only its hash is kept."""
     async with _people(terminal) as kept:
+        await _check_apps(terminal, kept, app)
         token, record = await kept.add_token(
             name,
             role,
@@ -100,7 +118,7 @@ async def ls_tokens(terminal: Terminal) -> None:
     terminal.show(
         every,
         lambda: table(
-            ("name", "id", "role", "apps", "since", "until"),
+            ("name", "id", "role", "apps", "since", "until", "made by", "last used"),
             (
                 (
                     each.name,
@@ -109,6 +127,8 @@ async def ls_tokens(terminal: Terminal) -> None:
                     " ".join(each.apps) or "all",
                     ago(each.created_at),
                     at(each.expires_at),
+                    each.by,
+                    _seen(each.seen_at),
                 )
                 for each in every
             ),
@@ -132,6 +152,23 @@ async def _people(terminal: Terminal) -> AsyncGenerator[People]:
         raise SettingsError(f"{error}: pip install 'relevo[web]'") from error
     async with terminal.desk() as desk:
         yield People(desk.store, SystemClock())
+
+
+async def _check_apps(terminal: Terminal, kept: People, apps: list[str] | None) -> None:
+    """DefinitionError for an app that neither the settings, the store nor relevo knows."""
+    if not apps:
+        return
+    known = {each.name for each in terminal.apps()} | set(come_along()) | await kept.apps()
+    for name in apps:
+        if name not in known:
+            raise DefinitionError(
+                f"no app is called {name!r:.80}: there are {', '.join(sorted(known))}. An app of "
+                "your own is known when RELEVO_APPS names it, or when it has a queue"
+            )
+
+
+def _seen(at: int | None) -> str:
+    return ago(at) or "never"
 
 
 def _password() -> str:

@@ -11,10 +11,10 @@ A verb is an async function; what it returns is the exit code, None for 0.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import inspect
 import json
 import os
+import pwd
 import re
 import sys
 from collections.abc import (
@@ -27,6 +27,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -58,6 +59,8 @@ WIDE = 1_000
 
 NARROWEST, USUAL = 60, 80
 """Columns of a terminal: with fewer, or none told, tables would vanish; so its lines break."""
+
+_NO_LOGIN = 2**32 - 1  # of a process that no login began
 
 Verb = Callable[..., Coroutine[Any, Any, int | None]]
 V = TypeVar("V", bound=Verb)
@@ -94,6 +97,28 @@ AppOption = Annotated[
 ]
 
 
+def _person_here() -> str:
+    """The person's name, also where the command runs as a user of the system (`sudo -u relevo`).
+
+    The kernel keeps the user that logged in; SUDO_USER tells it where there is no such record.
+    """
+    user = _user_of(os.getuid())
+    try:
+        logged_in = int(Path("/proc/self/loginuid").read_text())
+        person = "" if logged_in == _NO_LOGIN else _user_of(logged_in)
+    except (OSError, ValueError):
+        person = ""
+    person = person or os.environ.get("SUDO_USER", "")
+    return user if person in ("", user) else f"{person} as {user}"
+
+
+def _user_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
 class Terminal:
     """One call of the program."""
 
@@ -126,12 +151,8 @@ class Terminal:
 
     @property
     def person(self) -> Person:
-        """Whoever may read the store's address may do everything to it."""
-        try:
-            name = getpass.getuser()
-        except (KeyError, OSError):
-            name = f"uid {os.getuid()}"
-        return Person(name, Role.ADMIN)
+        """The person at the terminal, who may do everything to a store that can be opened."""
+        return Person(_person_here(), Role.ADMIN)
 
     def store(self) -> Store:
         """The store, not yet open."""

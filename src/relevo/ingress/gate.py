@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from relevo.addresses import Proxies
 from relevo.batch import Coalescer
 from relevo.clock import moment, stamp
 from relevo.errors import BodyError, QueueClosed, StoreError
@@ -76,7 +77,7 @@ LATE = error(408, "too_slow", close=True)
 class Gate:
     """The doors of an engine's apps."""
 
-    def __init__(self, engine: Relevo, spool: Spool | None) -> None:
+    def __init__(self, engine: Relevo, spool: Spool | None, proxies: Proxies) -> None:
         self._engine = engine
         self._receiver = engine.receiver
         self._doors: dict[str, Door] = {}
@@ -89,8 +90,8 @@ class Gate:
         self._held = 0
         self._away_until = 0.0
         self.spool = spool
-        self.refusals = Refusals(engine)
-        self.strays = Strays(engine)
+        self.refusals = Refusals(engine, proxies)
+        self.strays = Strays(engine, proxies)
 
     def find(self, path: str) -> Door | None:
         return self._doors.get(path)

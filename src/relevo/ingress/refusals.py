@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from relevo.addresses import caller
+from relevo.addresses import Proxies, caller
 from relevo.errors import StoreError
 from relevo.ingress.reply import Reply, error, reply_of
 from relevo.intake import Door, Reject
@@ -59,8 +59,9 @@ class Buckets:
 class Refusals:
     """Turns deliveries away, and keeps some of them."""
 
-    def __init__(self, engine: Relevo) -> None:
+    def __init__(self, engine: Relevo, proxies: Proxies) -> None:
         self._engine = engine
+        self._proxies = proxies
         self._keep = Buckets(PER_SECOND, BURST, 1_000)
         self._forgers = Buckets(FORGERIES_PER_SECOND, FORGERIES, ADDRESSES)
         self._waiting: deque[tuple[Door, Delivery, str, Answer, bool]] = deque(maxlen=WAITING)
@@ -75,24 +76,28 @@ class Refusals:
     ) -> Reply:
         """401; 429 to an address that goes on and on. One that signs well is never slowed."""
         self._count("delivery_forged", door)
-        if not self._forgers.take(caller(client[0]) if client else ""):
+        named = delivery.headers.all("x-forwarded-for")
+        address = self._proxies.client(client[0], named) if client else ""
+        if not self._forgers.take(caller(address)):
             return error(429, "too_many_requests", retry_after="60")
-        return self._closed(door, delivery, failure.why, is_forged=True)
+        return self._closed(door, delivery, failure.why, address)
 
     def spent(self, door: Door, delivery: Delivery) -> Reply:
         """401: what may be seen once was seen before, on a delivery that is not kept."""
         self._count("delivery_forged", door)
         why = "the signature is right, but it came before with a delivery that was not taken"
-        return self._closed(door, delivery, why, is_forged=False)
+        return self._closed(door, delivery, why, None)
 
     def _count(self, name: str, door: Door) -> None:
         telemetry = self._engine.telemetry
         telemetry.counts[name] += 1
         telemetry.deliveries[door.endpoint, DeliveryState.REFUSED] += 1
 
-    def _closed(self, door: Door, delivery: Delivery, why: str, *, is_forged: bool) -> Reply:
+    def _closed(self, door: Door, delivery: Delivery, why: str, forger: str | None) -> Reply:
+        """Refuse a delivery; `forger` is the address of the caller, where nobody signed it."""
         answer = Answer.json({"ok": False, "error": door.scheme.code}, door.rules.refused)
-        self._note(door, delivery, why, answer, is_forged=is_forged)
+        if self._keep_some(door, delivery, why, answer, is_forged=forger is not None):
+            self._log(door, delivery, why, forger)
         return reply_of(answer)
 
     async def rejected(self, door: Door, delivery: Delivery, rejected: Reject) -> Reply:
@@ -107,16 +112,10 @@ class Refusals:
             self._engine.telemetry.trouble("refused deliveries are not kept", trouble)
         return reply_of(answer)
 
-    def _note(
-        self, door: Door, delivery: Delivery, why: str, answer: Answer, *, is_forged: bool
-    ) -> None:
-        if self._keep_some(door, delivery, why, answer, is_forged=is_forged):
-            self._log(door, delivery, why)
-
-    def _log(self, door: Door, delivery: Delivery, why: str) -> None:
+    def _log(self, door: Door, delivery: Delivery, why: str, forger: str | None = None) -> None:
+        facts = {"endpoint": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]}
         log.warning(
-            "delivery refused",
-            extra={"endpoint": door.endpoint, "delivery": delivery.id, "why": why[:REASON_MAX]},
+            "delivery refused", extra=facts if forger is None else {"address": forger, **facts}
         )
 
     def _keep_some(

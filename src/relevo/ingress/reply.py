@@ -17,6 +17,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 DIRECT = "relevo.direct"
 """Where our own server puts, in the scope, who can send a whole reply at once."""
 
+FORWARDED = b"x-forwarded-for"
+
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 1_048_576
 

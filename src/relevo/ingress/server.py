@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import socket
 from collections.abc import AsyncGenerator, Generator
@@ -18,19 +17,19 @@ from typing import Any, ClassVar, Protocol, Self, cast
 from urllib.parse import unquote
 
 import uvicorn
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
+from relevo.addresses import THIS_MACHINE, Proxies, networks
 from relevo.errors import SettingsError
 from relevo.ingress.body import is_welcome
 from relevo.ingress.crowd import Crowd, hang_up, unacknowledged
 from relevo.ingress.gate import Gate
 from relevo.ingress.plain import read
-from relevo.ingress.reply import DIRECT, Heard, Receive, Reply, Scope, Send, error
+from relevo.ingress.reply import DIRECT, Heard, Reply, error
 from relevo.intake import Door
 from relevo.telemetry import log
 
@@ -63,15 +62,10 @@ class Doors(Protocol):
     @property
     def gate(self) -> Gate: ...
 
+    @property
+    def proxies(self) -> Proxies: ...
+
     def door(self, path: str) -> Door | None: ...
-
-
-class Proxies(Protocol):
-    """The addresses whose X-Forwarded-For is believed."""
-
-    def __contains__(self, host: str | None, /) -> bool: ...
-
-    def get_trusted_client_address(self, x_forwarded_for: str, /) -> tuple[str, int]: ...
 
 
 class Whole:
@@ -273,17 +267,8 @@ class Guarded(HttpToolsProtocol):
                 "method": method.decode("latin-1"),
                 "headers": self.headers,
                 "client": self.client,
-                DIRECT: (self, None),
             }
             self._front.gate.strays.refused(door, scope, refusal, Heard())
-
-    def senders(self, headers: list[tuple[bytes, bytes]]) -> list[str]:
-        """Where a call comes from: as a proxy that is trusted says, and the other end itself."""
-        host = self._host
-        named = b", ".join([value for name, value in headers if name == b"x-forwarded-for"])
-        if not named or host not in self._proxies:
-            return [host]
-        return [self._proxies.get_trusted_client_address(named.decode("latin-1"))[0], host]
 
     def refuse(self, reply: Reply) -> None:
         self._write(reply)
@@ -389,19 +374,6 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def _entered(proxied: Any, front: Doors | None) -> Any:
-    """The application behind a proxy that we trust; providers' calls go straight to the gate."""
-
-    def entered(scope: Scope, receive: Receive, send: Send) -> Any:
-        path: str = scope["path"]
-        door = None if front is None else front.door(path)
-        if front is None or door is None:
-            return proxied(scope, receive, send)
-        return front.gate.answer(door, path, scope, receive, send)
-
-    return entered
-
-
 @asynccontextmanager
 async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> AsyncGenerator[str]:
     """Serve an ASGI application while the block runs; gives its address.
@@ -412,13 +384,12 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
     errors.handlers[:], errors.propagate = log.handlers, not log.handlers
     errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
     front = cast("Doors", app) if hasattr(app, "gate") else None
-    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
-    proxied = ProxyHeadersMiddleware(app, trusted_hosts=trusted)
+    proxies = Proxies(networks(THIS_MACHINE)) if front is None else front.proxies
     config = uvicorn.Config(
-        _entered(proxied, front),
+        app,
         interface="asgi3",
         proxy_headers=False,
-        http=cast("Any", partial(Guarded, front, proxied.trusted_hosts, Crowd())),
+        http=cast("Any", partial(Guarded, front, proxies, Crowd())),
         loop="none",
         ws="none",
         lifespan="off",

@@ -7,15 +7,15 @@ and leaves nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from relevo import sensitive
+from relevo.addresses import Proxies, caller, read
 from relevo.clock import stamp
 from relevo.ingress.body import allowed
 from relevo.ingress.refusals import Buckets
-from relevo.ingress.reply import DIRECT, Heard, Message, Reply, Scope, Send
+from relevo.ingress.reply import FORWARDED, Heard, Message, Reply, Scope, Send
 from relevo.intake import Door
 from relevo.unrouted import Unrouted, UnroutedCalls
 
@@ -103,7 +103,8 @@ def distance(one: str, other: str, most: int) -> int:
 class Strays:
     """Leaves a trace of each call that reaches an endpoint of ours, or nearly, and is not taken."""
 
-    def __init__(self, engine: Relevo) -> None:
+    def __init__(self, engine: Relevo, proxies: Proxies) -> None:
+        self._proxies = proxies
         self._clock = engine.clock
         self.calls = UnroutedCalls(engine.store, engine.telemetry)
         self.near = Near()
@@ -146,7 +147,7 @@ class Strays:
             Unrouted(
                 endpoint=door.endpoint,
                 cause=cause,
-                address=_address(scope),
+                address=_address(scope, self._proxies),
                 first_at=now,
                 last_at=now,
                 status=status,
@@ -160,23 +161,12 @@ class Strays:
         )
 
 
-def _address(scope: Scope) -> str:
-    """Where a call comes from, behind the proxies that our server trusts; "?" if that is no IP."""
+def _address(scope: Scope, proxies: Proxies) -> str:
+    """Where a call comes from, behind the proxies that are trusted; "?" if that is no IP."""
     client = scope.get("client")
-    hosts: list[str] = [client[0] if client else ""]
-    if DIRECT in scope:
-        hosts = scope[DIRECT][0].senders(scope["headers"])
-    for host in hosts:
-        try:
-            address = ip_address(host)
-        except ValueError:
-            continue  # a proxy may hand on whatever the caller wrote
-        if not isinstance(address, IPv6Address):
-            return str(address)
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ip_network((int(address), 64), strict=False))
-    return "?"
+    named = [value.decode("latin-1") for name, value in scope["headers"] if name == FORWARDED]
+    host = proxies.client(client[0] if client else "", named)
+    return "?" if read(host) is None else caller(host)
 
 
 def _names(scope: Scope) -> tuple[str, ...]:

@@ -14,7 +14,17 @@ from relevo.addresses import caller, is_loopback
 from relevo.clock import Clock
 from relevo.desk import Person, Role
 from relevo.errors import SettingsError
-from relevo.web.people import PASSWORD_MAX, People, hashed, is_marked, is_password, person_of
+from relevo.web.entries import Entries
+from relevo.web.people import (
+    PASSWORD_MAX,
+    People,
+    PersonRecord,
+    TokenRecord,
+    hashed,
+    is_marked,
+    is_password,
+    person_of,
+)
 from relevo.web.visit import SESSION
 
 if TYPE_CHECKING:
@@ -75,8 +85,10 @@ class Throttle:
 class Auth:
     """Lets people in, and says who a request is from."""
 
-    def __init__(self, people: People, settings: Settings, clock: Clock) -> None:
+    def __init__(self, people: People, entries: Entries, settings: Settings, clock: Clock) -> None:
         self._people = people
+        self._entries = entries
+        self._seen: dict[str, float] = {}  # tokens, each of which is in the store
         self._settings = settings
         self._clock = clock
         self._requests = Throttle(_REQUESTS)
@@ -96,12 +108,21 @@ class Auth:
         if kind.lower() == "bearer":
             record = await self._people.bearer(token.strip())
             if record is None:
+                await self._entries.failure("token refused", "", None, address_of(asked))
                 return Found(is_wrong=True)
+            await self._saw_token(record, address_of(asked))
             return Found(person_of(record), _apps(record.apps), by_token=True)
         if self._settings.admin_password is None:
             return Found(LOCAL) if is_local(asked) else Found()
         cookie = asked.cookies.get(SESSION, "")
         return await self._session(cookie) if cookie else Found()
+
+    async def _saw_token(self, record: TokenRecord, address: str) -> None:
+        await self._entries.used(record, address)
+        now = self._clock.now().timestamp()
+        if now - self._seen.get(record.id, -_WINDOW) >= _WINDOW:
+            self._seen[record.id] = now
+            await self._people.saw(person_of(record).name)
 
     async def _session(self, cookie: str) -> Found:
         whose = await self._people.whose(cookie)
@@ -125,12 +146,16 @@ class Auth:
 
     # letting in
 
-    def is_too_often(self, name: str, address: str) -> bool:
+    def is_too_often(self, name: str, asked: HTTPConnection) -> bool:
         """Whether too many came within a minute: from there, or for this person, or both.
 
         Where a person came in from before, the attempts of others from elsewhere do not count:
-        who knows a name could keep its owner out.
+        a stranger who knows a name could keep its owner out. A person at this very machine is
+        never held back, so that there is always a way in for the right password.
         """
+        if is_local(asked):
+            return False
+        address = address_of(asked)
         now = self._clock.now().timestamp()
         home = _home(name, address)
         is_calm = self._by_address.admit(caller(address), now)
@@ -146,11 +171,27 @@ class Auth:
         if len(self._homes) > _REMEMBERED:
             self._homes.popitem(last=False)
 
-    async def log_in(self, name: str, password: str) -> str | None:
+    async def log_in(self, name: str, password: str, address: str) -> str | None:
         """The cookie of a new session; None when name or password is not right."""
+        record = None if name == ADMIN else await self._people.person(name)
+        session = await self._begun(name, password, record)
+        if session is None:
+            known = ADMIN if name == ADMIN else record
+            await self._entries.failure("login refused", name, known, address)
+        else:
+            self.remember_home(name, address)
+            await self._entries.login(name, address)
+            await self._people.saw(name)
+        return session
+
+    async def hold_back(self, name: str, address: str) -> None:
+        """Write down that a login was not even looked at."""
+        known = ADMIN if name == ADMIN else await self._people.person(name)
+        await self._entries.failure("login held back", name, known, address)
+
+    async def _begun(self, name: str, password: str, record: PersonRecord | None) -> str | None:
         if len(password) > PASSWORD_MAX:
             return None
-        record = None if name == ADMIN else await self._people.person(name)
         async with self._turn:
             # One that nobody has, so that an unknown name takes as long as a wrong password.
             if self._decoy is None:
@@ -210,11 +251,8 @@ def is_https(asked: HTTPConnection) -> bool:
 
 
 def address_of(asked: HTTPConnection) -> str:
-    """Where a request comes from; of a proxy on this machine, what it says itself."""
-    if asked.client is None:
-        return "?"
-    named = asked.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-    return named[:64] if named and is_loopback(asked.client.host) else asked.client.host
+    """The address that a request comes from, behind the proxies that are trusted."""
+    return "?" if asked.client is None else asked.client.host
 
 
 def _host(text: str) -> str:

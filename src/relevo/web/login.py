@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ from relevo.web.visit import SESSION
 
 if TYPE_CHECKING:
     from relevo.web.web import Web
-
-log = logging.getLogger("relevo.web")
 
 _PATH = re.compile(
     r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/:@%-]*)?(?:\?[A-Za-z0-9._~/:@%&=+*-]*)?", re.ASCII
@@ -64,17 +61,14 @@ async def enter(request: Request) -> Response:
     name, password, there = filled["name"].strip(), filled["password"], _next(filled["next"])
     address = address_of(request)
     _ = PLAIN.words(request)
-    if auth.is_too_often(name, address):
-        log.warning("login held back", extra={"person": name[:64], "address": address})
+    if auth.is_too_often(name, request):
+        await auth.hold_back(name, address)
         return _form(request, there, name, _("Too many attempts: wait a minute."), 429)
-    session = await auth.log_in(name, password)
+    session = await auth.log_in(name, password, address)
     if session is None:
-        log.warning("login refused", extra={"person": name[:64], "address": address})
         return _form(request, there, name, _("The name or the password is not right."), 401)
     if visit.session is not None:
         await auth.log_out(visit.session)
-    auth.remember_home(name, address)
-    log.info("login", extra={"person": name[:64], "address": address})
     response = RedirectResponse(visit.url(there), 303)
     response.set_cookie(
         SESSION,

@@ -11,10 +11,11 @@ import secrets
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from relevo.clock import Clock, Duration, milliseconds
 from relevo.desk import Person, Role
-from relevo.errors import DefinitionError, NotFoundError
+from relevo.errors import DefinitionError, MisuseError, NotFoundError
 from relevo.store import Audit, Note, Store
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ RESERVED: Final = frozenset({"admin", "local"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}", re.ASCII)
 _N, _R, _P = 2**15, 8, 1
 _LIST_MAX = 200
+_SEEN = "seen"
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     apps: tuple[str, ...] = ()  # empty: all of them
     created_at: int = 0
+    seen_at: int | None = None  # within five minutes
 
 
 class PersonRecord(Known, frozen=True, kw_only=True):
@@ -56,6 +59,8 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     apps: tuple[str, ...] = ()
     created_at: int = 0
     expires_at: int | None = None
+    by: str = ""  # the person that made it
+    seen_at: int | None = None  # within five minutes
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -94,12 +99,29 @@ class People:
     async def all(self) -> list[Known]:
         """Everyone, by name."""
         found = [_read(note, Known) for note in await self._noted("person")]
-        return [record for record in found if record is not None]
+        seen = await self._seen()
+        return [
+            replace(record, seen_at=seen.get(record.name)) for record in found if record is not None
+        ]
+
+    async def change_password(self, name: str, password: str, *, by: str) -> None:
+        """Give a person another password; the sessions of the old one end at once."""
+        check_password(password)
+        [note] = await self._store.recall("person", [name])
+        record = None if note is None else _read(note, PersonRecord)
+        if note is None or record is None:
+            raise _nobody(name)
+        value = msgspec.json.encode(replace(record, password=await hashed(password)))
+        changed = Note(kind="person", name=name, value=value, version=note.version)
+        if not (await self._store.remember([changed]))[0]:
+            raise MisuseError(f"{name} was changed in the same moment: try again")
+        await self._wrote(by, "change password", name)
 
     async def remove(self, name: str, *, by: str) -> None:
         """Send someone away; their sessions end at once."""
         if not await self._store.forget("person", [name]):
-            raise NotFoundError(f"nobody is called {name!r:.80}; see `relevo people ls`")
+            raise _nobody(name)
+        await self._store.forget(_SEEN, [name])
         await self._wrote(by, "remove person", name)
 
     async def person(self, name: str) -> PersonRecord | None:
@@ -135,6 +157,7 @@ class People:
             apps=apps,
             created_at=now,
             expires_at=None if ttl is None else now + ttl,
+            by=by,
         )
         note = Note(kind="token", name=key, value=msgspec.json.encode(record), ttl=ttl)
         await self._store.remember([note])
@@ -144,7 +167,12 @@ class People:
     async def tokens(self) -> list[TokenRecord]:
         """Every token that is still good, by name."""
         found = [_read(note, TokenRecord) for note in await self._noted("token")]
-        records = [record for record in found if record is not None]
+        seen = await self._seen()
+        records = [
+            replace(record, seen_at=seen.get(person_of(record).name))
+            for record in found
+            if record is not None
+        ]
         return sorted(records, key=lambda record: record.name)
 
     async def remove_token(self, name: str, *, by: str) -> None:
@@ -153,6 +181,7 @@ class People:
             record = _read(note, TokenRecord)
             if record is not None and name in (record.name, record.id):
                 await self._store.forget("token", [note.name])
+                await self._store.forget(_SEEN, [person_of(record).name])
                 await self._wrote(by, "remove token", record.name)
                 return
         raise NotFoundError(f"no token is called {name!r:.80}; see `relevo tokens ls`")
@@ -188,11 +217,29 @@ class People:
         if self._now() - note.updated_at > RENEW:
             # Lost to another request of the same browser: that one has renewed it.
             await self._store.remember([_session(token, note.value, note.version)])
+            await self.saw(session.name)
         return session.name, session.mark
 
     async def end(self, token: str) -> None:
         """Nobody comes in with this cookie again."""
         await self._store.forget("session", [_hash(token)])
+
+    async def apps(self) -> set[str]:
+        """The apps of which the store has a queue."""
+        return {tally.queue.partition(":")[0] for tally in await self._store.tally()}
+
+    # last seen
+
+    async def saw(self, name: str) -> None:
+        """Remember that a person, or `token:` and its name, was here now."""
+        [note] = await self._store.recall(_SEEN, [name])
+        if note is None or self._now() - note.updated_at > RENEW:
+            version = 0 if note is None else note.version
+            # Lost to another request that has seen the person in the same moment.
+            await self._store.remember([Note(kind=_SEEN, name=name, value=b"{}", version=version)])
+
+    async def _seen(self) -> dict[str, int]:
+        return {note.name: note.updated_at for note in await self._noted(_SEEN)}
 
     # inside
 
@@ -210,6 +257,10 @@ class People:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
+
+
+def _nobody(name: str) -> NotFoundError:
+    return NotFoundError(f"no person is called {name!r:.80}; see `relevo people ls`")
 
 
 def _read(note: Note, kind: type[T]) -> T | None:

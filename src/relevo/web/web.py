@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from relevo.desk import Role
 from relevo.web.auth import Auth
+from relevo.web.entries import Entries
 from relevo.web.files import Files
 from relevo.web.people import People
 
@@ -51,7 +52,8 @@ class Web:
         self.relevo = relevo
         self.settings = settings
         self.people = People(relevo.store, relevo.clock)
-        self.auth = Auth(self.people, settings, relevo.clock)
+        entries = Entries(relevo.store, relevo.clock)
+        self.auth = Auth(self.people, entries, settings, relevo.clock)
         self.files = Files(STATIC, "/static")
         self.search: str | None = None
         self.closing = [] if closing is None else closing
