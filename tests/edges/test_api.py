@@ -294,7 +294,7 @@ async def test_an_action_is_written_down_once(web: Site, things: Things) -> None
             operation = document["paths"][call.plain_path][call.verb.lower()]
             schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
             assert problems(answer.json(), schema, document) == [], call.name
-            rows = await news.rows()
+            rows = [row for row in await news.rows() if row.verb != "use token"]
             assert {row.who for row in rows} == {"token:ci-admin-0"}, call.name
             targets = [row.target for row in rows]
             swept = answer.json()["changed"] if call.subject == "dead" else 1
