@@ -75,6 +75,8 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F61": ("a worker process dies, is slow, is forgotten: how it is shown", ALL),
     "F62": ("a blocked event loop: shown within 2 s, and no fault of the store", ALL),
     "F63": ("stopped, or slow, while it has the file locked", "sqlite"),
+    "F64": ("subscribers in other programs: absent, killed, down, renamed", ALL),
+    "F65": ("a fault at any call of the worker that gives events to subscribers", ALL),
     "F66": ("a deploy while plain functions run; killed after all", ALL),
     "F67": ("plain functions past their time limits, and those that never end", ALL),
     "F68": ("child processes: a loop in C, a crash, too much memory, their worker killed", ALL),

@@ -43,6 +43,7 @@ from relevo.errors import (
     StoreError,
     StoreUnavailable,
 )
+from relevo.events import Published
 from relevo.flow import Flow, Results
 from relevo.group import Group
 from relevo.intake import Intake, Reject
@@ -95,6 +96,7 @@ __all__ = [
     "ProviderRefused",
     "ProviderUnavailable",
     "ProviderUncertain",
+    "Published",
     "QueueClosed",
     "Receipt",
     "Reject",

@@ -12,15 +12,17 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from relevo.backoff import Backoff
 from relevo.client_errors import Rows, error_rows
-from relevo.clock import Duration, milliseconds
+from relevo.clock import Duration, duration, milliseconds
 from relevo.errors import DefinitionError
+from relevo.events import Value
 from relevo.job import queue_name, slug
 from relevo.message import (
     DEFAULT_BACKOFF,
@@ -44,8 +46,17 @@ Resource: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 """Of the engine; what it yields is open while the engine is, and found by its type with use()."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}", re.ASCII)
+_LISTENER = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}", re.ASCII)
 _BASES = (Message, Command, Event)
-_SHAPE = {"events", "listeners", "queues", "workers", "webhooks", "api", "panel", "__init__"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a listener tells the store of itself, beside its queue."""
+
+    name: str  # the app's and the listener's, as app.listener
+    since: timedelta | None  # how far back it gets what was published before it was registered
+    where: dict[str, list[Value]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +69,7 @@ class Binding:
     spec: Spec
     is_async: bool
     takes_context: bool
+    subscription: Subscription | None = None  # of a listener
     is_guarded: bool = field(init=False)
     """Whether a breaker or a rate may make its jobs wait for each other's provider."""
 
@@ -82,16 +94,28 @@ class Listener:
 def listener(
     function: Callable[..., Any],
     *,
+    name: str | None = None,
+    since: Duration | None = None,
+    where: Mapping[str, Value | Sequence[Value]] | None = None,
     queue: str | None = None,
     attempts: int = 3,
     backoff: Backoff = DEFAULT_BACKOFF,
     timeout: Duration = DEFAULT_TIMEOUT,
     keep: Duration = "7d",
 ) -> Listener:
-    """`App("shop", listeners=[listener(send_welcome, attempts=5)])`."""
+    """`App("shop", listeners=[listener(send_welcome, attempts=5)])`.
+
+    The store knows a listener by its app and its `name`, which is that of the function unless it is
+    given: under another name it is another subscriber. With `since` it gets what was published so
+    long before it was first registered, as far as that is kept. With `where` it gets only the
+    events whose fields have the given value, or one of those given.
+    """
     return Listener(
         function,
         {
+            "name": name,
+            "since": since,
+            "where": where,
             "queue": queue,
             "attempts": attempts,
             "backoff": backoff,
@@ -152,6 +176,9 @@ class App:
         self,
         function: None = None,
         *,
+        name: str | None = None,
+        since: Duration | None = None,
+        where: Mapping[str, Value | Sequence[Value]] | None = None,
         queue: str | None = None,
         attempts: int = 3,
         backoff: Backoff = DEFAULT_BACKOFF,
@@ -160,7 +187,7 @@ class App:
     ) -> Callable[[F], F]: ...
 
     def listener(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """React to the event that the first parameter is annotated with."""
+        """React to the event that the first parameter is annotated with; see listener()."""
         names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage] - as above
 
         def add(function: F) -> F:
@@ -266,17 +293,29 @@ class App:
                 f"{_label(function)} takes {message.__name__}, which is no Event: "
                 "a listener reacts to an Event, a worker carries out a Command"
             )
+        name, since = self._listener_name(function, options["name"]), options["since"]
+        subscription = Subscription(
+            f"{self.name}.{name}",
+            None if since is None else duration(since),
+            _where(options["where"], message, _label(function)),
+        )
         spec = replace(
             message.__relevo__,
-            queue=queue_name(options["queue"] or self._listener_queue(function)),
+            queue=queue_name(options["queue"] or f"{self.name}:listeners:{name}"),
             attempts=attempts_of(options["attempts"], _label(function)),
             backoff=backoff_of(options["backoff"], _label(function)),
             timeout=time_limit(options["timeout"]),
             keep=milliseconds(options["keep"]),
         )
-        self.listeners.append(self._bind(function, takes, spec))
+        self.listeners.append(self._bind(function, takes, spec, subscription))
 
-    def _bind(self, function: Callable[..., Any], takes: _Takes, spec: Spec) -> Binding:
+    def _bind(
+        self,
+        function: Callable[..., Any],
+        takes: _Takes,
+        spec: Spec,
+        subscription: Subscription | None = None,
+    ) -> Binding:
         codec(takes.message)
         called = _called(function)
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
@@ -294,17 +333,50 @@ class App:
             )
         if spec.isolate:
             _check_isolated(function, is_async)
-        return Binding(self.name, function, takes.message, spec, is_async, takes.context)
+        return Binding(
+            self.name, function, takes.message, spec, is_async, takes.context, subscription
+        )
 
-    def _listener_queue(self, function: Callable[..., Any]) -> str:
-        """app:module:function; the module is the one a person would name."""
-        if not hasattr(function, "__name__"):
+    def _listener_name(self, function: Callable[..., Any], given: str | None) -> str:
+        """The name of a listener within its app: moving it to another file changes nothing."""
+        if given is None:
+            if not hasattr(function, "__name__"):
+                raise DefinitionError(
+                    f"{_label(function)} has no name: say listener(…, name='send-receipt')"
+                )
+            return slug(function.__name__)
+        if not isinstance(given, str) or not _LISTENER.fullmatch(given):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
             raise DefinitionError(
-                f"{_label(function)} has no name: say listener(…, queue='app:module:action')"
+                f"{given!r:.60} is not a listener's name: write lower-case letters, digits, '-' or "
+                "'_', such as 'send-receipt'"
             )
-        parts = [part for part in function.__module__.split(".") if part not in _SHAPE]
-        module = parts[-1].strip("_") if parts else "main"
-        return f"{self.name}:{slug(module)}:{slug(function.__name__)}"
+        return given
+
+
+def _where(given: Any, event: type[Event], owner: str) -> dict[str, list[Value]]:
+    """The filter of a listener, each field with a list of values; DefinitionError for another."""
+    if given is None:
+        return {}
+    names = {each.name for each in fields(event)}
+    if not isinstance(given, Mapping) or not given:
+        raise DefinitionError(
+            f"{owner}: where= says which values fields have: where={{'country': ['IT', 'ES']}}"
+        )
+    found: dict[str, list[Value]] = {}
+    for name, said in cast("Mapping[str, Any]", given).items():
+        values = cast("list[Any]", [*said] if isinstance(said, list | tuple | set) else [said])
+        if name not in names:
+            raise DefinitionError(
+                f"{owner}: where= names {name!r:.60}, and {event.__name__} has "
+                f"{', '.join(sorted(names)) or 'no fields'}"
+            )
+        if not all(isinstance(value, str | int | float | bool | None) for value in values):
+            raise DefinitionError(
+                f"{owner}: where={{{name!r}: …}} compares with text, numbers, true, false or null, "
+                f"not {said!r:.60}"
+            )
+        found[name] = values
+    return found
 
 
 def _label(function: Callable[..., Any]) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from relevo.calling import Invoke, Outlasted, outlast
 from relevo.clock import Duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError, ProviderUncertain, StoreError
+from relevo.events import Published
 from relevo.flow import Flow, Results
 from relevo.follow_ups import FollowUps, of_run
 from relevo.ids import new_id
@@ -211,8 +212,8 @@ class Context:
         return await self._engine.enqueue_many(commands)
 
     @noted("ctx", _calls)
-    async def publish(self, event: Event) -> list[Receipt]:
-        """Tell a fact to its listeners, as with enqueue()."""
+    async def publish(self, event: Event) -> Published:
+        """Tell a fact to its subscribers, once however often this run is repeated."""
         self._check_open("publish()")
         return await self._engine.publish(event)
 

@@ -33,6 +33,7 @@ from relevo.errors import (
     SettingsError,
     StoreUnavailable,
 )
+from relevo.events import Published, Subscribers, job_id
 from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.group import NAME_MAX, CloseGroup, Group
@@ -71,6 +72,7 @@ from relevo.orders import (
     mistaken,
     spec_of,
     taken,
+    with_key,
 )
 from relevo.outage import outage, places
 from relevo.outbox import Database, driver
@@ -176,7 +178,8 @@ class Relevo:
         self.waiting = Waiting(self.store, self.time)
         self.restored = Restored(self.store)
         self.bindings: dict[tuple[str, str], Binding] = {}
-        self._listeners: dict[str, list[Binding]] = {}
+        self.listeners: list[Binding] = []
+        self.subscribers = Subscribers(self.store)
         self._error_rows: dict[str, tuple[Row, ...]] = {}
         self._paths: dict[str, str] = {}
         if database is None or self._relay is not None:
@@ -220,15 +223,15 @@ class Relevo:
         for binding in (*app.workers, *app.listeners):
             self._bind(binding)
             self._bind_close(binding)
-        for binding in app.listeners:
-            self._listeners.setdefault(binding.spec.kind, []).append(binding)
+        self.listeners += app.listeners
 
     def _bind(self, binding: Binding) -> None:
         place = (binding.spec.queue, binding.spec.kind)
         if place in self.bindings:
             raise DefinitionError(
                 f"{binding.name} and {self.bindings[place].name} both take {place[1]} from "
-                f"{place[0]}: a command has one worker, and each listener a queue of its own"
+                f"{place[0]}: a command has one worker, and each listener a queue of its own: "
+                "give one of two listeners of one name another with listener(name=…)"
             )
         self.bindings[place] = binding
         rows = next((app.errors for app in self.apps if app.name == binding.app), ())
@@ -422,18 +425,26 @@ class Relevo:
         return receipts
 
     @noted("relevo", calls_here)
-    async def publish(self, event: Event, *, tx: Any = None) -> list[Receipt]:
-        """Tell a fact: one job for each listener, all or none. No listener, no job."""
+    async def publish(self, event: Event, *, tx: Any = None) -> Published:
+        """Tell a fact to its subscribers, in this and in other programs of the store.
+
+        When this returns, or `tx` commits, the event is stored. Each subscriber gets a job of its
+        own; the publisher needs the event's class only.
+        """
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - as in spec_of()
             raise MisuseError(f"publish() takes an Event; {mistaken(event)}")
         cause = _cause()
-        listeners = self._listeners.get(event.__relevo__.kind, [])
-        jobs = [self._job(event, listener.spec, cause) for listener in listeners]
-        if len(jobs) > 1 and not isinstance(cause, Intake):  # a delivery is a bundle itself
-            first = jobs[0].id
-            bundle = derived_id(moment_of(first), f"{first}\nbundle")
-            jobs = [msgspec.structs.replace(job, bundle=bundle) for job in jobs]
-        return await self._insert(jobs, tx) if jobs else []
+        spec = event.__relevo__
+        job = job_of(event, spec, cause, self.telemetry.tracing, self.seal)
+        if job.key is not None:  # of the jobs of its subscribers: the event is told each time
+            job = msgspec.structs.replace(with_key(job), key=None, digest=None, unique="unfinished")
+        job = job if cause is None else cause.follow_ups.adopt(job)
+        known = await self.subscribers.known(spec.kind)
+        [receipt] = await self._insert([job], tx)
+        return Published(
+            receipt.id,
+            {each.name: job_id(receipt.id, each.name) for each in known if each.takes(job.payload)},
+        )
 
     # groups
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from relevo.job import Job
+from relevo.job import Job, Unique
 
 
 class Meta(msgspec.Struct, omit_defaults=True):
@@ -14,6 +14,8 @@ class Meta(msgspec.Struct, omit_defaults=True):
     timeout: int | None = None
     traceparent: str | None = None
     origin: str | None = None  # the id that generation 0 of this job has; None: its own
+    key: str | None = None  # of an event: the key of the jobs of its subscribers
+    unique: Unique | None = None  # what that key is for
 
 
 decode_meta = msgspec.json.Decoder(Meta).decode

@@ -422,8 +422,20 @@ class Command(Message):
         )
 
 
+EVENTS = "relevo:events:published"
+"""The queue of published events; every worker takes them, to give them to their subscribers."""
+
+EVENT_KEEP = 7 * 86_400_000
+"""Milliseconds for which a published event is kept, unless its class says otherwise."""
+
+EVENT_KEEP_MOST = 90 * 86_400_000
+
+
 class Event(Message):
-    """A fact in the past tense; every listener gets a job of its own."""
+    """A fact in the past tense; every subscriber gets a job of its own.
+
+    An event is stored for `keep`, also if nothing subscribes to it yet.
+    """
 
     def __init_subclass__(
         cls,
@@ -431,6 +443,7 @@ class Event(Message):
         name: str,
         key: str | None = None,
         unique: Unique | None = None,
+        keep: Duration = timedelta(milliseconds=EVENT_KEEP),
         allow: Iterable[str] = (),
     ) -> None:
         super().__init_subclass__()
@@ -441,7 +454,14 @@ class Event(Message):
                 "such as 'user.registered'"
             )
         unique = unique_of(unique, key is not None, cls.__name__)
-        cls.__relevo__ = Spec(kind=name, queue="", key=_template(key, cls), unique=unique)
+        kept = milliseconds(keep)
+        if not 60_000 <= kept <= EVENT_KEEP_MOST:
+            raise DefinitionError(
+                f"{cls.__name__}: an event is kept for 1 minute to 90 days, not {keep!r:.40}"
+            )
+        cls.__relevo__ = Spec(
+            kind=name, queue=EVENTS, key=_template(key, cls), unique=unique, keep=kept
+        )
 
 
 M = TypeVar("M", bound=Message)

@@ -14,7 +14,7 @@ from relevo.follow_ups import digest
 from relevo.ids import new_id
 from relevo.intake import Intake
 from relevo.job import NewJob, Receipt, Unique, Verdict
-from relevo.job_meta import Meta
+from relevo.job_meta import Meta, decode_meta
 from relevo.message import (
     KEY_MAX,
     KEY_PARTS,
@@ -111,6 +111,13 @@ def job_of(
     )
 
 
+def with_key(job: NewJob) -> NewJob:
+    """The job of an event whose meta has the key that the jobs of its subscribers get."""
+    meta = Meta() if job.meta is None else decode_meta(job.meta)
+    meta.key, meta.unique = job.key, job.unique
+    return msgspec.structs.replace(job, meta=msgspec.json.encode(meta))
+
+
 def altered(job: NewJob, command: type[Message], spec: Spec, wishes: Wishes) -> NewJob:
     """The job as this one order wishes it."""
     if list(wishes.values()).count(None) == len(wishes):  # most wish nothing
@@ -174,7 +181,6 @@ def taken(job: NewJob, receipt: Receipt) -> Receipt:
 
 def spec_of(command: Command) -> Spec:
     """What its class says of a command; MisuseError if it is none."""
-    # A fact among the orders would lie for ever in a queue without a name.
     if not isinstance(command, Command):  # pyright: ignore[reportUnnecessaryIsInstance] - people without a type checker
         raise MisuseError(f"enqueue() takes a Command; {mistaken(command)}")
     try:

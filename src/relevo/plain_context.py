@@ -21,6 +21,7 @@ import msgspec
 from relevo.clock import Duration
 from relevo.context import Context, K, Value, current
 from relevo.errors import LeaseLost, MisuseError, SettingsError
+from relevo.events import Published
 from relevo.flow import Flow, Results
 from relevo.job import Policy, Unique
 from relevo.message import Command, Event, KeyPart, Priority
@@ -151,8 +152,8 @@ class PlainContext:
         given = list(commands)  # here: reading them may take its time, or call something
         return self._do(lambda: self._ctx.enqueue_many(given), "enqueue_many")
 
-    def publish(self, event: Event) -> list[Receipt]:
-        """Tell a fact to its listeners, as with enqueue()."""
+    def publish(self, event: Event) -> Published:
+        """Tell a fact to its subscribers, once however often this run is repeated."""
         return self._do(lambda: self._ctx.publish(event), "publish")
 
     def start(self, flow: Flow, *, key: KeyPart | None = None) -> Started:

@@ -34,9 +34,10 @@ from relevo.clock import Duration, duration
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, NotFoundError, StoreUnavailable
 from relevo.job import ENDED, State
-from relevo.message import Command, Event, Message, codec
+from relevo.message import EVENTS, Command, Event, Message, codec
 from relevo.pairs import Headers, wire
 from relevo.relay import Relayed
+from relevo.spreading import register
 from relevo.store import Filter, Store
 from relevo.webhook import Answer, Delivery
 from relevo.worker import Worker
@@ -145,6 +146,7 @@ async def drain(
     with suppress(Exception):  # the worker does the same, and tells what is wrong
         await relevo.recurring.ensure()
         await relevo.release_known()
+        await register(relevo, [want.queue for want in relevo.wants()])
     async with working(relevo, **options) as worker:
         while True:
             if until is not None:
@@ -180,7 +182,7 @@ async def _left(relevo: Relevo, endless: Set[str]) -> tuple[int, int]:
         tallies = await relevo.store.tally()
     except StoreUnavailable:  # while it is away nobody knows, and there may be something
         return 1, 0
-    served = {want.queue for want in relevo.wants()}
+    served = {EVENTS, *(want.queue for want in relevo.wants())}
     counts = {tally.queue: tally.counts for tally in tallies if tally.queue in served}
     busy = sum(count.get(State.READY, 0) + count.get(State.RUNNING, 0) for count in counts.values())
     ends = [count for queue, count in counts.items() if queue not in endless]
@@ -196,7 +198,7 @@ async def _is_over(relevo: Relevo) -> bool:
         tallies = await store.tally()
     except StoreUnavailable:
         return False
-    served = {want.queue for want in relevo.wants()}
+    served = {EVENTS, *(want.queue for want in relevo.wants())}
     return not any(
         count
         for tally in tallies
@@ -224,11 +226,16 @@ async def _skip_to_next(relevo: Relevo, endless: Set[str]) -> None:
 
 
 async def enqueued(relevo: Relevo, kind: type[M], **fields: Any) -> list[M]:
-    """The stored messages of a class whose fields have these values, oldest first."""
+    """The stored messages of a class whose fields have these values, oldest first.
+
+    Of an event those that were published, not the jobs of its subscribers.
+    """
     found: list[M] = []
     cursor = None
+    queue = EVENTS if issubclass(kind, Event) else None
+    where = Filter(kind=kind.__relevo__.kind, queue=queue)
     while True:
-        page = await relevo.store.page(Filter(kind=kind.__relevo__.kind), cursor=cursor, limit=200)
+        page = await relevo.store.page(where, cursor=cursor, limit=200)
         for job in page.jobs:
             message = codec(kind).decode(job.payload)
             if all(getattr(message, name) == value for name, value in fields.items()):

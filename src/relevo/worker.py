@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -27,10 +27,12 @@ from relevo.isolation import Isolation
 from relevo.job import Ending, Lease, State, Suspicion
 from relevo.keeper import Keeper
 from relevo.lifeline import EXIT_ABANDONED, GRACE, Lifeline, end_process
+from relevo.message import EVENTS
 from relevo.outcome import Again, Done, Outcome, Settled, ordinary, reason
 from relevo.presence import Presence
 from relevo.runner import DONE, Runner, ending, released
-from relevo.store import BATCH
+from relevo.spreading import WANT, Spreader
+from relevo.store import BATCH, Claim, Want
 from relevo.telemetry import log
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ class Worker:
         self.engine = engine
         self.store = engine.store
         self.telemetry = engine.telemetry
-        self.wants = engine.wants(queues)
+        self.wants = [*engine.wants(queues), WANT]
         self.queues = [want.queue for want in self.wants]
         self.concurrency = concurrency
         self.lease = duration(lease)
@@ -167,6 +169,7 @@ class Worker:
         self._pace = (0.0, 0)  # when, and how many had finished
         self._ahead = 0
         self.presence = Presence(self.id, self.store.url, concurrency)
+        self._spreader = Spreader(self)
 
     def stop(self) -> None:
         """Stop politely: give back what has not begun, let the rest end within the grace."""
@@ -243,8 +246,12 @@ class Worker:
         self._settler = group.create_task(self._settle(), name="relevo-settler")
         upkeep = group.create_task(keeper.run(), name="relevo-keeper")
         alone = group.create_task(self.isolation.run(), name="relevo-isolation")
+        spreading = group.create_task(self._spreader.run(), name="relevo-spreading")
         await group.create_task(self._claim(), name="relevo-claimer")
         self.isolation.give_back()
+        spreading.cancel()
+        await asyncio.wait([spreading])
+        self._spreader.give_back()
         await self._wind_down(runners)
         alone.cancel()
         upkeep.cancel()
@@ -284,9 +291,10 @@ class Worker:
                 await self._first(self._slot_free.wait())
                 continue
             asked = min(free, BATCH)
-            asked_at = self._loop.time()
             try:
-                claim = await self.store.claim(self.wants, asked, self.id, milliseconds(self.lease))
+                if not self._spreader.is_registered:
+                    await self._spreader.register()
+                claim = await self.claim(self.wants, asked)
             except SchemaMismatch:
                 raise
             except (StoreError, OSError) as error:
@@ -297,13 +305,29 @@ class Worker:
                 continue
             failures = 0
             self.heard_at = self._loop.time()
-            self._take(claim.leases, asked_at)
             if len(claim.leases) < asked:
                 idle = self.pace.claim
                 if claim.next_due is not None:
                     idle = min(idle, claim.next_due / 1000)
                 if idle > 0:
                     await self._first(self._wait(idle))
+
+    async def claim(self, wants: Sequence[Want], count: int) -> Claim:
+        """Claim jobs, and have them run; for the claimer and the spreader."""
+        asked_at = self._loop.time()
+        claim = await self.store.claim(wants, count, self.id, milliseconds(self.lease))
+        self._take(claim.leases, asked_at)
+        return claim
+
+    def is_full_for(self, seconds: float) -> bool:
+        """Whether there has been no free slot for so long, and nothing was claimed."""
+        claimed_at = self.heard_at or 0.0
+        return not self._stop.is_set() and self._free() <= 0 and self.now - claimed_at >= seconds
+
+    @property
+    def now(self) -> float:
+        """The time of the worker's event loop."""
+        return self._loop.time()
 
     async def _wait(self, timeout: float) -> None:
         try:
@@ -350,7 +374,9 @@ class Worker:
         for lease in leases:
             lease.expires = expires
             flights[lease] = flight = Flight(lease)
-            if lease.suspicion >= SUSPECT and lease.crashes < lease.attempts:
+            if lease.queue == EVENTS:
+                self._spreader.take(flight)
+            elif lease.suspicion >= SUSPECT and lease.crashes < lease.attempts:
                 self.isolation.take(flight)
             else:
                 local.append(flight)
@@ -553,6 +579,11 @@ class Worker:
                 crashes=flight.lease.crashes,
             )
         )
+        self._settle_now.set()
+
+    def end(self, endings: Iterable[Ending]) -> None:
+        """Have the endings of events settled."""
+        self._endings += endings
         self._settle_now.set()
 
     def unsettled(self) -> list[Ending]:

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from relevo.breaker import Circuit, Turn
+from relevo.events import Subscriber, Subscribers, with_subscriber
 from relevo.ids import derived_id, new_id
 from relevo.job import After, Ending, Failure, Lease, NewJob, State
+from relevo.message import EVENTS
 from relevo.outcome import behind, fingerprint
 from relevo.poller import Progress
 from relevo.store import (
@@ -56,6 +58,7 @@ class Filled(NamedTuple):
     scheduled: str
     flow: str
     delivery: str
+    event: str
     group: str
     job_group: str
     confirmation: str
@@ -81,6 +84,7 @@ class Filling:
         await self.recurring()
         running, scheduled = await self.others()
         await self.deliveries()
+        event = await self.event()
         await self.store.set_mode([WELCOME], QueueMode.PAUSED, By("marta", self.said("deploy")))
         return Filled(
             thread=thread,
@@ -90,6 +94,7 @@ class Filling:
             scheduled=scheduled,
             flow=flow,
             delivery=thread,
+            event=event,
             booked=booked,
             group=group,
             job_group=await self.job_group(),
@@ -103,6 +108,23 @@ class Filling:
         )
         await self.store.insert([msgspec.structs.replace(job, after=(After(job.id, "tally"),))])
         return job.id
+
+    async def event(self) -> str:
+        """An event that is still to be given to its only subscriber."""
+        new = Subscriber(
+            name="mail.receipt",
+            queue="mail:listeners:receipt",
+            attempts=3,
+            keep=MINUTE,
+            where={"code": [self.mild("RES-1")]},
+            registered_at=await self.store.now(),
+        )
+        await Subscribers(self.store).change("order.paid", with_subscriber(new))
+        payload = msgspec.json.encode({"code": self.mild("RES-1")})
+        [receipt] = await self.store.insert(
+            [NewJob(id=new_id(), queue=EVENTS, kind="order.paid", payload=payload)]
+        )
+        return receipt.id
 
     def said(self, text: str) -> str:
         return f"{text}{self.script}"

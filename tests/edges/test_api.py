@@ -18,8 +18,10 @@ from relevo.api import CALLS
 from relevo.api.call import Call
 from relevo.breaker import KIND, Circuit
 from relevo.desk import ACTIONS, Role
+from relevo.events import Subscriber, Subscribers, with_subscriber
 from relevo.ids import new_id
 from relevo.job import After, Before, Failure, State
+from relevo.message import EVENTS
 from relevo.poller import Progress
 from relevo.restored import mark_restored
 from relevo.store import (
@@ -71,6 +73,8 @@ class Things(NamedTuple):
     group: str  # the job of a group
     delivery: str
     queue: str
+    event: str
+    subscriber: str
 
     def of(self, call: Call) -> dict[str, Any]:
         """What a call may ask to be answered well."""
@@ -126,6 +130,10 @@ class Things(NamedTuple):
                 return {"id": self.dead, **note}
             case "dead", "retry_dead" | "discard_dead":
                 return {"queue": self.queue, **note}
+            case "events", "show_event":
+                return {"id": self.event}
+            case "subscribers", "unsubscribe":
+                return {"event": "order.paid", "name": self.subscriber, **note}
             case "workers", "forget_worker":
                 return {"id": f"silent-{self.queue}", **note}
             case "trace", _:
@@ -209,7 +217,10 @@ async def stock(web: Site, queue: str = BOOK) -> Things:
         [msgspec.structs.replace(group, after=(After(group.id, "tally"),))]
     )
     await add(store, f"{queue}-row", before=(Before(opened.id, group.queue, "tally"),))
-    return Things(dead, live, held, flow, going, group.id, kept.id, queue)
+    event = await add(store, EVENTS, kind="order.paid", payload=PAYLOAD)
+    subscriber = Subscriber(name=f"{queue}.book", queue=queue, attempts=3, keep=0)
+    await Subscribers(store).change("order.paid", with_subscriber(subscriber))
+    return Things(dead, live, held, flow, going, group.id, kept.id, queue, event, subscriber.name)
 
 
 @pytest.fixture

@@ -26,7 +26,9 @@ from relevo import Breaker
 from relevo.breaker import Breakers
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.clock import SystemClock
+from relevo.events import Subscriber, Subscribers, with_subscriber
 from relevo.job import State, Suspicion
+from relevo.message import EVENTS
 from relevo.store import Effect, EffectState, Filter, Loss, QueueMode, Store, WorkerInfo
 from relevo.storetime import StoreTime
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id, take_one
@@ -50,7 +52,7 @@ GROUPS = (
         "pollers",
         "schedules",
     ),
-    *("outbox", "audit", "database"),
+    *("outbox", "audit", "database", "events"),
 )
 
 
@@ -694,7 +696,7 @@ def test_the_map_lists_workers_and_listeners(box: Box) -> None:
     rows = box("map", "--app", "shop:app", "--json").json
     assert [(row["role"], row["takes"], row["queue"]) for row in rows] == [
         ("worker", "SendMail", "shop:mail:send"),
-        ("listener", "order.paid", "shop:shop:thank"),
+        ("listener", "order.paid as shop.thank", "shop:listeners:thank"),
         ("poller", "rates:{shop} every 1s", "shop:pollers:poll-rates"),
         ("schedule", "0 6 * * * America/Mexico_City", "shop:schedules:remind"),
     ]
@@ -984,7 +986,7 @@ def test_work_serves_until_the_queues_are_empty(box: Box) -> None:
     answer = ended(box.start("work", "--app", "shop:app", "--until-empty", "--json"))
 
     assert answer.code == 0, answer
-    assert answer.err.startswith("relevo: serving shop:mail:send, ")
+    assert answer.err.startswith("relevo: serving shop:listeners:thank, shop:mail:send, ")
     assert answer.json["left"]["dead"] == 1
     assert answer.json["left"]["scheduled"] >= 1  # and the poller and the schedule, which never end
     assert box("jobs", "show", done, "--json").json["job"]["result"] == "sent o1"
@@ -1071,3 +1073,66 @@ def test_c17_an_edit_is_held_against_the_command_whose_app_is_here(box: Box) -> 
     said = box("dead", "edit", id, "--payload", '{"order":"3"}').err
     assert "was not held against SendMail" in said
     assert box.do(payload) == b'{"order":"3"}'
+
+
+# events
+
+
+async def _publish(store: Store) -> str:
+    """An event, and two that subscribe to it: one here, one in a program that does not run."""
+    subscribers = Subscribers(store)
+    for app, queue in (("shop", "shop:listeners:thank"), ("mail", "mail:listeners:receipt")):
+        name = f"{app}.{queue.rpartition(':')[2]}"
+        new = Subscriber(name=name, queue=queue, attempts=3, keep=60_000, registered_at=1)
+        await subscribers.change("order.paid", with_subscriber(new))
+    await store.insert([new_job(EVENTS, kind="order.paid", payload=b'{"order":"o1"}')])
+    [event] = (await store.page(Filter(queue=EVENTS))).jobs
+    return event.id
+
+
+def test_events_and_their_subscribers_are_shown_and_one_is_taken_off(box: Box) -> None:
+    event = box.do(_publish)
+    [row] = box("events", "ls", "--json").json["events"]
+    assert (row["event"]["id"], row["event"]["kind"]) == (event, "order.paid")
+    assert "not yet spread" in box("events", "ls").out
+
+    answer = ended(box.start("work", "--app", "shop:app", "--until-empty", "--json"))
+    assert answer.code == 0, answer
+    assert answer.json["unserved"] == {"mail:listeners:receipt": 1}
+
+    shown = box("events", "show", event, "--json").json
+    assert {each["subscriber"]: each["state"] for each in shown["given"]} == {
+        "mail.receipt": "ready",
+        "shop.thank": "done",
+    }
+    assert "1 ready" in box("events", "ls", "--event", "order.paid").out
+    assert box("events", "ls", "--event", "order.shipped", "--json").json["events"] == []
+    seen = {each["name"]: each for each in box("events", "subscribers", "--json").json}
+    assert (seen["mail.receipt"]["waiting"], seen["mail.receipt"]["is_served"]) == (1, False)
+    told = [each["message"] for each in box("doctor", "--json").json]
+    assert any("relevo events unsubscribe order.paid mail.receipt" in each for each in told)
+
+    refused = box("events", "unsubscribe", "order.paid", "nothing", "--yes")
+    assert refused.code == 1 and "relevo events subscribers" in refused.err
+    gone = box("events", "unsubscribe", "order.paid", "mail.receipt", "--yes", "--note", "moved")
+    assert "1 job still in mail:listeners:receipt" in gone.out
+    assert [each["name"] for each in box("events", "subscribers", "--json").json] == ["shop.thank"]
+    assert "unsubscribe" in box("audit", "ls").out
+
+
+def test_a_subscriber_is_not_taken_off_while_a_worker_serves_it(box: Box) -> None:
+    box.do(_publish)
+    worker = WorkerInfo(id="w1", host="h", pid=1, queues=["mail:listeners:receipt"], concurrency=5)
+    box.do(lambda store: store.beat(worker, 60_000))
+
+    refused = box("events", "unsubscribe", "order.paid", "mail.receipt", "--yes")
+    assert refused.code == 1
+    assert "deploy it without this listener first" in refused.err
+    assert len(box("events", "subscribers", "--json").json) == 2
+
+
+def test_work_does_not_say_that_all_is_done_while_another_program_has_not_run(box: Box) -> None:
+    box.do(_publish)
+    answer = ended(box.start("work", "--app", "shop:app", "--until-empty"))
+    assert "all done" not in answer.out
+    assert "no running worker serves 1 job in mail:listeners:receipt" in answer.out

@@ -126,6 +126,7 @@ def paths(some: Filled) -> dict[str, str]:
         "/dead/{fingerprint}": f"/dead/{some.group}",
         "/flows/{id}": f"/flows/{some.flow}",
         "/groups/{id}": f"/groups/{some.job_group}",
+        "/events/{id}": f"/events/{some.event}",
         "/breakers/one": "/breakers/one?name=reader",
         "/effects/one": f"/effects/one?job={some.held}&name=book",
     }
@@ -728,6 +729,22 @@ async def test_a_worker_that_is_gone_is_forgotten_by_a_button(
     await admin.do("/workers/forget", 409, id="alive-2")
     [line] = (await store.audits(target="dead-1"))[0]
     assert line.verb == "forget worker"
+
+
+async def test_a_subscriber_is_taken_off_by_a_button(
+    admin: Visitor, viewer: Visitor, web: Site, some: Filled
+) -> None:
+    page = await admin.see("/events")
+    assert "order.paid" in page and "mail.receipt" in page
+    spanish = await admin.see("/events", **{"accept-language": "es"})
+    assert "Suscriptores" in spanish and ">Dar de baja<" in spanish
+    assert "mail.receipt" in await viewer.see(f"/events/{some.event}")
+
+    fields = {"event": "order.paid", "name": "mail.receipt"}
+    await viewer.do("/events/unsubscribe", 403, **fields)
+    await admin.do("/events/unsubscribe", **fields)
+    assert (await web.relevo.subscribers.read(["order.paid"]))["order.paid"] == ()
+    await admin.do("/events/unsubscribe", 404, **fields)
 
 
 async def test_breakers_are_turned(web: Site, admin: Visitor, some: Filled) -> None:

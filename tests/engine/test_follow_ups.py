@@ -120,7 +120,7 @@ async def test_a_run_that_fails_asks_again_and_is_late_starts_nothing_twice(star
 
     async def parent(order: Parent, ctx: Context) -> Any:
         got = [await ctx.enqueue(Child("same")), await ctx.enqueue(Child("same"))]
-        got += await ctx.publish(Born(1))
+        born = await ctx.publish(Born(1))
         got += await ctx.enqueue_many(Row(number) for number in range(250))
         flow = Flow("two")
         pieces = [flow.add(Child(name), name=name) for name in ("first", "second")]
@@ -129,7 +129,7 @@ async def test_a_run_that_fails_asks_again_and_is_late_starts_nothing_twice(star
         other = Flow("keyed")
         other.add(Child("alone"), name="alone")
         joined = await ctx.start(other, key="k")
-        ids = [receipt.id for receipt in got]
+        ids = [receipt.id for receipt in got] + [born.id]
         nursery.receipts.append([*ids, *started.jobs.values(), *joined.jobs.values()])
         match ctx.attempt:
             case 1:

@@ -22,6 +22,7 @@ from relevo import (
     State,
     sources,
 )
+from relevo.events import job_id
 from relevo.job import Job
 from relevo.store import DeliveryState, Filter
 from relevo.testing import ManualClock, deliver, drain, until, working
@@ -111,10 +112,11 @@ async def test_a_listener_and_a_helper_of_its_own_fail_too(start: Start) -> None
         await asyncio.to_thread(later, ctx)
 
     relevo = start(App("test", workers=[ship], listeners=[hear]))
-    [sent] = await relevo.publish(Packed())
+    sent = await relevo.publish(Packed())
     await drain(relevo, skip_waits=True)
 
-    assert is_told(await the_job(relevo, sent.id), "ctx.enqueue(Ship(…))")
+    heard = job_id(sent.id, "test.hear")
+    assert is_told(await the_job(relevo, heard), "ctx.enqueue(Ship(…))")
     assert await orders(relevo) == 0
 
 

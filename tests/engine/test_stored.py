@@ -249,8 +249,7 @@ async def test_f53_upgrade_of_an_event_and_of_flows_nodes(start: Start) -> None:
         return order.email
 
     before = start(App("test", listeners=[ship_before]))
-    receipts = await before.publish(Paid("17"))
-    assert len(receipts) == 1
+    await before.publish(Paid("17"))
     flow = Flow("sum")
     child = flow.add(Old("Ana"), name="child")
     flow.add(SumBefore(), name="parent", after=[child])

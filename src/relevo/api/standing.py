@@ -13,6 +13,7 @@ from relevo.desk import (
     ACTIONS,
     AfterRestore,
     BreakerView,
+    EventView,
     FlowRow,
     FlowView,
     Forgotten,
@@ -21,6 +22,7 @@ from relevo.desk import (
     RecurringView,
     Role,
     Story,
+    SubscriberView,
     What,
 )
 from relevo.restored import Mark
@@ -354,7 +356,59 @@ async def me(caller: Caller, ask: Nothing) -> Me:
     )
 
 
+# events
+
+
+class SomeEvents(Asked):
+    event: Annotated[Text, Meta(description="Only events of this name.")] | None = None
+    cursor: Cursor | None = None
+    limit: Limit = 50
+
+
+class OneEvent(Asked):
+    id: str
+
+
+class SomeSubscribers(Asked):
+    event: Annotated[Text, Meta(description="Only those of this event.")] | None = None
+
+
+class OneSubscriber(Asked):
+    event: str
+    name: str
+    note: Note = ""
+
+
+async def list_events(caller: Caller, ask: SomeEvents) -> Page[EventView]:
+    """Published events, newest first, each with the jobs of its subscribers."""
+    page = await caller.desk.events(name=ask.event, cursor=ask.cursor, limit=ask.limit)
+    return Page(items=[_event(caller, each) for each in page.events], cursor=page.cursor)
+
+
+async def show_event(caller: Caller, ask: OneEvent) -> EventView:
+    """One event, by its id or that of the job of a subscriber."""
+    return _event(caller, await caller.desk.event(ask.id))
+
+
+def _event(caller: Caller, seen: EventView) -> EventView:
+    return replace(seen, event=caller.job(seen.event))
+
+
+async def list_subscribers(caller: Caller, ask: SomeSubscribers) -> Page[SubscriberView]:
+    """Who subscribes to which event, what waits for each, and whether a worker serves it."""
+    return Page(items=await caller.desk.subscribers(ask.event))
+
+
+async def unsubscribe(caller: Caller, ask: OneSubscriber) -> SubscriberView:
+    """Take a subscriber off the list: it gets no later events. Its waiting jobs stay."""
+    return await caller.desk.unsubscribe(ask.event, ask.name, caller.person, ask.note)
+
+
 CALLS = (
+    Call("GET", "/events", "look", list_events),
+    Call("GET", "/events/{id}", "look", show_event),
+    Call("GET", "/subscribers", "look", list_subscribers),
+    Call("POST", "/subscribers/{event}/{name}/unsubscribe", "unsubscribe", unsubscribe),
     Call("GET", "/flows", "look", list_flows),
     Call("GET", "/flows/{id:path}/reasons", "look", explain_flow),
     Call("POST", "/flows/{id:path}/cancel", "cancel", cancel_flow),

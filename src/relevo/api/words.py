@@ -15,6 +15,22 @@ SPANISH: Final = {
     "meaning": "significado",
     "required": "obligatorio",
     "Nothing is asked.": "No se pide nada.",
+    # events
+    "Published events, newest first, each with the jobs of its subscribers.": (
+        "Eventos publicados, primero los más nuevos, con los trabajos de sus suscriptores."
+    ),
+    "One event, by its id or that of the job of a subscriber.": (
+        "Un evento, por su id o por el del trabajo de un suscriptor."
+    ),
+    "Who subscribes to which event, what waits for each, and whether a worker serves it.": (
+        "Quién está suscrito a qué evento, qué le espera, y si un worker lo atiende."
+    ),
+    "Take a subscriber off the list: it gets no later events. Its waiting jobs stay.": (
+        "Quita a un suscriptor de la lista: no recibe eventos posteriores. Sus trabajos en espera "
+        "se quedan."
+    ),
+    "Only events of this name.": "Solo los eventos con este nombre.",
+    "Only those of this event.": "Solo los de este evento.",
     # queues
     "Every queue that has, or had, jobs: its mode, its counts, the age of its oldest.": (
         "Cada cola que tiene, o tuvo, trabajos: su modo, sus cuentas, la edad del más antiguo."

@@ -20,7 +20,7 @@ from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, MOVING, State
 from relevo.joining import FLOW
-from relevo.message import narrow
+from relevo.message import EVENTS, narrow
 from relevo.store import DeliveryState, Finding, QueueMode, WorkerState
 from relevo.stored import read_stored
 from relevo.stores.places import Places
@@ -179,18 +179,25 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         if worker.state is WorkerState.BLOCKED
     ]
     served = {queue for worker in workers for queue in worker.queues}
-    known = {queue for app in apps for queue in queues_of(app)}
+    known = {EVENTS, *(queue for app in apps for queue in queues_of(app))}
+    owners = {each.queue: each for each in await desk.subscribers()}
     for tally in await desk.queues():
-        live = sum(tally.counts.get(state, 0) for state in LIVE)
         moving = sum(tally.counts.get(state, 0) for state in MOVING)
         held = tally.counts.get(State.HELD, 0)
-        if live and apps and tally.queue not in known:
-            findings.append(
-                _warning(tally.queue, f"{counted(live, 'job')}, but no app here knows the queue")
-            )
-        elif moving and tally.queue not in served:
-            said = f"{counted(moving, 'job')} to do and no worker: start `relevo work`"
-            findings.append(_warning(tally.queue, said))
+        if moving and tally.queue not in served:
+            told = f"{counted(moving, 'job')} to do and no worker: start `relevo work`"
+            if (owner := owners.get(tally.queue)) is not None:
+                told = (
+                    f"{counted(moving, 'job')} of {owner.name}, which subscribes to "
+                    f"{owner.event}, and no running worker serves it: start its program, or take "
+                    f"it off with `relevo events unsubscribe {owner.event} {owner.name}`"
+                )
+            elif apps and tally.queue not in known:
+                told = f"{counted(moving, 'job')}, but no app here knows the queue"
+                told += " and no running worker serves it" if workers else ""
+            elif workers:
+                told = f"{counted(moving, 'job')} and none of the running workers serves it"
+            findings.append(_warning(tally.queue, told))
         if tally.mode is not QueueMode.OPEN:
             findings.append(
                 _warning(tally.queue, f"is {tally.mode}: `relevo queues resume` opens it")

@@ -45,7 +45,10 @@ def _routes(app: App) -> Iterator[dict[str, Any]]:
 def _queues(app: App) -> Iterator[dict[str, Any]]:
     for role, bindings in (("worker", app.workers), ("listener", app.listeners)):
         for each in bindings:
-            yield _row(role, each.spec.kind, each.function, each.spec)
+            takes = each.spec.kind
+            if each.subscription is not None:
+                takes += f" as {each.subscription.name}"
+            yield _row(role, takes, each.function, each.spec)
     for poller in app.pollers:
         takes = f"{poller.template} every {span(poller.every.total_seconds())}"
         yield _row("poller", takes, poller.function, poller.command.__relevo__)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+from itertools import repeat
 from typing import Annotated
 
 import typer
@@ -14,7 +15,8 @@ from relevo.cli.tables import counted
 from relevo.cli.terminal import OK, AppOption, LogFormatOption, Terminal, Verbs, say
 from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
-from relevo.job import State
+from relevo.job import LIVE, State
+from relevo.message import EVENTS
 from relevo.store import Filter, QueueMode
 from relevo.stores.sqlite.writer import stop_process
 from relevo.telemetry import start_logging
@@ -90,8 +92,9 @@ async def work(
             if watch is not None:
                 watch.cancel()
         left = await _left(engine, queues) if until_empty else None
-    shown = {"queues": queues, "left": left}
-    terminal.show(shown, (lambda: _words(left)) if left is not None else None)
+        unserved = await _unserved(engine) if until_empty else None
+    shown = {"queues": queues, "left": left, "unserved": unserved}
+    terminal.show(shown, None if left is None else lambda: _words(left, unserved or {}))
     return OK
 
 
@@ -144,7 +147,7 @@ async def _until_empty(engine: Relevo, queues: list[str], stop: asyncio.Event) -
 async def _is_busy(engine: Relevo, queues: list[str]) -> bool:
     endless = engine.recurring.queues
     for tally in await engine.store.tally():
-        if tally.queue not in queues or tally.mode is QueueMode.PAUSED:
+        if tally.queue not in (*queues, EVENTS) or tally.mode is QueueMode.PAUSED:
             continue
         if tally.counts.get(State.READY) or tally.counts.get(State.RUNNING):
             return True
@@ -168,7 +171,22 @@ async def _left(engine: Relevo, queues: list[str]) -> dict[State, int]:
     return left
 
 
-def _words(left: dict[State, int]) -> str:
-    if not left:
-        return "all done"
-    return "left: " + ", ".join(f"{count:,} {state}" for state, count in sorted(left.items()))
+async def _unserved(engine: Relevo) -> dict[str, int]:
+    """The jobs that wait in queues that neither these apps nor a running worker serve."""
+    served = {EVENTS, *(want.queue for want in engine.wants())}
+    for worker in await engine.store.workers():
+        served |= set(worker.queues if worker.is_alive else ())
+    return {
+        tally.queue: waiting
+        for tally in await engine.store.tally()
+        if tally.queue not in served and (waiting := sum(map(tally.counts.get, LIVE, repeat(0))))
+    }
+
+
+def _words(left: dict[State, int], unserved: dict[str, int]) -> str:
+    said = [f"{count:,} {state}" for state, count in sorted(left.items())]
+    words = "left: " + ", ".join(said) if said else "all done"
+    if not unserved:
+        return words
+    waits = ", ".join(f"{counted(count, 'job')} in {queue}" for queue, count in unserved.items())
+    return f"{words if said else 'done here'}; no running worker serves {waits}"

@@ -13,7 +13,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from relevo.dashboard import actions, deliveries, flows, jobs, pages, standing, threads, usage
+from relevo.dashboard import (
+    actions,
+    deliveries,
+    events,
+    flows,
+    jobs,
+    pages,
+    standing,
+    threads,
+    usage,
+)
 from relevo.dashboard.board import FILES, Board, Page, room
 from relevo.dashboard.words import SPANISH
 from relevo.engine import Relevo
@@ -40,6 +50,8 @@ LOOK: dict[str, Page] = {
     "/flows/{id}": flows.flow,
     "/groups": flows.groups,
     "/groups/{id}": flows.group,
+    "/events": events.events,
+    "/events/{id}": events.event,
     "/breakers": standing.breakers,
     "/breakers/one": standing.breaker,
     "/recurring": standing.recurring,
@@ -66,6 +78,7 @@ ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
     "/breakers/{verb}": (actions.turn_breaker, ("open", "close", "probe")),
     "/recurring/{verb}": (actions.change_recurring, ("pause", "resume", "run")),
     "/workers/{verb}": (actions.forget_worker, ("forget",)),
+    "/events/{verb}": (events.unsubscribe, ("unsubscribe",)),
     "/effects/{verb}": (actions.decide_effect, ("confirm", "deny")),
 }
 """What changes something, by POST, and the verbs it knows."""
@@ -78,6 +91,7 @@ MENU = (
     Entry("Dead letters", "/dead", "Work"),
     Entry("Flows", "/flows", "Work"),
     Entry("Groups", "/groups", "Work"),
+    Entry("Events", "/events", "Work"),
     Entry("Effects", "/effects", "Outside"),
     Entry("Breakers", "/breakers", "Outside"),
     Entry("Pollers and schedules", "/recurring", "Outside"),

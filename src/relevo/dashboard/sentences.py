@@ -70,6 +70,7 @@ ALONE: Final = (
     *("retry", "cancel", "discard", "edit", "pause", "resume", "drain", "replay", "forget"),
     "forget worker",
     *("mark restored", "end restore"),
+    "unsubscribe",
     *("replay many", "confirm", "deny", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "change password", "add token", "remove token"),
     *("log in", "login refused", "login held back", "use token", "token refused"),

@@ -637,6 +637,32 @@ SPANISH: Final[dict[str, str]] = {
         "nada: quienes lo esperaban siguieron sin él"
     ),
     "{verb}, then confirm or deny": "{verb}, y luego confirma o niega",
+    # events
+    "Events": "Eventos",
+    "Event": "Evento",
+    "Subscribers": "Suscriptores",
+    "Subscriber": "Suscriptor",
+    "Waiting": "En espera",
+    "Lag": "Retraso",
+    "Dead": "Muertos",
+    "no worker": "sin worker",
+    "Unsubscribe": "Dar de baja",
+    "unsubscribe": "baja de suscriptor",
+    "Published": "Publicado",
+    "Thread": "Hilo",
+    "still gets what was published before": "aún recibe lo publicado antes",
+    "No listener is registered": "Ningún oyente está registrado",
+    "A worker registers the listeners that it serves when it starts. From then on they get every "
+    "event of that name, whichever program publishes it.": (
+        "Un worker registra al arrancar los oyentes que atiende. Desde entonces reciben cada "
+        "evento de ese nombre, sea cual sea el programa que lo publique."
+    ),
+    "not given": "sin entregar",
+    "not given, or pruned": "sin entregar, o ya borrado",
+    "not yet given on": "aún sin repartir",
+    "given to its subscribers": "repartido a sus suscriptores",
+    "No event is kept.": "No se guarda ningún evento.",
+    "{name} gets no {event} any more.": "{name} ya no recibe {event}.",
     # breakers
     "Jobs behind it": "Trabajos detrás",
     "Next try": "Próximo intento",

@@ -14,6 +14,7 @@ from relevo.desk.deliveries import (
     is_replayable,
 )
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
+from relevo.desk.events import EventPage, EventView, Given, SubscriberView
 from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.groups import GroupView
@@ -55,9 +56,12 @@ __all__ = [
     "DeliveryQuery",
     "DeliveryView",
     "Desk",
+    "EventPage",
+    "EventView",
     "FlowRow",
     "FlowView",
     "Forgotten",
+    "Given",
     "GroupView",
     "JobAfter",
     "JoinsView",
@@ -74,6 +78,7 @@ __all__ = [
     "Replays",
     "Role",
     "Story",
+    "SubscriberView",
     "Sweep",
     "UniqueView",
     "WaitView",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from relevo.breaker import KIND as BREAKER
 from relevo.clock import Duration, duration, stamp
+from relevo.desk.events import Events
 from relevo.desk.forgetting import Forgetting
 from relevo.desk.groups import Groups
 from relevo.desk.looking import PAGE_MAX, plain_id
@@ -33,7 +34,7 @@ from relevo.errors import (
 from relevo.ids import new_id
 from relevo.job import ENDED, LIVE, Job, NewJob, State, Verdict, queue_name
 from relevo.job_meta import decode_meta
-from relevo.message import PRIORITIES, Priority, attempts_of
+from relevo.message import EVENTS, PRIORITIES, Priority, attempts_of
 from relevo.message import rate as rate_of
 from relevo.once import TYPES, type_name
 from relevo.outcome import CREDENTIALS
@@ -53,7 +54,7 @@ _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Forgetting, Groups, Standing, Replaying, Restoring):
+class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs
@@ -340,7 +341,7 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring):
         found = next((each for each in await self.store.workers() if each.id == id), None)
         if found is None or not any(map(self.sees, found.queues or [""])):
             raise NotFoundError(f"no worker of the last day has the id {id:.80}")
-        if not all(map(self.sees, found.queues)):
+        if not all(self.sees(queue) or queue == EVENTS for queue in found.queues):
             raise NotAllowed(f"{id:.80} serves queues of apps that {by.name} does not see")
         if found.is_alive:
             raise MisuseError(f"{id:.80} is alive: stop its process, and it leaves by itself")

@@ -35,6 +35,7 @@ ACTIONS: Final[dict[str, Role]] = {
     "turn_breaker": Role.OPERATOR,
     "forget_worker": Role.OPERATOR,  # a row of the list of workers
     "replay": Role.OPERATOR,  # a delivery, by today's code
+    "unsubscribe": Role.ADMIN,  # a subscriber gets no later events
     "edit": Role.ADMIN,  # decides what will be done in someone's name
     "restore": Role.ADMIN,  # which effects may be made again
     "drain": Role.ADMIN,  # refuses newcomers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from relevo.clock import Duration, milliseconds
 from relevo.errors import MisuseError
+from relevo.events import Published
 from relevo.flow import Flow
 from relevo.follow_ups import of_delivery
 from relevo.ids import first_moment_of, moment_of, parse_id
@@ -131,8 +132,8 @@ class Intake:
         return [Receipt(job.id, Verdict.ORDERED) for job in jobs]
 
     @noted("ctx", _calls)
-    async def publish(self, event: Event) -> list[Receipt]:
-        """Tell a fact to its listeners; their jobs are stored with the delivery."""
+    async def publish(self, event: Event) -> Published:
+        """Tell a fact to its subscribers; the event is stored with the delivery."""
         return await self._engine.publish(event)
 
     @noted("ctx", _calls)

@@ -191,6 +191,17 @@ REFUSALS: Final[dict[str, str]] = {
         "demasiados cambian a la vez el disyuntor '{name}'; inténtalo otra vez"
     ),
     "no worker of the last day has the id {id}": "ningún worker del último día tiene el id {id}",
+    "{id} is no event: `relevo jobs show` has the job": (
+        "{id} no es un evento: `relevo jobs show` tiene el trabajo"
+    ),
+    "{name} does not subscribe to {event}; those that do: `relevo events subscribers`": (
+        "{name} no está suscrito a {event}; los que sí: `relevo events subscribers`"
+    ),
+    "a running worker serves {queue} and would register {name} again at its next start: deploy it "
+    "without this listener first": (
+        "un worker en marcha atiende {queue} y volvería a registrar {name} al arrancar: despliega "
+        "antes sin este oyente"
+    ),
     "{id} is alive: stop its process, and it leaves by itself": (
         "{id} está vivo: para su proceso y se irá solo"
     ),

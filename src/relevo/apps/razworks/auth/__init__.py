@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from relevo import listener
 from relevo.apps.razworks.auth import listeners, workers
 
 WORKERS = [workers.welcome]
-LISTENERS = [listeners.order_welcome]
+LISTENERS = [
+    listener(listeners.order_welcome, queue="razworks:auth:order-welcome"),
+]

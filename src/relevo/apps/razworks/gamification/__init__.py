@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from relevo import listener
 from relevo.apps.razworks.gamification import listeners
 
-LISTENERS = [listeners.create_profile, listeners.create_wallet, listeners.reward_project]
+LISTENERS = [
+    listener(listeners.create_profile, queue="razworks:gamification:create-profile"),
+    listener(listeners.create_wallet, queue="razworks:gamification:create-wallet"),
+    listener(listeners.reward_project, queue="razworks:gamification:reward-project"),
+]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from relevo import listener
 from relevo.apps.razworks.projects import listeners
 
-LISTENERS = [listeners.index_project]
+LISTENERS = [
+    listener(listeners.index_project, queue="razworks:projects:index-project"),
+]

@@ -1,0 +1,176 @@
+"""Events: each is stored once, kept for a while, and given to every registered subscriber.
+
+A published event is a job of the queue EVENTS, stored by the publisher's own insert. Any worker of
+the store takes it and stores one job for each subscriber (spreading.py). The subscribers of an
+event are a note of the store, which the workers that serve listeners write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from relevo.errors import StoreError, StoreUnavailable
+from relevo.ids import derived_id, lasting, moment_of
+from relevo.store import BATCH, Note, Store
+
+SUBSCRIBERS = "subscribers"
+"""The kind of the notes that hold the subscribers of an event, by its name."""
+
+KNOWN_FOR = 30.0
+"""Seconds for which a publisher uses the list that it has read. The list only tells how many
+subscribers an event reaches; the worker that spreads the event reads it anew."""
+
+TRIES = 20
+
+Value: TypeAlias = str | int | float | bool | None
+"""What a field of an event may be compared with."""
+
+
+class Subscriber(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A listener as the store knows it: what is needed to build its jobs without its code."""
+
+    name: str  # the app's and the listener's, as app.listener
+    queue: str
+    attempts: int
+    keep: int  # milliseconds for which a job of it is kept once done
+    where: dict[str, list[Value]] = {}  # only events whose fields have one of these values
+    registered_at: int = 0
+    behind: int | None = None  # events published from this moment on are still being given
+
+    def takes(self, payload: bytes) -> bool:
+        """Whether an event with this payload is for the subscriber."""
+        if not self.where:
+            return True
+        try:
+            fields = msgspec.json.decode(payload)
+        except msgspec.DecodeError:
+            return True  # sealed by a key that is not here: its job says so
+        return all(_field(fields, name) in values for name, values in self.where.items())
+
+
+def _field(fields: Any, name: str) -> Any:
+    return fields.get(name) if isinstance(fields, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - JSON
+
+
+class Published(NamedTuple):
+    """A published event: its id, and the id of the job of each subscriber that it reaches.
+
+    The subscribers are those that were registered when this process last read the list. One that
+    registers before the event is spread gets it, too.
+    """
+
+    id: str
+    jobs: dict[str, str]
+
+    @property
+    def reached(self) -> int:
+        """How many subscribers get the event."""
+        return len(self.jobs)
+
+
+def job_id(event: str, subscriber: str) -> str:
+    """The id of the job by which a subscriber gets an event, however often it is given."""
+    return derived_id(moment_of(event), f"{lasting(event)}\n{subscriber}")
+
+
+_Change: TypeAlias = Callable[[tuple[Subscriber, ...]], tuple[Subscriber, ...]]
+_decode = msgspec.json.Decoder(tuple[Subscriber, ...]).decode
+
+
+class Subscribers:
+    """The subscribers of each event, as the store has them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[float, tuple[Subscriber, ...]]] = {}
+
+    async def known(self, event: str) -> tuple[Subscriber, ...]:
+        """The subscribers of an event as of the last half minute."""
+        until, found = self._known.get(event, (0.0, ()))
+        if time.monotonic() < until:
+            return found
+        try:
+            return (await self.read([event]))[event]
+        except StoreError:
+            return found  # it only tells how many there are
+
+    async def read(self, events: Sequence[str]) -> dict[str, tuple[Subscriber, ...]]:
+        """The subscribers of these events as of now."""
+        notes = await self._store.recall(SUBSCRIBERS, events)
+        found = {
+            event: () if note is None else _decode(note.value)
+            for event, note in zip(events, notes, strict=True)
+        }
+        self._learn(found)
+        return found
+
+    async def every(self) -> dict[str, tuple[Subscriber, ...]]:
+        """The subscribers of every event that has, or had, any."""
+        notes: list[Note] = []
+        while more := await self._store.notes(
+            SUBSCRIBERS, after=notes[-1].name if notes else "", limit=BATCH
+        ):
+            notes += more
+        return {note.name: _decode(note.value) for note in notes}
+
+    async def change(self, event: str, change: _Change) -> tuple[Subscriber, ...]:
+        """Change the list of an event; what others change meanwhile is kept."""
+        for _ in range(TRIES):
+            [note] = await self._store.recall(SUBSCRIBERS, [event])
+            before = () if note is None else _decode(note.value)
+            after = change(before)
+            if (
+                after == before
+                or (
+                    await self._store.remember(
+                        [
+                            Note(
+                                kind=SUBSCRIBERS,
+                                name=event,
+                                value=msgspec.json.encode(after),
+                                version=0 if note is None else note.version,
+                            )
+                        ]
+                    )
+                )[0]
+            ):
+                self._learn({event: after})
+                return after
+        raise StoreUnavailable(f"the subscribers of {event} are changed by too many at once")
+
+    def _learn(self, found: dict[str, tuple[Subscriber, ...]]) -> None:
+        until = time.monotonic() + KNOWN_FOR
+        self._known |= {event: (until, some) for event, some in found.items()}
+
+
+def with_subscriber(new: Subscriber) -> _Change:
+    """Put a subscriber in the list as it is now; when it registered, and how far it is, stay."""
+
+    def change(before: tuple[Subscriber, ...]) -> tuple[Subscriber, ...]:
+        if not any(each.name == new.name for each in before):
+            return (*before, new)
+        return tuple(
+            msgspec.structs.replace(new, registered_at=each.registered_at, behind=each.behind)
+            if each.name == new.name
+            else each
+            for each in before
+        )
+
+    return change
+
+
+def without_subscriber(name: str) -> _Change:
+    """Take a subscriber off the list."""
+    return lambda before: tuple(each for each in before if each.name != name)
+
+
+def caught_up(name: str) -> _Change:
+    """Note that a subscriber has every event from before it was registered."""
+    return lambda before: tuple(
+        msgspec.structs.replace(each, behind=None) if each.name == name else each for each in before
+    )
