@@ -12,11 +12,11 @@ import msgspec
 from rich.console import Console
 from rich.status import Status
 
-from bench import backlog, idle, ingress, latency, peers, plots, report, throughput
+from bench import backlog, events, idle, ingress, latency, peers, plots, report, throughput
 from bench.measure import Row, TooSlow, load
 from bench.places import PLACES, Place, on_disk
 
-SECTIONS = ("throughput", "ingress", "latency", "backlog", "idle")
+SECTIONS = ("throughput", "ingress", "latency", "backlog", "events", "idle")
 
 
 def options() -> argparse.Namespace:
@@ -49,6 +49,7 @@ def rows(place: Place, chosen: argparse.Namespace, say: Callable[[str], None]) -
         "ingress": partial(ingress.measure, place, chosen.jobs, chosen.rounds, say),
         "latency": partial(latency.measure, place, chosen.pings, chosen.rounds, say),
         "backlog": partial(backlog.measure, place, chosen.backlog, chosen.rounds, say),
+        "events": partial(events.measure, place, chosen.jobs, chosen.rounds, say),
         "idle": partial(idle.measure, place, chosen.seconds, say),
     }
     wanted = [sections[name] for name in SECTIONS if name in chosen.only]

@@ -33,11 +33,11 @@ from relevo.errors import (
     SettingsError,
     StoreUnavailable,
 )
-from relevo.events import Published, Subscribers, job_id
+from relevo.events import Published, Subscribers
 from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.group import NAME_MAX, CloseGroup, Group
-from relevo.ids import derived_id, moment_of, new_id
+from relevo.ids import new_id
 from relevo.intake import Handling, Intake, Receiver
 from relevo.job import (
     LIVE,
@@ -441,10 +441,8 @@ class Relevo:
         job = job if cause is None else cause.follow_ups.adopt(job)
         known = await self.subscribers.known(spec.kind)
         [receipt] = await self._insert([job], tx)
-        return Published(
-            receipt.id,
-            {each.name: job_id(receipt.id, each.name) for each in known if each.takes(job.payload)},
-        )
+        reached = tuple(each.name for each in known if each.takes(job.payload))
+        return Published(receipt.id, reached)
 
     # groups
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from relevo.errors import StoreError, StoreUnavailable
+from relevo.errors import StoreDamaged, StoreError, StoreUnavailable
 from relevo.ids import derived_id, lasting, moment_of
 from relevo.store import BATCH, Note, Store
 
@@ -58,19 +58,24 @@ def _field(fields: Any, name: str) -> Any:
 
 
 class Published(NamedTuple):
-    """A published event: its id, and the id of the job of each subscriber that it reaches.
+    """A published event: its id, and the names of the subscribers that it reaches.
 
     The subscribers are those that were registered when this process last read the list. One that
     registers before the event is spread gets it, too.
     """
 
     id: str
-    jobs: dict[str, str]
+    subscribers: tuple[str, ...]
 
     @property
     def reached(self) -> int:
         """How many subscribers get the event."""
-        return len(self.jobs)
+        return len(self.subscribers)
+
+    @property
+    def jobs(self) -> dict[str, str]:
+        """The id of the job of each subscriber."""
+        return {name: job_id(self.id, name) for name in self.subscribers}
 
 
 def job_id(event: str, subscriber: str) -> str:
@@ -79,7 +84,14 @@ def job_id(event: str, subscriber: str) -> str:
 
 
 _Change: TypeAlias = Callable[[tuple[Subscriber, ...]], tuple[Subscriber, ...]]
-_decode = msgspec.json.Decoder(tuple[Subscriber, ...]).decode
+_decoded = msgspec.json.Decoder(tuple[Subscriber, ...]).decode
+
+
+def _subscribers(note: Note | None) -> tuple[Subscriber, ...]:
+    try:
+        return () if note is None else _decoded(note.value)
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(f"the subscribers in a note cannot be read: {error}") from error
 
 
 class Subscribers:
@@ -102,10 +114,7 @@ class Subscribers:
     async def read(self, events: Sequence[str]) -> dict[str, tuple[Subscriber, ...]]:
         """The subscribers of these events as of now."""
         notes = await self._store.recall(SUBSCRIBERS, events)
-        found = {
-            event: () if note is None else _decode(note.value)
-            for event, note in zip(events, notes, strict=True)
-        }
+        found = {event: _subscribers(note) for event, note in zip(events, notes, strict=True)}
         self._learn(found)
         return found
 
@@ -116,13 +125,13 @@ class Subscribers:
             SUBSCRIBERS, after=notes[-1].name if notes else "", limit=BATCH
         ):
             notes += more
-        return {note.name: _decode(note.value) for note in notes}
+        return {note.name: _subscribers(note) for note in notes}
 
     async def change(self, event: str, change: _Change) -> tuple[Subscriber, ...]:
         """Change the list of an event; what others change meanwhile is kept."""
         for _ in range(TRIES):
             [note] = await self._store.recall(SUBSCRIBERS, [event])
-            before = () if note is None else _decode(note.value)
+            before = _subscribers(note)
             after = change(before)
             if (
                 after == before

@@ -23,7 +23,7 @@ from relevo.clock import milliseconds
 from relevo.errors import StoreError
 from relevo.events import Subscriber, caught_up, job_id, with_subscriber
 from relevo.follow_ups import digest, with_origin
-from relevo.job import NewJob, Verdict
+from relevo.job import Lease, NewJob, Verdict
 from relevo.job_meta import Meta, decode_meta
 from relevo.message import EVENT_KEEP, EVENTS
 from relevo.outcome import Postponed, describe, reason
@@ -113,18 +113,12 @@ class Spreader:
                 await self._has_some.wait()
             many = min(BATCH, len(self._taken))
             self._in_hand = [self._taken.popleft() for _ in range(many)]
-            facts = [
-                Fact(
-                    lease.id,
-                    lease.kind,
-                    bytes(lease.payload),
-                    lease.thread or lease.id,
-                    _meta(lease.meta),
-                    lease.keep,
-                )
-                for lease in (flight.lease for flight in self._in_hand)
-            ]
-            waits = await self._spread(facts)
+            try:
+                waits = await self._spread([_fact(flight.lease) for flight in self._in_hand])
+            except Exception as error:  # noqa: BLE001 - one event must not end the worker
+                self._worker.telemetry.trouble("cannot spread events; trying again", error)
+                late = Postponed(SHUT, describe(error))
+                waits = {flight.lease.id: late for flight in self._in_hand}
             endings = [
                 ending(flight.lease, waits.get(flight.lease.id, DONE)) for flight in self._in_hand
             ]
@@ -201,7 +195,7 @@ class Spreader:
             try:
                 await self._give_past(event, subscriber)
                 await self._engine.subscribers.change(event, caught_up(subscriber.name))
-            except (StoreError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 failures += 1
                 self._worker.telemetry.trouble(f"{subscriber.name} lacks events", error)
                 await asyncio.sleep(_PATIENCE.after(failures).total_seconds())
@@ -263,6 +257,13 @@ async def register(engine: Relevo, queues: Iterable[str]) -> list[tuple[str, Sub
             if each.name == new.name and each.behind is not None
         ]
     return behind
+
+
+def _fact(lease: Lease) -> Fact:
+    """A published event that was claimed."""
+    thread = lease.thread or lease.id
+    payload = bytes(lease.payload)
+    return Fact(lease.id, lease.kind, payload, thread, _meta(lease.meta), lease.keep)
 
 
 def _meta(data: bytes | None) -> Meta:

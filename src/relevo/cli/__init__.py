@@ -125,7 +125,18 @@ def _program() -> Any:
     root = Verbs("Signed webhook, durable job, effect outside, once.")
     for module in (serve, work, qstash, database, doctor, sealing, map, look, forget, top, bench):
         module.add_to(root)
-    for group in (jobs, queues, dead, deliveries, events, effects, flows, groups, breakers, workers):
+    for group in (
+        jobs,
+        queues,
+        dead,
+        deliveries,
+        events,
+        effects,
+        flows,
+        groups,
+        breakers,
+        workers,
+    ):
         root.add(group.group)
     for group in (recurring.pollers, recurring.schedules, people.people, people.tokens):
         root.add(group)
