@@ -64,7 +64,7 @@ class Events(Looking):
     ) -> EventPage:
         """Published events, newest first, each with the jobs of today's subscribers."""
         page = await self.jobs(Filter(queue=EVENTS, kind=name), cursor, limit)
-        return EventPage(events=await self._views(page.jobs), cursor=page.cursor)
+        return EventPage(events=await self._event_views(page.jobs), cursor=page.cursor)
 
     async def event(self, id: str) -> EventView:
         """One event by its id, or by that of the job of a subscriber."""
@@ -74,9 +74,9 @@ class Events(Looking):
             job = job if cause is None or not self.sees(cause.queue) else cause
         if job.queue != EVENTS:
             raise NotFoundError(f"{job.id} is no event: `relevo jobs show` has the job")
-        return (await self._views([job]))[0]
+        return (await self._event_views([job]))[0]
 
-    async def _views(self, events: list[Job]) -> list[EventView]:
+    async def _event_views(self, events: list[Job]) -> list[EventView]:
         lists = await Subscribers(self.store).read(sorted({event.kind for event in events}))
         asked = [
             (event.id, each, job_id(event.id, each.name))
