@@ -40,7 +40,7 @@ from relevo.outcome import Cancelled, Dead, Described, Done, Outcome, Retry, Sno
 from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
 from relevo.restored import Restored
-from relevo.store import Effect, Note, Tally
+from relevo.store import Effect, JobGroup, Note, Tally
 from relevo.telemetry import log, start_logging
 
 T = TypeVar("T")
@@ -282,6 +282,9 @@ class RemoteStore:
     async def find(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._ask("find", ids, list[Job | None])
 
+    async def job_groups(self, ids: Sequence[str]) -> list[JobGroup | None]:
+        return await self._ask("job_groups", ids, list[JobGroup | None])
+
     async def tally(self) -> list[Tally]:
         return await self._ask("tally", None, list[Tally])
 
@@ -322,6 +325,18 @@ class RemoteEngine:
         raise MisuseError(
             "ctx.start() does not work with isolate='process': enqueue a command without isolate= "
             "whose worker starts the flow"
+        )
+
+    async def group(self, name: str, **options: Any) -> NoReturn:
+        raise MisuseError(
+            "ctx.group() does not work with isolate='process': enqueue a command without isolate= "
+            "whose worker adds to the group"
+        )
+
+    async def add_node(self, *given: object, **options: Any) -> NoReturn:
+        raise MisuseError(
+            "a node cannot be added to a flow with isolate='process': enqueue a command without "
+            "isolate= in the flow, whose worker adds it"
         )
 
     def transaction(self) -> NoReturn:

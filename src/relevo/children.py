@@ -344,6 +344,8 @@ class Children:
                 return await store.now()
             case "find":
                 return await store.find(msgpack.decode(data, type=list[str]))
+            case "job_groups":
+                return await store.job_groups(msgpack.decode(data, type=list[str]))
             case "tally":
                 return await store.tally()
             case "recall":

@@ -212,7 +212,9 @@ class Worker:
         self._length = self.lease.total_seconds()
         self.runner = Runner(self.engine, self.concurrency)
         for binding in self.engine.bindings.values():
-            if binding.spec.isolate and binding.spec.queue in self.queues:
+            # What is async there is the engine's own, such as the closing of a group.
+            is_isolated = binding.spec.isolate and not binding.is_async
+            if is_isolated and binding.spec.queue in self.queues:
                 self.runner.children.check(binding)
         self.isolation = Isolation(self)
         with self.presence:

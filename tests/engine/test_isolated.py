@@ -78,6 +78,8 @@ def resize(order: Resize, ctx: PlainContext) -> Any:
                 pass
         case "start":
             ctx.start(Flow("none"))
+        case "group":
+            ctx.group("images")
         case "use":
             ctx.use(dict)
         case _:
@@ -155,6 +157,7 @@ async def test_what_a_child_returns_or_raises_is_judged_as_ever(start: Start) ->
     [
         ("transaction", "write ctx.enqueue(Save(…)) with what came out"),
         ("start", "enqueue a command without isolate="),
+        ("group", "whose worker adds to the group"),
         ("use", "open what the function needs in it"),
     ],
 )
