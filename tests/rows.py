@@ -80,6 +80,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F66": ("a deploy while plain functions run; killed after all", ALL),
     "F67": ("plain functions past their time limits, and those that never end", ALL),
     "F68": ("child processes: a loop in C, a crash, too much memory, their worker killed", ALL),
+    "F69": ("groups whose members add members, under kills", ALL),
     "F70": ("a backup taken under load, restored after work that it does not know", "sqlite"),
     "F71": ("a dump or base backup taken under load, restored after such work", "postgres"),
     "F72": ("a copy of the append-only file, restored after such work", "redis"),

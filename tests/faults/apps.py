@@ -186,6 +186,15 @@ class Whole(Command, queue="fault:flow:whole", attempts=25, backoff=constant("10
     number: int
 
 
+class Leaf(
+    Command, queue="fault:group:leaf", attempts=25, backoff=constant("100ms"), timeout="20s"
+):
+    """A member of a group; it adds two more while its number is below `grows`."""
+
+    number: int
+    grows: int
+
+
 class Tick(Command, queue="fault:time:tick", attempts=25, backoff=constant("100ms")):
     """What is ordered every second."""
 
@@ -329,6 +338,13 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
         await effect(ctx, order.number, order.ms)
         return Dead("it was a bad one") if order.bad else None
 
+    async def leaf(order: Leaf, ctx: Context) -> None:
+        if order.number < order.grows:
+            group = await ctx.group("grove")
+            more = [Leaf(2 * order.number + n, order.grows) for n in range(2)]
+            await group.add_many(more)
+        await effect(ctx, order.number, 20)
+
     async def whole(order: Whole, ctx: Context) -> None:
         await effect(ctx, order.number, 5)
 
@@ -336,7 +352,7 @@ def app(ledger: Ledger, *, ticks: bool = False) -> App:
         await effect(ctx, order.number, 1)
 
     people = [print_label, nap, block, pill, good, parcel, resize, guest, hog]
-    made = App("fault", workers=[*people, call, reserve, piece, whole, tick])
+    made = App("fault", workers=[*people, call, reserve, piece, leaf, whole, tick])
     if ticks:
 
         @made.schedule("* * * * * *", missed="all")

@@ -1,4 +1,4 @@
-"""People and deaths in the middle of things: F36, F37, F38."""
+"""People and deaths in the middle of things: F36, F37, F38, F69."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relevo.job import ENDED, Ending, Failure, Lease, State
 from relevo.store import By, Edit, Filter, QueueMode, Store, Want
 from relevo.testing import ManualClock, until
 from tests.faults import apps
-from tests.faults.apps import Call, Piece, Print, Whole
+from tests.faults.apps import Call, Leaf, Piece, Print, Whole
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.verdict import SEEN, drained, judged, stuck
@@ -308,3 +308,45 @@ async def test_f37_a_parent_is_released_once_whatever_dies(
 @pytest.mark.soak
 async def test_f37_a_thousand_children(store: Store, ledger: Ledger, tmp_path: Path) -> None:
     await flow_under_kills(store, ledger, tmp_path, children=1_000, kills=10)
+
+
+# F69: groups under kills
+
+
+async def group_under_kills(
+    store: Store, ledger: Ledger, folder: Path, members: int, kills: int
+) -> None:
+    """A tree of members, each adding two; the group is closed before the first has run."""
+    chance = random.Random(members)
+    relevo = Relevo(store, apps=[apps.app(ledger)])
+    with Fleet(store.dsn, ledger, folder, lease="1s", concurrency=20) as fleet:
+        fleet.hire(2)
+        fleet.wait_for(2)
+        group = await relevo.group("grove", then=Whole(0))
+        await group.add(Leaf(1, members // 2 + 1))
+        await group.close()
+        for n in range(kills):
+            least = members * (n + 1) // (kills + 2)
+            await until(lambda least=least: len(ledger.counts("effect")) >= least, timeout="30s")
+            fleet.kill(chance.choice(fleet.members))
+            fleet.hire()
+        await drained(store, 60, fleet.check)
+    told = await group.progress()
+    await relevo.rest()
+
+    effects = ledger.counts("effect")
+    assert effects[0] == 1
+    assert {effects[n] for n in range(1, members + 2)} == {1}
+    assert (told.members, told.done, told.live) == (members + 1, members + 1, 0)
+    assert await stuck(store, 1) == []
+
+
+async def test_f69_a_group_goes_on_once_whatever_dies(
+    store: Store, ledger: Ledger, tmp_path: Path
+) -> None:
+    await group_under_kills(store, ledger, tmp_path, members=120, kills=2)
+
+
+@pytest.mark.soak
+async def test_f69_a_thousand_members(store: Store, ledger: Ledger, tmp_path: Path) -> None:
+    await group_under_kills(store, ledger, tmp_path, members=1_000, kills=10)
