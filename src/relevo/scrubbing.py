@@ -33,7 +33,7 @@ _LOOKS = re.compile(
     r"(?<=://)[^\s:/@\"']{0,128}:[^\s@,{}\[\]]{1,512}(?=@[\w.\[-])"
     r"|(?P<keep>\b(?:bearer|basic)\s+|://(?!\[[\da-f:.]{2,45}\])[^\s:/@]{0,128}:"
     # A port is no password where no @ follows in the address.
-    r"(?!\d{1,5}(?![^\s/?#\"'<>),;.])[^\s@\"']{0,2048}+(?:[\s\"']|\Z)))"
+    r"(?!\d{1,5}(?![^\s/?#\"'<>),;.:])[^\s@\"']{0,2048}+(?:[\s\"']|\Z)))"
     r"(?P<value>[^\s\"'&,;@]{4,4096})"
     # Elsewhere a name alone before the @ is that of a user.
     r"|(?:(?<=https://)|(?<=http://))[^\s/?#@:\"']{3,512}(?=@)"
