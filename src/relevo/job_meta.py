@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from relevo.job import Job, Unique
+from relevo.job import Job, NewJob, Unique
 
 
 class Meta(msgspec.Struct, omit_defaults=True):
@@ -21,7 +21,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
 decode_meta = msgspec.json.Decoder(Meta).decode
 
 
-def origin_of(job: Job) -> str:
+def origin_of(job: Job | NewJob) -> str:
     """The id that a job's effects are written under: its own, or that of its generation 0."""
     if job.meta is None or b'"origin"' not in job.meta:
         return job.id

@@ -29,7 +29,7 @@ from relevo import (
     constant,
     sources,
 )
-from relevo.desk import DeliveryQuery, Person, Role
+from relevo.desk import DeliveryQuery, EffectsRepeated, Person, Role
 from relevo.intake import Intake
 from relevo.job import NewJob, Receipt
 from relevo.sealing import new_key
@@ -395,6 +395,46 @@ async def test_a_replay_runs_all_jobs_anew_and_finds_their_effects(start: Start)
     story = await relevo.desk.trace("evt_1")
     assert len(story.jobs) == 5 * len(NAMES)
     assert len(story.effects) == 2 * len(NAMES)  # each is told once, whatever jobs share it
+
+
+async def test_a_replay_that_would_not_find_effects_is_refused_unless_asked_for(
+    start: Start,
+) -> None:
+    """F54: today's code orders another payload, of which no effect is known."""
+    nursery = Nursery()
+    hook = Hook("a", "b")
+    relevo = start(hook.on(family(nursery)))
+    await relevo.open()
+    assert (await deliver(relevo, "/in", json={"id": "evt_1"})).status == 200
+    await drain(relevo)
+    once = dict(nursery.effects)
+    came = await only_delivery(relevo)
+
+    hook.names = ["a", "other"]
+    dry = await relevo.desk.replay(came, ANN, relevo.handling, dry_run=True)
+    assert "a job of test:family:child with another payload" in dry.refused
+    assert "'call' of test:family:grand" in dry.refused, "what came of it deeper, too"
+    with pytest.raises(EffectsRepeated, match="would be made twice: 'call' of test:family:child"):
+        await relevo.desk.replay(came, ANN, relevo.handling)
+    many = DeliveryQuery(state=DeliveryState.ACCEPTED)
+    done = await relevo.desk.replay_where(many, ANN, relevo.handling)
+    assert (done.handled, done.skipped, len(done.skips)) == (0, 1, 1)
+    await drain(relevo)
+    assert nursery.effects == once
+    assert len((await relevo.desk.trace("evt_1")).jobs) == 2 * len(NAMES), "nothing was kept"
+
+    await relevo.desk.replay(came, ANN, relevo.handling, repeat_effects=True)
+    await drain(relevo)
+    assert nursery.effects["child:other"] == 1
+    assert nursery.effects["child:a"] == 2
+
+    hook.names = ["b", "a"]
+    dry = await relevo.desk.replay(came, ANN, relevo.handling, dry_run=True)
+    assert not dry.refused
+    hook.names = ["b"]
+    await relevo.desk.replay(came, ANN, relevo.handling)  # fewer of them repeat nothing
+    await drain(relevo)
+    assert nursery.effects["child:b"] == 1
 
 
 async def test_replays_of_many_tell_and_repeat_their_effects(start: Start) -> None:

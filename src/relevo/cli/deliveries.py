@@ -478,6 +478,8 @@ def _replayed(done: Replay, payloads: list[bytes], repeats: bool) -> Any:
     if repeats:
         told = f"{len(happened)} confirmed, and made twice where their jobs run again:"
     effects = table(("confirmed", "effect", "key", "job"), happened)
+    if done.refused and not repeats:
+        told = f"{len(happened)} confirmed; it is refused without --repeat-effects: {done.refused}"
     return Group(cell(head), cell(answer), orders, cell(told), effects)
 
 

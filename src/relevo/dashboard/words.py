@@ -443,6 +443,11 @@ SPANISH: Final[dict[str, str]] = {
         "Se tomaría otra vez como recién llegada; la vista previa no guarda nada."
     ),
     "Make these {effects} once more, too": "Repetir también: {effects}",
+    "Today's code orders a job with another payload than before, which does not find these "
+    "effects. A replay is refused unless you ask for it.": (
+        "El código de hoy encarga un trabajo con otros datos que antes, que no encuentra estos "
+        "efectos. Sin pedirlo, no se deja entrar otra vez."
+    ),
     "Confirmed already, and not made again unless you ask for it; then each happens twice:": (
         "Ya confirmados, y no se repiten si no lo pides; entonces cada uno ocurre dos veces:"
     ),

@@ -8,6 +8,7 @@ there is no such thing, or not for this desk. MisuseError: not in the state the 
 from relevo.desk.deliveries import (
     DeliveryJob,
     DeliveryView,
+    EffectsRepeated,
     Order,
     Replay,
     delivery_job,
@@ -56,6 +57,7 @@ __all__ = [
     "DeliveryQuery",
     "DeliveryView",
     "Desk",
+    "EffectsRepeated",
     "EventPage",
     "EventView",
     "FlowRow",

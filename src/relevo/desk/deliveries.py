@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote_plus
 
@@ -22,7 +23,7 @@ from relevo.errors import (
     StoreError,
 )
 from relevo.ids import first_moment_of, moment_of, new_id, replay_id
-from relevo.job import Job, State, Verdict
+from relevo.job import Job, NewJob, State, Verdict
 from relevo.job_meta import origin_of
 from relevo.outcome import describe
 from relevo.payload import mask
@@ -54,7 +55,11 @@ HANDLER = "webhook:handle"
 """The kind of the jobs that run a webhook's function for a delivery that is stored."""
 
 
-OURS = (StoreError, QueueClosed, SettingsError, SealError)
+class EffectsRepeated(MisuseError):
+    """A replay would make confirmed effects again, and nobody asked for that; nothing was kept."""
+
+
+OURS = (StoreError, QueueClosed, SettingsError, SealError, EffectsRepeated)
 """What is told of a replay as it is; anything else is a mistake of the webhook's function."""
 
 
@@ -91,6 +96,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     is_dry: bool = False  # nothing was kept
     # Of a dry run: what a replay would find confirmed, or make twice if it repeats effects.
     effects: list[Happened] = msgspec.field(default_factory=list[Happened])
+    refused: str = ""  # of a dry run: why a replay is refused unless it repeats effects
 
 
 class HandlingFailed(MisuseError):
@@ -233,6 +239,9 @@ class Deliveries(Looking):
         run yet, or that differs from an earlier one of its key, is handled itself, once. Also on
         one that was signed well and refused. A dry run tells what would be enqueued and which
         effects are confirmed, and keeps nothing.
+
+        EffectsRepeated where today's code orders a job with another payload than before, which
+        would not find the effects of the first one, unless it shall `repeat_effects`.
         """
         signed = by.acts("replay", note)
         kept = await self.delivery(id)
@@ -266,11 +275,23 @@ class Deliveries(Looking):
                 id = new_id() if came is None else replay_id(_first_moment(came))
                 again = replace(again, id=id)
             if dry_run:
-                taken = await receiver.rehearse(door, again, generation, reason)
+                taken = await receiver.rehearse(door, again, generation, reason, first=first)
                 made = replace(_replay(kept, taken, generation), is_dry=True)
-                return replace(made, effects=await self.happened(kept))
+                why = await self._repeats(kept, first, taken.jobs)
+                return replace(made, effects=await self.happened(kept), refused=why)
+
+            async def check(jobs: Sequence[NewJob]) -> None:
+                if why := await self._repeats(kept, first, jobs):
+                    raise EffectsRepeated(why)
+
             taken = await receiver.replay(
-                door, again, generation, reason, repeats_effects=repeat_effects, first=first
+                door,
+                again,
+                generation,
+                reason,
+                repeats_effects=repeat_effects,
+                first=first,
+                check=None if repeat_effects else check,
             )
         except OURS:
             raise
@@ -305,8 +326,18 @@ class Deliveries(Looking):
 
     async def threads_of(self, kept: Kept) -> frozenset[str]:
         """The threads whose effects a replay of a delivery would find."""
+        mine = await self._generations(kept)
+        firsts = [one.jobs[0] for one in mine if one.generation > 0 and one.jobs]
+        jobs = [job for job in await self.store.find(firsts) if job is not None]
+        repeated = {job.id for job in jobs if origin_of(job) == job.id}
+        return frozenset(
+            one.thread or one.id for one in mine if not repeated.intersection(one.jobs[:1])
+        )
+
+    async def _generations(self, kept: Kept) -> list[Kept]:
+        """A delivery, what it replays, and the replays of that."""
         if kept.key is None:
-            return frozenset()
+            return []
         box, cursor = Letterbox(endpoint=kept.endpoint, key=kept.key), None
         alike: dict[str, Kept] = {kept.id: kept}
         while True:
@@ -314,13 +345,54 @@ class Deliveries(Looking):
             alike |= {one.id: one for one in some}
             if cursor is None:
                 break
-        mine = [one for one in alike.values() if _first_moment(one) == _first_moment(kept)]
-        firsts = [one.jobs[0] for one in mine if one.generation > 0 and one.jobs]
-        jobs = [job for job in await self.store.find(firsts) if job is not None]
-        repeated = {job.id for job in jobs if origin_of(job) == job.id}
-        return frozenset(
-            one.thread or one.id for one in mine if not repeated.intersection(one.jobs[:1])
+        return [one for one in alike.values() if _first_moment(one) == _first_moment(kept)]
+
+    async def _repeats(self, kept: Kept, first: int, jobs: Sequence[NewJob]) -> str:
+        """Why a replay with these jobs would make confirmed effects again; empty if it would not.
+
+        Effects are found by the payload of the job that a delivery orders. Where a queue is given
+        another job than before, the effects of that one would not be found.
+        """
+        before = {
+            job
+            for one in await self._generations(kept)
+            if one.generation == first
+            for job in one.jobs
+        }
+        left = before - {origin_of(job) for job in jobs}
+        if not left or all(origin_of(job) in before for job in jobs):
+            return ""
+        rows = {job.id: job for job in await self.store.find(list(left)) if job is not None}
+        keys = {(job.queue, job.key) for job in rows.values() if job.unique == "forever"}
+        others = {
+            job.queue
+            for job in jobs
+            # One that joins what was done, or is dead, makes no effect of its own.
+            if origin_of(job) not in before
+            and (job.key is None or (job.queue, job.key) not in keys)
+        }
+        queues = {id: job.queue for id, job in rows.items()}
+        found: dict[str, None] = {}
+        for effect in await self.confirmed(await self.threads_of(kept)) if others else ():
+            top = await self._top(effect.job, left)
+            if top in left and queues.get(top, effect.queue) in others:
+                found[f"'{effect.name}' of {effect.queue}"] = None
+        if not found:
+            return ""
+        return (
+            f"today's code orders a job of {', '.join(sorted(others))} with another payload than "
+            f"before, so what is confirmed would be made twice: {', '.join(found)}. Ask to repeat "
+            "effects if that is meant"
         )
+
+    async def _top(self, id: str, known: set[str]) -> str:
+        """Which of the known jobs a job comes of; the last one that is found if it is none."""
+        while id not in known:
+            [job] = await self.store.find([id])
+            if job is None or job.cause in (None, id):
+                break
+            id = job.cause
+        return id
 
     async def confirmed(self, threads: frozenset[str]) -> list[Effect]:
         """The confirmed effects of threads, oldest first."""

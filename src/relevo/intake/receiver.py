@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -37,6 +37,8 @@ from relevo.webhook import FORM, Answer, Delivery, answer_from
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
+
+Check = Callable[[Sequence[NewJob]], Awaitable[None]]
 
 MASKED = "masked"
 """The kind of notes that say which endpoints deliver secrets that nothing seals."""
@@ -177,11 +179,12 @@ class Receiver:
         *,
         repeats_effects: bool = False,
         first: int = 0,
+        check: Check | None = None,
     ) -> Taken:
         """Run the function on a delivery for a person, as another generation of its key.
 
-        `first` is the generation that came in. Whatever the function raises is raised, and nothing
-        is kept.
+        `first` is the generation that came in. `check` sees the jobs before they are stored.
+        Whatever the function or `check` raises is raised, and nothing is kept.
         """
         intake = Intake(
             self._engine,
@@ -192,7 +195,7 @@ class Receiver:
             first=first,
         )
         intake.reason = reason
-        made = await self._handled(door, intake)
+        made = await self._handled(door, intake, check)
         if isinstance(made, Taken):
             return made
         [reception] = await self._arrivals.add([made.arrival])
@@ -273,10 +276,12 @@ class Receiver:
         )
         return _Made(self._arrival(door, delivery, kept, (job,)), answer)
 
-    async def _handled(self, door: Door, intake: Intake) -> _Made | Taken:
+    async def _handled(
+        self, door: Door, intake: Intake, check: Check | None = None
+    ) -> _Made | Taken:
         """Run the function; Taken if that has stored the delivery, or it was here before."""
         if door.is_transactional:
-            return await self._take_within(door, intake)
+            return await self._take_within(door, intake, check)
         try:
             answer = await self.run(door, intake)
         except Reject:
@@ -284,14 +289,16 @@ class Receiver:
             if (known := await self._known(door, intake)) is not None:
                 return known
             raise
+        if check is not None:
+            await check(intake.jobs)
         await self._tell_masked(door, intake)
         return _Made(self.arrival_of(door, intake, answer), answer)
 
     async def rehearse(
-        self, door: Door, delivery: Delivery, generation: int, reason: str = ""
+        self, door: Door, delivery: Delivery, generation: int, reason: str = "", *, first: int = 0
     ) -> Taken:
-        """What take() would do, with nothing kept."""
-        intake = Intake(self._engine, door, delivery, generation)
+        """What take(), or replay() of what came in as `first`, would do, with nothing kept."""
+        intake = Intake(self._engine, door, delivery, generation, first=first)
         intake.reason = reason
         answer = door.answer
         if door.is_transactional:
@@ -377,12 +384,14 @@ class Receiver:
             )
         return answer
 
-    async def _take_within(self, door: Door, intake: Intake) -> Taken:
+    async def _take_within(self, door: Door, intake: Intake, check: Check | None = None) -> Taken:
         if (known := await self._known(door, intake)) is not None:
             return known
         try:
             async with self._engine.transaction() as intake.tx:
                 answer = await self.run(door, intake)
+                if check is not None:
+                    await check(intake.jobs)
                 await intake.tx.flush()
                 reception = await self._receive_within(door, intake, answer)
                 if reception.verdict is not Verdict.NEW:

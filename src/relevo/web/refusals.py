@@ -165,6 +165,12 @@ REFUSALS: Final[dict[str, str]] = {
     "no app here has the webhook {name}; load it with --app": (
         "ninguna aplicación de aquí tiene el webhook {name}; cárgala con --app"
     ),
+    "today's code orders a job of {queues} with another payload than before, so what is confirmed "
+    "would be made twice: {effects}. Ask to repeat effects if that is meant": (
+        "el código de hoy encarga un trabajo de {queues} con otros datos que antes, así que se "
+        "haría dos veces lo que está confirmado: {effects}. Pide repetir los efectos si es lo que "
+        "quieres"
+    ),
     "delivery {id} was let in again by someone else just now": (
         "otra persona acaba de dejar entrar otra vez la entrega {id}"
     ),
