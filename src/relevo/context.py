@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 import msgspec
 
 from relevo.calling import Invoke, Outlasted, outlast
+from relevo.child_names import child_names
 from relevo.clock import Duration, milliseconds, moment
 from relevo.errors import LeaseLost, MisuseError, ProviderUncertain, StoreError
 from relevo.events import Published
@@ -497,18 +498,22 @@ class Context:
         edges = () if job is None else job.after
         given: dict[str, Any] = {}
         failed: dict[str, str] = {}
+        if job is None or not edges:
+            return Results(given, failed)
         children = await self._engine.store.find([edge.child for edge in edges])
-        for edge, child in zip(edges, children, strict=True):
-            if child is None:
-                failed[edge.child] = "its job is no longer kept"
-            elif child.state is not State.DONE:
-                said = child.failure
-                why = "" if said is None else f" ({said.type}: {said.message})"
-                failed[child.node or child.id] = f"it is {child.state}{why}"
-            elif child.result is None:
-                given[child.node or child.id] = None
-            else:
-                given[child.node or child.id] = msgspec.json.decode(unsealed(child.result))
+        each = await child_names(self._engine.store, job, children)
+        for child, names in zip(children, each, strict=True):
+            for name in names:
+                if child is None:
+                    failed[name] = "its job is no longer kept"
+                elif child.state is not State.DONE:
+                    said = child.failure
+                    why = "" if said is None else f" ({said.type}: {said.message})"
+                    failed[name] = f"it is {child.state}{why}"
+                elif child.result is None:
+                    given[name] = None
+                else:
+                    given[name] = msgspec.json.decode(unsealed(child.result))
         return Results(given, failed)
 
     # for the engine

@@ -22,6 +22,7 @@ from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
 from relevo.calling import Threads
+from relevo.child_names import added, joined_once, with_children
 from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, calls_here, current
@@ -572,6 +573,8 @@ class Relevo:
             ),
         )
         [receipt] = await self._insert([node], None)
+        if receipt.id != node.id:
+            await self.store.remember([added(flow, receipt.id, node.node or node.kind)])
         return receipt
 
     @noted("relevo", calls_here)
@@ -733,21 +736,35 @@ class Relevo:
     ) -> Started:
         ids = _node_ids(id, nodes)
         awaited = {child.name for node in nodes for child in node.after}
+        made = {node.name: self._node(node.command, ids[node.name], cause) for node in nodes}
+        children = {node.name: joined_once(node, made) for node in nodes if node.after}
+        for node in nodes:
+            if any(made[child.name].key is not None for child in node.after):
+                made[node.name] = with_children(made[node.name], children[node.name])
         jobs = [
             msgspec.structs.replace(
-                job := self._node(node.command, ids[node.name], cause),
+                job := made[node.name],
                 keep=max(job.keep, FLOW_RESULT_KEEP if node.name in awaited else FLOW_HALF_KNOWN),
                 meta=with_origin(job.meta, job.id, node_id(origin, node.name)),
                 bundle=id,
                 flow=id,
                 node=node.name,
-                after=tuple(After(ids[child.name], child.on_failure) for child in node.after),
+                after=tuple(
+                    After(
+                        ids[alike[0].name],
+                        "fail"
+                        if any(child.on_failure == "fail" for child in alike)
+                        else "continue",
+                    )
+                    for alike in children.get(node.name, ())
+                ),
             )
             for node in nodes
         ]
         receipts = await self._insert(jobs, tx)
         is_new = any(each.is_new or each.verdict is Verdict.ORDERED for each in receipts)
-        return Started(id, ids, Verdict.NEW if is_new else Verdict.IN_PROGRESS)
+        stand = {job.node or "": each.id for job, each in zip(jobs, receipts, strict=True)}
+        return Started(id, stand, Verdict.NEW if is_new else Verdict.IN_PROGRESS)
 
     def _node(self, command: Command, id: str, cause: Context | Intake | None) -> NewJob:
         job = self._job(command, command.__relevo__, cause, id=id)

@@ -16,6 +16,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
     origin: str | None = None  # the id that generation 0 of this job has; None: its own
     key: str | None = None  # of an event: the key of the jobs of its subscribers
     unique: Unique | None = None  # what that key is for
+    children: list[list[str]] | None = None  # of a flow's node: see relevo.child_names
 
 
 decode_meta = msgspec.json.Decoder(Meta).decode

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Started(NamedTuple):
-    """A flow on its way: its id, and the job id of each node.
+    """A flow on its way: its id, and of each node the job that stands for it.
 
     `differs`: this start joined a flow of other payloads or nodes, and its own are not used.
     """

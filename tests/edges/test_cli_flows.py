@@ -37,6 +37,10 @@ class Read(Command, queue="test:cortex:read", attempts=1):
     what: str
 
 
+class Share(Command, queue="test:cortex:share", attempts=1, key="{what}", unique="unfinished"):
+    what: str
+
+
 class Sum(Command, queue="test:cortex:sum", attempts=1):
     n: int = 0
 
@@ -188,6 +192,23 @@ def test_states_are_coloured_on_a_terminal_only(box: Box) -> None:
     for line in drawn(box.do(lambda store: Desk(store).flow(id))):
         console.print(line)
     assert "\x1b[31mdead\x1b[0m" in screen.getvalue()
+
+
+def test_a_node_that_joined_another_flows_job_is_shown(box: Box) -> None:
+    ids: list[str] = []
+    for name in ("one", "two"):
+        flow = Flow(name)
+        flow.add(Sum(), name="sum", after=[flow.add(Share("a"), name=f"{name}-share")])
+        ids.append(started(box, flow, work=False))
+
+    assert "joined" not in box("flows", "show", ids[0]).out
+    row = lines(box("flows", "show", ids[1]).out)[-1].split()
+    [joined] = box("flows", "show", ids[1], "--json").json["joined"]
+
+    assert row == ["two-share", "sum", "ready", joined["id"], ids[0]]
+    assert (joined["node"], joined["flow"]) == ("two-share", ids[0])
+    reasons = box("flows", "explain", ids[1], "--json").json["reasons"]
+    assert reasons[0]["waits_for"] == ["two-share"]
 
 
 def test_flows_are_listed(box: Box) -> None:

@@ -27,7 +27,7 @@ from relevo.dashboard.live import Live
 from relevo.desk import Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
-from relevo.job import Lease, State
+from relevo.job import After, Lease, State
 from relevo.pairs import Headers
 from relevo.signatures import explain
 from relevo.store import By, Effect, EffectState, Letterbox, QueueMode, Want, WorkerInfo
@@ -36,7 +36,8 @@ from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
 from relevo.webhook import Delivery
 from tests.browser.fill import BOOK, CHARGE, SAVE, SCRIPT, WELCOME, Filled, fill
-from tests.conformance.steps import BOOM, add, end, look, make, state, take
+from tests.conformance.steps import BOOM, add, end, look, make, put, state, take
+from tests.conformance.steps import job as new_job
 from tests.edges import site as site_module
 from tests.edges.site import ACCEPT, EVIL, HOOK, PASSWORD, Site, apps
 
@@ -854,6 +855,18 @@ async def test_a_flow_is_drawn_explained_retried_and_cancelled(
     flow = await web.relevo.desk.flow(some.flow)
     assert State.WAITING not in flow.counts
     await admin.do(f"/flows/{some.flow}/retry")
+
+
+async def test_a_flow_shows_the_jobs_that_stand_for_its_nodes(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    store, flow = web.relevo.store, new_id()
+    outside = new_job("test:work:one")
+    await put(store, outside)
+    await put(store, new_job("test:work:one", flow=flow, node="x", after=(After(outside.id),)))
+    page = await admin.see(f"/flows/{flow}")
+    assert f"/jobs/{outside.id}" in page.partition("Nodes that joined other jobs")[2]
+    assert "joined other jobs" not in await admin.see(f"/flows/{some.flow}")
 
 
 # live

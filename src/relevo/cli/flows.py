@@ -19,7 +19,7 @@ from relevo.cli.terminal import (
     Terminal,
     Verbs,
 )
-from relevo.desk import FlowRow, FlowView, Reason, name_of, view
+from relevo.desk import FlowRow, FlowView, JoinedNode, Reason, name_of, view
 from relevo.job import State
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ async def show(terminal: Terminal, flow: Anything, reveal: Reveal = False) -> No
         "state": seen.state,
         "counts": seen.counts,
         "is_cut": seen.is_cut,
+        "joined": seen.joined,
         "nodes": [{"layer": seen.layers[node.id], **view(node)} for node in seen.nodes],
     }
     terminal.show(shown, lambda: flow_text(seen))
@@ -148,9 +149,19 @@ def flow_text(flow: FlowView) -> RenderableType:
         )
     )
     lines: list[Any] = [head, "", *drawn(flow)]
+    if flow.joined:
+        lines += ["", joined_table(flow.joined)]
     if flow.is_cut:
         lines.append("… and more nodes than are shown here")
     return Group(*lines)
+
+
+def joined_table(joined: list[JoinedNode]) -> RenderableType:
+    """The nodes that other jobs stand for."""
+    return table(
+        ("joined", "needed by", "state", "job", "flow"),
+        ((each.node, each.needed_by, each.state, each.id, each.flow) for each in joined),
+    )
 
 
 def reasons_table(reasons: list[Reason]) -> RenderableType:

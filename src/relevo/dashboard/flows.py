@@ -43,6 +43,7 @@ async def flow(board: Board, request: Request) -> Response:
         drawing=drawn(flow, reasons),
         width=WIDTH,
         height=HEIGHT,
+        rows=ROWS,
         reasons=reasons[:ROWS],
         hidden=max(0, len(reasons) - ROWS),
         is_live=any(node.state in LIVE for node in flow.nodes),

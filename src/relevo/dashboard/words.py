@@ -79,8 +79,10 @@ SPANISH: Final[dict[str, str]] = {
     "Message": "Mensaje",
     "Mistake": "Fallo",
     "Mode": "Modo",
+    "Needed by": "Lo necesita",
     "Node": "Nodo",
     "Nodes": "Nodos",
+    "Nodes that joined other jobs": "Nodos que se unieron a otros trabajos",
     "None.": "Ninguno.",
     "Note": "Nota",
     "Oldest": "Más antiguo",
@@ -583,6 +585,9 @@ SPANISH: Final[dict[str, str]] = {
     "Cancel the flow": "Cancelar el flujo",
     "End every node that has not ended?": "¿Terminar todo nodo que no haya terminado?",
     "The flow as a graph": "El flujo como grafo",
+    "A job with their key was there already: its end and its result are theirs, too.": (
+        "Ya había un trabajo con su clave: su final y su resultado valen también para ellos."
+    ),
     "A node runs when everything to its left that it is tied to has ended; a dashed line may "
     "fail.": (
         "Un nodo arranca cuando termina todo lo que tiene atado a su izquierda; lo que va con "

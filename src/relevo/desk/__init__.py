@@ -16,7 +16,7 @@ from relevo.desk.deliveries import (
 )
 from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
 from relevo.desk.events import EventPage, EventView, Given, SubscriberView
-from relevo.desk.flows import FlowRow, FlowView, Reason, name_of
+from relevo.desk.flows import FlowRow, FlowView, JoinedNode, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.groups import GroupView
 from relevo.desk.people import ACTIONS, Person, Role
@@ -66,6 +66,7 @@ __all__ = [
     "Given",
     "GroupView",
     "JobAfter",
+    "JoinedNode",
     "JoinsView",
     "LeftAlone",
     "Order",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 
 import msgspec
 
+from relevo.child_names import brings_names, child_names
 from relevo.desk.looking import PAGE_MAX, Looking
 from relevo.desk.people import Person
 from relevo.errors import NotFoundError
@@ -36,6 +37,17 @@ class FlowRow(msgspec.Struct, frozen=True, kw_only=True):
     inserted_at: int
 
 
+class JoinedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a flow that another job stands for, which had its key already."""
+
+    node: str
+    needed_by: str  # the node that waits for it
+    id: str  # of the job that stands for it
+    queue: str
+    state: State
+    flow: str | None  # where that job is a node, if it is one
+
+
 class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     """A flow with its nodes, each after those it waits for."""
 
@@ -44,6 +56,7 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     nodes: list[Job]
     layers: dict[str, int]  # of each job id: 0 waits for nobody
+    joined: list[JoinedNode] = []
     is_cut: bool = False  # it has more nodes than a view holds
 
     @property
@@ -161,6 +174,7 @@ class Flows(Looking):
         nodes = await self._connected(ids, {id})
         if not nodes:
             raise _unknown(anything)
+        joined = await self._joined(nodes)
         layers = _layers(nodes)
         nodes.sort(key=lambda node: (layers[node.id], node.inserted_at, node.node or ""))
         return FlowView(
@@ -169,8 +183,41 @@ class Flows(Looking):
             state=_state(nodes),
             nodes=nodes,
             layers=layers,
+            joined=joined,
             is_cut=is_cut,
         )
+
+    async def _joined(self, nodes: Sequence[Job]) -> list[JoinedNode]:
+        """The nodes of a flow that other jobs stand for, as far as a node waits for them."""
+        known = {node.id: node for node in nodes}
+        away = list({edge.child for node in nodes for edge in node.after} - known.keys())
+        found: dict[str, Job | None] = dict(known)
+        for start in range(0, len(away), BATCH):
+            some = away[start : start + BATCH]
+            found |= zip(some, await self.store.find(some), strict=True)
+        joined: list[JoinedNode] = []
+        for parent in nodes:
+            children = [found.get(edge.child) for edge in parent.after]
+            if not brings_names(parent) and all(
+                child is None or child.id in known for child in children
+            ):
+                continue
+            each = await child_names(self.store, parent, children)
+            joined += [
+                JoinedNode(
+                    node=name,
+                    needed_by=name_of(parent),
+                    id=child.id,
+                    queue=child.queue,
+                    state=child.state,
+                    flow=child.flow,
+                )
+                for child, names in zip(children, each, strict=True)
+                for name in names
+                if child is not None and self.sees(child.queue)
+                if child.flow != parent.flow or child.node != name
+            ]
+        return joined
 
     async def explain(self, flow: FlowView) -> list[Reason]:
         """For each node that has not ended well: what it waits for, why, and what to do."""
@@ -344,7 +391,13 @@ def _reason(
             children = [nodes[edge.child] for edge in node.after if edge.child in nodes]
             live = [child for child in children if child.state in LIVE]
             waits = [name_of(child) for child in live]
-            why = f"waits for {len(live)} of the {len(node.after)} it needs"
+            away = [
+                each.node
+                for each in flow.joined
+                if each.needed_by == name_of(node) and each.id not in nodes and each.state in LIVE
+            ]
+            waits += away
+            why = f"waits for {len(waits)} of the {len(node.after)} it needs"
         case State.DEAD if node.failure is not None and node.failure.type == "ChildFailed":
             bad = [
                 nodes[edge.child]

@@ -149,8 +149,8 @@ class People(Session):
             ) as newest
             cross join lateral (
                 select
-                    coalesce(array_agg(child order by ord, child), '{}') as children,
-                    coalesce(array_agg(fatal order by ord, child), '{}') as fatals
+                    coalesce(array_agg(child order by ord = 10000, ord, child), '{}') as children,
+                    coalesce(array_agg(fatal order by ord = 10000, ord, child), '{}') as fatals
                 from relevo.edges
                 where parent = j.id and child <> j.id and not tally
             ) as waits

@@ -325,7 +325,9 @@ class Inlet(Frame):
         ]
         # Keys are a queue's own, so whoever stands for a job is in the same queue.
         queues |= {stands[job.id]: job.queue for job in jobs}
-        await self._over("pend", [(above, (parent, child)) for parent, above, child, _ in edges])
+        asked = [edge.child for job in parents for edge in _edges(job)]
+        items = [(e[1], (e[0], child, e[2])) for e, child in zip(edges, asked, strict=True)]
+        await self._over("pend", items)
         ended: list[Release] = []
         tied = [edge for edge in edges if edge[2] in queues]
         items = [(queues[c], (c, policy, parent, above)) for parent, above, c, policy in tied]

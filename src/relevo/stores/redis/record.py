@@ -366,6 +366,8 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         run_at = int(float(moment))
         state = State.READY if run_at <= now else State.SCHEDULED
     failures = [line.f for line in past if line.f is not None]
+    changes = cast(bytes, grown).decode().splitlines()
+    stand = dict(line[1:].split(":") for line in changes if line[0] == "=")
     runs: tuple[Attempt, ...] = ()
     if history:
         runs = tuple(_attempt(line) for line in past if line.o != "child")
@@ -405,8 +407,12 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         joined=int(cast(bytes, joins).partition(b"\n")[0] or 0),
         joins=tuple([load(_joined, line) for line in joins.split(b"\n")[1:]]),
         after=(
-            *(edge for edge in header.a if edge.child != name),
-            *(_grown(line) for line in grown.splitlines()),
+            *(
+                After(stand.get(edge.child, edge.child), edge.policy)
+                for edge in header.a
+                if edge.child != name
+            ),
+            *(_grown(line) for line in changes if line[0] != "="),
         ),
         before=tuple(edge.split()[1].decode() for edge in edges.splitlines()),
     )
@@ -433,8 +439,8 @@ def _read_record(record: bytes) -> tuple[str, int, int, int, int, bytes, str, in
     )
 
 
-def _grown(line: bytes) -> After:
-    letter, child = line.decode().split()
+def _grown(line: str) -> After:
+    letter, child = line.split()
     return After(child, "fail" if letter == "f" else "continue")
 
 

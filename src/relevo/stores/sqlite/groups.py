@@ -19,6 +19,8 @@ from relevo.stores.sqlite.transaction import (
     text,
 )
 
+LATER = 10_000  # from here on are the places of children that are tied to a parent that waits
+
 
 def refused(tx: Tx, jobs: Sequence[NewJob]) -> set[str]:
     """The ids of those of these jobs that one of their parents takes no more."""
@@ -91,7 +93,7 @@ def join(tx: Tx, members: Sequence[tuple[Before, str]]) -> None:
         seq, state = stored.get(text(job), (0, 30))
         is_live = state not in (30, DEAD, CANCELLED)
         if is_live or before.policy != "tally":
-            edges.append((parent, seq, text(job), before.policy, int(is_live)))
+            edges.append((parent, LATER + seq, text(job), before.policy, int(is_live)))
         else:
             counts = over.setdefault(parent, {})
             counts[state] = counts.get(state, 0) + 1
@@ -113,7 +115,7 @@ def join(tx: Tx, members: Sequence[tuple[Before, str]]) -> None:
             joined[parent] = joined.get(parent, 0) + 1
     tx.run(
         "update relevo_jobs set waited = 1 where seq in (select value from json_each(?))",
-        (as_list([seq for _, seq, _, _, pending in edges if pending]),),
+        (as_list([place - LATER for _, place, _, _, pending in edges if pending]),),
     )
     for parent, count in joined.items():
         tx.run("update relevo_groups set members = members + ? where seq = ?", (count, parent))

@@ -317,7 +317,11 @@ for n = FIRST + WIDTH * count, #ARGV, 5 do
     end
   elseif fresh[parent] then
     parents[parent] = above
-    child = stands[child] or child
+    local holder = stands[child] or child
+    if holder ~= child then
+      stand_in(above, parent, child, holder)
+      child = holder
+    end
     call('SADD', above .. ':pending:' .. parent, child)
     local verdict = root and tie(root, child, policy, parent, name_of(above))
     if verdict or not root then

@@ -42,7 +42,8 @@
 --   root:before     HASH  id → one line of policy, parent, parent's queue per job that waits for it
 --   root:pending:…  SET   the children a waiting job still waits for; * while it is being tied, and its
 --                   own id while its group is not closed
---   root:grown      HASH  id → one line of policy and child per job that it waits for since it came in
+--   root:grown      HASH  id → one line of policy and child per job that it waits for since it came in,
+--                   and one of =, child, : and job per job that stands for a child it came in with
 --   root:told:…     SET   the children it has heard of: what is told again, or late, changes nothing
 --   root:tally:…    HASH  of a group's job: gate (0 open, 1 closed, 2 shut), opened, closed, members, and
 --                   D, X, C: how many ended how;  root:tallies  ZSET  its id → when it was opened
@@ -700,6 +701,15 @@ local function tie(root, child, policy, parent, queue)
   end
   local state = status(root, child).state
   return is_ended(state) and state or nil
+end
+
+-- Another job stands for a child that a parent came in with.
+local function stand_in(root, parent, child, holder)
+  local grown = call('HGET', root .. ':grown', parent) or ''
+  local line = '=' .. child .. ':' .. holder .. '\n'
+  if not string.find(grown, line, 1, true) then
+    call('HSET', root .. ':grown', parent, grown .. line)
+  end
 end
 
 -- Ids that answer though their jobs are gone, or never were. A full server refuses this but behind what
