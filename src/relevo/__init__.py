@@ -46,12 +46,13 @@ from relevo.errors import (
 from relevo.events import Published
 from relevo.flow import Flow, Results
 from relevo.group import Group
+from relevo.handles import FlowHandle, JobHandle
 from relevo.intake import Intake, Reject
 from relevo.job import Job, State, Verdict
 from relevo.message import Breaker, Command, Event, per_key
 from relevo.orders import Receipt, Started
 from relevo.outcome import Cancelled, Dead, Done, Retry, Snooze
-from relevo.plain_context import PlainContext, PlainGroup
+from relevo.plain_context import PlainContext, PlainFlow, PlainGroup, PlainJob
 from relevo.poller import BadItem, Poll
 from relevo.route import site, webhook
 from relevo.sealing import SealKeys
@@ -76,10 +77,12 @@ __all__ = [
     "ErrorRow",
     "Event",
     "Flow",
+    "FlowHandle",
     "Group",
     "GroupClosed",
     "Intake",
     "Job",
+    "JobHandle",
     "Key",
     "LeaseLost",
     "Means",
@@ -88,7 +91,9 @@ __all__ = [
     "NotFoundError",
     "PayloadError",
     "PlainContext",
+    "PlainFlow",
     "PlainGroup",
+    "PlainJob",
     "Poll",
     "Proof",
     "ProviderCredentials",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from relevo.engine import Relevo
     from relevo.group import Group
+    from relevo.handles import FlowHandle, JobHandle
     from relevo.intake import Intake
     from relevo.orders import Receipt, Started
     from relevo.plain_runs import PlainRuns
@@ -248,6 +249,14 @@ class Context:
         `Relevo.group()`. What a run adds, it adds once however often it is repeated."""
         self._check_open("group()")
         return await self._engine.group(name, then=then)
+
+    def job(self, id: str) -> JobHandle:
+        """Another job by its id, to ask what became of it, or to cancel or retry it."""
+        return self._engine.job(id)
+
+    def flow(self, id: str) -> FlowHandle:
+        """A flow by its id, by the id of one of its jobs, or by its key."""
+        return self._engine.flow(id)
 
     async def members(self) -> JobGroup:
         """How many members the group had whose `then` this job is, and how many ended how."""

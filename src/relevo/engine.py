@@ -38,6 +38,7 @@ from relevo.events import Published, Subscribers
 from relevo.flow import Flow, Node, node_id
 from relevo.follow_ups import FollowUps, digest, with_origin
 from relevo.group import NAME_MAX, CloseGroup, Group
+from relevo.handles import FlowHandle, JobHandle, id_of
 from relevo.ids import new_id
 from relevo.intake import Handling, Intake, Receiver
 from relevo.job import (
@@ -883,6 +884,35 @@ class Relevo:
             self._effects[queue] = (Coalescer(self.store.intend), Coalescer(self.store.conclude))
         intents, endings = self._effects[queue]
         return Ledger(self.store.now, intents.add, endings.add)
+
+    # what became of it
+
+    def job(self, id: str) -> JobHandle:
+        """A job by its id, to ask what became of it, to wait for it, to cancel or retry it."""
+        return JobHandle(self, id_of(id, "job()"))
+
+    def flow(self, id: str) -> FlowHandle:
+        """A flow by its id, by the id of one of its jobs, or by its key."""
+        return FlowHandle(self, id_of(id, "flow()"))
+
+    def check_outside(self, what: str) -> None:
+        """MisuseError inside a transaction, which this act would be no part of; for handles."""
+        cause = _cause()
+        if cause is not None and cause.tx is not None:
+            raise MisuseError(
+                f"{what} inside a transaction is no part of it, and would wait for its commit "
+                "where the store has one writer: call it before the transaction begins"
+            )
+
+    async def is_in_outbox(self, id: str) -> bool:
+        """Whether a job, or a job of a flow, was stored in the outbox and has not ended."""
+        if self._relay is None:
+            return False
+        for carried in (False, True):
+            async for letter in self._relay.walk_letters(carried=carried):
+                if id in (letter.job.id, letter.job.flow):
+                    return True
+        return False
 
     # transactions
 

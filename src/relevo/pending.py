@@ -98,6 +98,7 @@ def noted(
         method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
     ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
         name = f"{face}.{method.__name__}"
+        of = "ctx" if face in ("ctx", "relevo") else f"ctx.{face}(…)"
 
         @functools.wraps(method)
         def call(self: S, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -107,7 +108,7 @@ def noted(
             if noted_in.is_plain and _is_in_a_thread():
                 raise MisuseError(
                     f"{_told_call(name, args)} has to be awaited, which a plain `def` worker "
-                    f"cannot do: write ctx.{method.__name__}(…), which needs no await there"
+                    f"cannot do: write {of}.{method.__name__}(…), which needs no await there"
                 )
             return Pending(noted_in, name, args, lambda: method(self, *args, **kwargs))
 

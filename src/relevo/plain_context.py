@@ -23,7 +23,7 @@ from relevo.context import Context, K, Value, current
 from relevo.errors import LeaseLost, MisuseError, SettingsError
 from relevo.events import Published
 from relevo.flow import Flow, Results
-from relevo.job import Policy, Unique
+from relevo.job import Job, Policy, State, Unique
 from relevo.message import Command, Event, KeyPart, Priority
 from relevo.once import Call, OnceOptions
 from relevo.store import JobGroup, Tally
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
 
+    from relevo.desk import FlowView, Person
     from relevo.group import Group
+    from relevo.handles import FlowHandle, JobHandle
     from relevo.orders import Receipt, Started, Wishes
 
 T = TypeVar("T")
@@ -172,6 +174,14 @@ class PlainContext:
     def group(self, name: str, *, then: Command | None = None) -> PlainGroup:
         """Open a group, or get one that is open; see `Context.group()`."""
         return PlainGroup(self._do(lambda: self._ctx.group(name, then=then), "group"), self)
+
+    def job(self, id: str) -> PlainJob:
+        """Another job by its id, to ask what became of it, or to cancel or retry it."""
+        return PlainJob(self._ctx.job(id), self)
+
+    def flow(self, id: str) -> PlainFlow:
+        """A flow by its id, by the id of one of its jobs, or by its key."""
+        return PlainFlow(self._ctx.flow(id), self)
 
     def members(self) -> JobGroup:
         """How the members of the group ended whose `then` this job is."""
@@ -334,7 +344,7 @@ class PlainContext:
     # in the event loop, on behalf of the thread
 
     def do(self, work: Callable[[], Awaitable[T]], name: str) -> T:
-        """Do something for PlainGroup."""
+        """Do something for PlainGroup, PlainJob or PlainFlow."""
         return self._do(work, name)
 
     def _do(
@@ -430,6 +440,78 @@ class PlainGroup:
     def progress(self) -> JobGroup:
         """How many members there are, and how many have ended how."""
         return self._ctx.do(self._group.progress, "group().progress")
+
+
+class PlainJob:
+    """One job, as a plain `def` worker has it: the methods of JobHandle, without await."""
+
+    def __init__(self, job: JobHandle, ctx: PlainContext) -> None:
+        self._job = job
+        self._ctx = ctx
+
+    @property
+    def id(self) -> str:
+        return self._job.id
+
+    def look(self) -> Job:
+        """The job with its history, its failure and its payload."""
+        return self._ctx.do(self._job.look, "job().look")
+
+    def state(self) -> State:
+        """Where the job is now."""
+        return self._ctx.do(self._job.state, "job().state")
+
+    def result(self, type: Any = None) -> Any:
+        """What the run returned that ended well."""
+        return self._ctx.do(lambda: self._job.result(type), "job().result")
+
+    def wait(self, timeout: Duration = "30s") -> Job:
+        """Wait until the job has ended; TimeoutError when it has not by then."""
+        return self._ctx.do(lambda: self._job.wait(timeout), "job().wait")
+
+    def cancel(self, *, who: str | Person, note: str = "") -> bool:
+        """End the job, if it has not ended."""
+        return self._ctx.do(lambda: self._job.cancel(who=who, note=note), "job().cancel")
+
+    def retry(self, *, who: str | Person, note: str = "") -> bool:
+        """Make the job ready again, with fresh attempts."""
+        return self._ctx.do(lambda: self._job.retry(who=who, note=note), "job().retry")
+
+
+class PlainFlow:
+    """One flow, as a plain `def` worker has it: the methods of FlowHandle, without await."""
+
+    def __init__(self, flow: FlowHandle, ctx: PlainContext) -> None:
+        self._flow = flow
+        self._ctx = ctx
+
+    @property
+    def id(self) -> str:
+        return self._flow.id
+
+    def look(self) -> FlowView:
+        """The flow with the jobs of its nodes."""
+        return self._ctx.do(self._flow.look, "flow().look")
+
+    def state(self) -> State:
+        """What the flow does now, or how it ended."""
+        return self._ctx.do(self._flow.state, "flow().state")
+
+    def results(self) -> Results:
+        """What the nodes gave that have ended well, by name."""
+        return self._ctx.do(self._flow.results, "flow().results")
+
+    def wait(self, timeout: Duration = "30s") -> FlowView:
+        """Wait until every node has ended; TimeoutError when one has not by then."""
+        return self._ctx.do(lambda: self._flow.wait(timeout), "flow().wait")
+
+    def cancel(self, *, who: str | Person, note: str = "") -> int:
+        """End every node that has not ended."""
+        return self._ctx.do(lambda: self._flow.cancel(who=who, note=note), "flow().cancel")
+
+    def retry(self, *, who: str | Person, note: str = "", node: str | None = None) -> int:
+        """Retry what ended badly and is still needed."""
+        return self._ctx.do(lambda: self._flow.retry(who=who, note=note, node=node), "flow().retry")
 
 
 class _Answer(msgspec.Struct, Generic[T], frozen=True):

@@ -64,7 +64,7 @@ class Looking:
 
     async def job(self, id: str) -> Job:
         """The job with its history."""
-        [job] = await self.store.find([plain_id(id)])
+        job = (await self._stands([plain_id(id)])).get(plain_id(id))
         if job is None or not self.sees(job.queue):
             raise NotFoundError(
                 f"no job has the id {plain_id(id)}: it may be past its keeping time, or in "
