@@ -57,6 +57,7 @@ class Telemetry:
         self.counts: Counter[str] = Counter()
         self.unrouted: Counter[tuple[str, str]] = Counter()  # calls by endpoint and cause
         self.deliveries: Counter[tuple[str, DeliveryState]] = Counter()  # by endpoint and state
+        self.secrets: Counter[tuple[str, str]] = Counter()  # by endpoint: which one verified a call
         self.tracing: Tracing | None = None  # off: one look at this is all it costs
         self.narrator: Narrator | None = None  # the same
         self._throttle = Throttle()

@@ -42,6 +42,10 @@ class Rules(Protocol):
     def attempt_of(self, delivery: Delivery) -> int: ...
 
 
+VERIFIED_BY = "relevo-verified-by"
+"""The header, among those that are kept, that names the secret which verified a delivery."""
+
+
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One HTTP call exactly as it arrived."""
 
@@ -54,6 +58,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     id: str = msgspec.field(default_factory=new_id)
     base: str = ""  # of the public URL, without a path: RELEVO_PUBLIC_URL
     rules: Rules | None = None  # of the endpoint's source
+    verified_by: str = ""  # the secret that fits its signature, as `1 of 2, 3f9a`
 
     def header(self, name: str) -> str | None:
         """A header's value, whatever the case of its name."""

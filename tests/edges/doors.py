@@ -26,6 +26,8 @@ from relevo.store import DeliveryState, Letterbox
 from relevo.testing import enqueued
 
 SECRET = "canary-3f9c-of-the-door"
+OLD = "canary-8d21-of-the-door-before"
+ROTATED = "/hooks/rotated"
 SIGNED, STRIPE, TX, SHARED = "/hooks/signed", "/hooks/stripe", "/hooks/tx", "/hooks/shared"
 GZIP, META, QSTASH, ODD, FORM = (
     "/hooks/gzip",
@@ -137,6 +139,12 @@ def app() -> App:
         resources=[engine],
         webhooks=[
             webhook(SIGNED, saving, verify=signed, key=_id),
+            webhook(
+                ROTATED,
+                saving,
+                verify=sources.hmac_header("X-Signature", [SECRET, OLD]),
+                key=_id,
+            ),
             webhook(STRIPE, saving, source=sources.stripe(f"whsec_{SECRET}"), key=_id),
             webhook(TX, saving_a_row, verify=signed, key=_id),
             webhook(

@@ -8,10 +8,11 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
@@ -27,18 +28,24 @@ from relevo import (
     sources,
     webhook,
 )
+from relevo.desk import view
 from relevo.ingress.refusals import Buckets
-from relevo.intake import answer_of
+from relevo.intake import answer_of, delivery_of
 from relevo.pairs import Headers
+from relevo.signatures import HmacHeader
 from relevo.store import DeliveryState, Filter, Letterbox, QueueMode
 from relevo.testing import ManualClock, call, deliver, drain, until
+from relevo.web.metrics import Metrics
+from relevo.webhook import VERIFIED_BY
 from tests.edges import doors
 from tests.edges.doors import (
     FORM,
     GZIP,
     META,
     ODD,
+    OLD,
     QSTASH,
+    ROTATED,
     SECRET,
     SHARED,
     SIGNED,
@@ -758,6 +765,40 @@ async def test_forgeries_are_kept_within_a_bound_and_harm_nobody(relevo: Relevo)
     await relevo.asgi().gate.refusals.close()
     assert 1 <= await kept(relevo, DeliveryState.REFUSED) <= 25
     assert relevo.telemetry.counts["delivery_forged"] == 100
+
+
+async def test_which_secret_verified_a_call_is_told_and_never_the_secret(
+    relevo: Relevo, tmp_path: Path
+) -> None:
+    """While a secret is rotated: the new one first, the old one second."""
+    door = relevo.receiver.doors[ROTATED]
+    keys = cast(HmacHeader, door.scheme).keys
+    first, second = keys.names
+    assert re.fullmatch("1 of 2, [0-9a-f]{4}", first) and second.startswith("2 of 2, ")
+    for number, secret in enumerate([OLD, OLD, SECRET]):
+        body = b'{"id":"e%d"}' % number
+        forged = {"x-signature": seal(body, secret), "relevo-verified-by": "1 of 1, ffff"}
+        answer = await deliver(relevo, ROTATED, body=body, headers=forged, sign=False)
+        assert answer.status == 200
+    body = b'{"id":"e9"}'
+    wrong = {"x-signature": seal(body, "another")}
+    assert (await deliver(relevo, ROTATED, body=body, headers=wrong, sign=False)).status == 401
+
+    listed, _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.ACCEPTED))
+    whole = await relevo.store.delivery([each.id for each in listed])
+    told = {each.key: dict(view(each)["headers"])[VERIFIED_BY] for each in whole if each}
+    assert told == {"e0": second, "e1": second, "e2": first}
+    endpoint = door.endpoint
+    assert relevo.telemetry.secrets == {(endpoint, second): 2, (endpoint, first): 1}
+    text = (await Metrics(relevo).text())[0].decode()
+    for place, count, name in (("1", 1, first), ("2", 2, second)):
+        labels = f'endpoint="{endpoint}",fingerprint="{name[-4:]}",secret="{place}"'
+        assert f"relevo_endpoint_verified_total{{{labels}}} {count}.0" in text
+    again = delivery_of(next(each for each in whole if each and each.key == "e0"), None)
+    assert again.verified_by == second and VERIFIED_BY not in again.headers
+    await relevo.close()
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert OLD.encode() not in stored and SECRET.encode() not in stored
 
 
 async def test_forgeries_through_a_proxy_slow_only_the_address_behind_it(

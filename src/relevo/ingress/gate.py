@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import force_setattr
+
 from relevo.addresses import Proxies
 from relevo.batch import Coalescer
 from relevo.clock import moment, stamp
@@ -371,7 +373,7 @@ class Gate:
         if (reply := self._set_up(door.rules.unsigned, delivery)) is not None:
             return reply
         try:
-            door.scheme.check(delivery, delivery.received_at)
+            used = door.scheme.check(delivery, delivery.received_at)
         except InvalidSignature as failure:
             return self.refusals.forged(door, delivery, failure, flight.client)
         except BaseException as broken:  # noqa: BLE001 - of a call that nobody vouches for
@@ -380,6 +382,9 @@ class Gate:
         if (reply := self._set_up(door.rules.setup, delivery)) is not None:
             return reply
         flight.is_verified = True
+        if used and not delivery.verified_by:
+            self._engine.telemetry.secrets[door.endpoint, used] += 1
+            force_setattr(delivery, "verified_by", used)  # a copy would be parsed once more
         if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
             return await self._spool(door, delivery)
         nonce = door.scheme.nonce(delivery)

@@ -17,7 +17,7 @@ from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.sources import Source
 from relevo.store import DeliveryState, Kept
-from relevo.webhook import FORM, Answer, Delivery, read_answer, read_headers
+from relevo.webhook import FORM, VERIFIED_BY, Answer, Delivery, read_answer, read_headers
 
 _OTHER_JSON = frozenset({"not_an_object", "not_an_array"})
 _BAD_FORM = frozenset({"too_many_fields", "duplicate_field", "invalid_text"})
@@ -89,7 +89,7 @@ class Door:
         keep = (*route.keep_headers, *self.rules.keep_headers)
         names = Headers((name, "") for name in (*KEPT, *keep))
         hidden = {name.lower() for name in self.scheme.hides}
-        self._listed = frozenset(names.kept(keep)) - hidden
+        self._listed = frozenset(names.kept(keep)) - hidden - {VERIFIED_BY}
         self._encoded = msgspec.msgpack.encode(self.answer)
         self._told = _told(self.scheme)
         self.types: set[bytes | None] = set()  # content types that were found good
@@ -160,6 +160,8 @@ class Door:
     ) -> Kept:
         """The delivery as it may be stored: listed headers, no secret in the query, the body."""
         pairs = [pair for pair in delivery.headers.pairs if pair[0] in self._listed]
+        if delivery.verified_by:
+            pairs.append((VERIFIED_BY, delivery.verified_by))
         body = delivery.body
         if self._told:
             for secret in self._told:
@@ -244,7 +246,8 @@ def delivery_of(kept: Kept, received_at: Any, door: Door | None = None) -> Deliv
         path=kept.path,
         method=kept.method,
         query=kept.query,
-        headers=Headers(pairs),
+        headers=Headers(pair for pair in pairs if pair[0] != VERIFIED_BY),
+        verified_by=dict(pairs).get(VERIFIED_BY, ""),
         body=kept.body,
         received_at=received_at,
         base="" if door is None else door.base,

@@ -79,7 +79,7 @@ class HmacHeader(Scheme):
     tolerance: int = 0  # ms
     signed: Signed = _body
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         name = self.header
         if self.also and name not in delivery.headers and self.also in delivery.headers:
             name = self.also
@@ -93,9 +93,10 @@ class HmacHeader(Scheme):
             signed = self.signed(delivery, time)
         except (LookupError, BodyError) as error:
             raise InvalidSignature(f"what is signed cannot be read: {error}") from None
-        check_seal(self.keys, now, [given], lambda key: self._seal(key, signed))
+        used = check_seal(self.keys, now, [given], lambda key: self._seal(key, signed))
         if self.time:
             check_age(signed_at, self.tolerance, now)
+        return used
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         time = str(stamp(now) // 1000) if self.time else ""
@@ -123,7 +124,7 @@ class TimedHeader(Scheme):
     split: str = ","
     joiner: bytes = b"."
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         value = header(delivery, self.header)
         if not _VISIBLE.fullmatch(value):
             raise InvalidSignature(f"{self.header} holds white space or control characters")
@@ -136,8 +137,9 @@ class TimedHeader(Scheme):
             raise InvalidSignature(f"{self.header} has no {self.seal} signature")
         signed_at = seconds(times[0], self.time)
         signed = times[0].encode() + self.joiner + delivery.body
-        check_seal(self.keys, now, seals, lambda key: hmac_of(key, signed).hex().encode())
+        used = check_seal(self.keys, now, seals, lambda key: hmac_of(key, signed).hex().encode())
         check_age(signed_at, self.tolerance, now)
+        return used
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         time = str(stamp(now) // 1000)
@@ -156,7 +158,7 @@ class Standard(Scheme):
     spellings: ClassVar[tuple[str, str]] = ("webhook", "svix")
     parts: ClassVar[tuple[str, str, str]] = ("id", "timestamp", "signature")
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         message_id, time, signatures = self._read(delivery)
         if not _MESSAGE_ID.fullmatch(message_id):
             raise InvalidSignature("the message id is not 1 to 256 visible characters without dot")
@@ -167,8 +169,9 @@ class Standard(Scheme):
             # v1a is ed25519, which the standard library does not have.
             raise InvalidSignature("there is no v1 signature, and no other version is known here")
         signed = f"{message_id}.{time}.".encode() + delivery.body
-        check_seal(self.keys, now, seals, lambda key: self._seal(key, signed))
+        used = check_seal(self.keys, now, seals, lambda key: self._seal(key, signed))
         check_age(signed_at, self.tolerance, now)
+        return used
 
     def _read(self, delivery: Delivery) -> list[str]:
         """Id, time and signatures in the spelling that is there.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from relevo.errors import SettingsError
@@ -37,6 +38,15 @@ class Keys:
     given: tuple[Key, ...]
     ready: tuple[bytes, ...]
     is_ending: bool = True  # one of them, perhaps
+    names: tuple[str, ...] = field(init=False)
+    """What tells them apart: `1 of 2, 3f9a`. The fingerprint is too short to guess a secret by."""
+
+    def __post_init__(self) -> None:
+        names = (
+            f"{place} of {len(self.ready)}, {_fingerprint(ready)}"
+            for place, ready in enumerate(self.ready, 1)
+        )
+        object.__setattr__(self, "names", tuple(names))
 
     @classmethod
     def read(
@@ -60,6 +70,10 @@ class Keys:
         pairs = zip(self.given, self.ready, strict=True)
         return [ready for key, ready in pairs if key.until is None or now < key.until]
 
+    def name(self, ready: bytes) -> str:
+        """What one of them is called."""
+        return self.names[self.ready.index(ready)]
+
     def first(self, now: datetime) -> bytes:
         """The one to sign with."""
         if not (live := self.at(now)):
@@ -72,6 +86,10 @@ class Keys:
 
     def __repr__(self) -> str:
         return f"Keys({len(self.given)})"
+
+
+def _fingerprint(ready: bytes) -> str:
+    return blake2b(ready, digest_size=2, person=b"relevo-secret").hexdigest()
 
 
 def _ready(owner: str, key: Key, decode: Callable[[str], bytes]) -> bytes:

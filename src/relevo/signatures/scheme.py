@@ -61,8 +61,11 @@ class Scheme(ABC):
         return delivery.body
 
     @abstractmethod
-    def check(self, delivery: Delivery, now: datetime) -> None:
-        """Return if the delivery is from who it says; InvalidSignature if not, and nothing else."""
+    def check(self, delivery: Delivery, now: datetime) -> str | None:
+        """Return if the delivery is from who it says; InvalidSignature if not, and nothing else.
+
+        It returns the name of the secret that fits, as `Keys.names` has it, where there are some.
+        """
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         """The delivery as the provider would send it, under the first key that counts."""
@@ -128,9 +131,9 @@ def check_age(signed: int, tolerance: int, now: datetime) -> None:
 
 
 def check_seal(
-    keys: Keys, now: datetime, given: Sequence[bytes], seal: Callable[[bytes], bytes]
-) -> None:
-    """Whether one of those given is the seal of a key that counts.
+    keys: Keys, now: datetime, given: Sequence[bytes], *seals: Callable[[bytes], bytes]
+) -> str:
+    """The name of the key that counts and of which one of those given is a seal.
 
     Seals are compared as they are written, so that no second spelling of one is right.
     """
@@ -138,6 +141,9 @@ def check_seal(
     if not live:
         raise InvalidSignature("every configured secret has ended", "ended")
     # All pairs, without a short cut: the time it takes shall not tell which key was right.
-    fits = [hmac.compare_digest(mine, each) for mine in map(seal, live) for each in given]
+    fits = [
+        hmac.compare_digest(seal(key), each) for key in live for seal in seals for each in given
+    ]
     if True not in fits:
         raise InvalidSignature("no configured secret gives this signature", "mismatch")
+    return keys.name(live[fits.index(True) // (len(seals) * len(given))])

@@ -43,8 +43,8 @@ class SharedSecret(Scheme):
     def hides(self) -> frozenset[str]:
         return frozenset(name for name in (self.header, self.query) if name)
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
-        check_seal(self.keys, now, [self.given(delivery)], lambda key: key)
+    def check(self, delivery: Delivery, now: datetime) -> str:
+        return check_seal(self.keys, now, [self.given(delivery)], lambda key: key)
 
     def bare(self, delivery: Delivery) -> bytes:
         # By its name: a secret may be escaped in many ways, and a wrong one may nearly be right.
@@ -152,11 +152,11 @@ class Basic(Scheme):
     def hides(self) -> frozenset[str]:
         return frozenset({"authorization"})
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         scheme, _, given = header(delivery, "Authorization").partition(" ")
         if scheme.lower() != "basic":
             raise InvalidSignature("Authorization is not Basic")
-        check_seal(self.keys, now, [given.strip().encode()], self._pair)
+        return check_seal(self.keys, now, [given.strip().encode()], self._pair)
 
     def _pair(self, key: bytes) -> bytes:
         return base64.b64encode(self.user.encode() + b":" + key)

@@ -44,18 +44,19 @@ class QStash(Scheme):
     leeway: int  # ms
     header: ClassVar[str] = "Upstash-Signature"
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         signed, dot, seal = header(delivery, self.header, LONGEST).rpartition(".")
         if not dot or signed.count(".") != 1:
             raise InvalidSignature("the token is not three parts with dots between")
         # Before a look inside: the token does not choose how it is checked.
-        check_seal(self.keys, now, [seal.encode()], lambda key: _seal(key, signed.encode()))
+        used = check_seal(self.keys, now, [seal.encode()], lambda key: _seal(key, signed.encode()))
         head, claims = (_object(part) for part in signed.split("."))
         if head.get("alg") != "HS256" or head.get("typ", "JWT") != "JWT" or "crit" in head:
             raise InvalidSignature("the token is not a plain JWT under HS256", "claim")
         self._check_claims(claims, delivery)
         _check_body(claims, delivery)
         self._check_times(claims, now)
+        return used
 
     def _check_claims(self, claims: dict[str, Any], delivery: Delivery) -> None:
         if claims.get("iss") != "Upstash":

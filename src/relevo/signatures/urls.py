@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias
@@ -57,10 +57,12 @@ class Square(Scheme):
     header: ClassVar[str] = "x-square-hmacsha256-signature"
     needs_url: ClassVar[bool] = True
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         given = header(delivery, self.header).encode()
         signed = joined((delivery.url, delivery.body))
-        check_seal(self.keys, now, [given], lambda key: encoded(hmac_of(key, signed), "base64"))
+        return check_seal(
+            self.keys, now, [given], lambda key: encoded(hmac_of(key, signed), "base64")
+        )
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         digest = hmac_of(self.keys.first(now), joined((delivery.url, delivery.body)))
@@ -79,7 +81,7 @@ class Twilio(Scheme):
     header: ClassVar[str] = "X-Twilio-Signature"
     needs_url: ClassVar[bool] = True
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         given = header(delivery, self.header).encode()
         keys, algorithm = self._named(delivery)
         self._check_hash(delivery)
@@ -91,7 +93,7 @@ class Twilio(Scheme):
         for url in with_and_without_port(delivery.url):
             signed = joined((url, fields))
             try:
-                check_seal(
+                return check_seal(
                     keys,
                     now,
                     [given],
@@ -99,8 +101,6 @@ class Twilio(Scheme):
                 )
             except InvalidSignature as wrong:
                 failure = failure or wrong
-            else:
-                return
         assert failure is not None  # noqa: S101 - there is always one URL
         raise failure
 
@@ -156,10 +156,9 @@ class HubSpot(Scheme):
     old: ClassVar[str] = "X-HubSpot-Signature"
     needs_url: ClassVar[bool] = True
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         if "v3" in self.versions and (self.header in delivery.headers or len(self.versions) == 1):
-            self._check_v3(delivery, now)
-            return
+            return self._check_v3(delivery, now)
         given = header(delivery, self.old).encode()
         version = header(delivery, f"{self.old}-Version")
         if version not in self.versions or version == "v3":
@@ -169,25 +168,21 @@ class HubSpot(Scheme):
         def seal(key: bytes) -> bytes:
             return hashlib.sha256(key + before + delivery.body).hexdigest().encode()
 
-        check_seal(self.keys, now, [given], seal)
+        return check_seal(self.keys, now, [given], seal)
 
-    def _check_v3(self, delivery: Delivery, now: datetime) -> None:
+    def _check_v3(self, delivery: Delivery, now: datetime) -> str:
         given, time = header(delivery, self.header).encode(), header(delivery, self.time)
         if not _MILLISECONDS.fullmatch(time):
             raise InvalidSignature(f"{self.time} is not a number of milliseconds in plain digits")
         urls = dict.fromkeys((delivery.url, _decoded(delivery.url)))
         texts = [joined((delivery.method, url, delivery.body, time)) for url in urls]
-        live = self.keys.at(now)
-        if not live:
-            raise InvalidSignature("every configured secret has ended", "ended")
-        fits = [
-            hmac.compare_digest(encoded(hmac_of(key, text), "base64"), given)
-            for key in live
-            for text in texts
-        ]
-        if True not in fits:
-            raise InvalidSignature("no configured secret gives this signature", "mismatch")
+
+        def sealing(text: bytes) -> Callable[[bytes], bytes]:
+            return lambda key: encoded(hmac_of(key, text), "base64")
+
+        used = check_seal(self.keys, now, [given], *map(sealing, texts))
         check_age(int(time) // 1000, self.tolerance, now)
+        return used
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         time = str(stamp(now))

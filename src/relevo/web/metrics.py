@@ -21,6 +21,7 @@ from relevo.desk import COUNTED
 from relevo.errors import StoreUnavailable
 from relevo.job import State
 from relevo.relay import Relayed
+from relevo.signatures.keys import Keys
 from relevo.store import DeliveryState, QueueMode, WorkerState
 from relevo.unrouted import CAUSES
 from relevo.web.auth import is_local
@@ -252,12 +253,32 @@ class Metrics:
         for (place, state), count in sorted(every.items()):
             states.add_metric([place, str(state)], count)
         yield states
+        yield self._secrets()
         commands = getattr(self._relevo.store, "commands", None)
         if isinstance(commands, int):
             yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
         info = Gauge("relevo_info", "Which relevo on which store.", labels=["version", "store"])
         info.add_metric([version("relevo"), self._relevo.store.name], 1)
         yield info
+
+    def _secrets(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily as Counter
+
+        verified = Counter(
+            "relevo_endpoint_verified",
+            "Calls here that a secret of the endpoint verified, by its place and fingerprint.",
+            labels=["endpoint", "secret", "fingerprint"],
+        )
+        counts: dict[tuple[str, str], int] = {}
+        for door in self._relevo.receiver.doors.values():
+            keys = getattr(door.scheme, "keys", None)
+            names = keys.names if isinstance(keys, Keys) else ()
+            counts |= {(door.endpoint, name): 0 for name in names}
+        counts |= self._relevo.telemetry.secrets
+        for (endpoint, name), count in sorted(counts.items()):
+            place, _, fingerprint = name.partition(", ")
+            verified.add_metric([endpoint, place.partition(" ")[0], fingerprint], count)
+        return verified
 
     def _unrouted(self) -> Metric:
         from prometheus_client.core import CounterMetricFamily as Counter

@@ -29,19 +29,18 @@ class HotelSecret(Scheme):
     def hides(self) -> frozenset[str]:
         return frozenset({HEADER, SECRET})
 
-    def check(self, delivery: Delivery, now: datetime) -> None:
+    def check(self, delivery: Delivery, now: datetime) -> str:
         try:
             hotel = hotel_of(delivery)
         except BodyError as error:
             raise InvalidSignature(f"the place of the hotel cannot be read: {error}") from None
         known = self.keys.get(hotel)
         if known is not None:
-            _shared(known, delivery).check(delivery, now)
-        elif names.is_part(hotel):
+            return _shared(known, delivery).check(delivery, now)
+        if names.is_part(hotel):
             _shared(_nobodys(self.keys), delivery).check(delivery, now)
             raise InvalidSignature("there is no such hotel", "mismatch")
-        else:
-            _shared(_everybodys(self.keys), delivery).check(delivery, now)
+        return _shared(_everybodys(self.keys), delivery).check(delivery, now)
 
     def sign(self, delivery: Delivery, now: datetime) -> Delivery:
         return _shared(self.keys[hotel_of(delivery)], delivery).sign(delivery, now)
