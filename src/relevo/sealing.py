@@ -190,6 +190,20 @@ def sealed_by(seal: Seal, data: bytes) -> str | None:
         return None
 
 
+def key_named(data: bytes | msgspec.Raw) -> str | None:
+    """The name of the key that sealed it, which tells nothing of the key; "" for another seal's.
+
+    None for what is not sealed. It needs no key.
+    """
+    if not is_sealed(data):
+        return None
+    try:
+        named = _NAMED.match(_inner(bytes(data)))
+    except ValueError:
+        return ""
+    return named[1].decode() if named else ""
+
+
 def unsealed(data: bytes | msgspec.Raw) -> bytes:
     """The data, if it can be read; SealError for what is still sealed, as nothing here opens it."""
     if is_sealed(data):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import resource
+import shutil
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,27 +17,39 @@ from relevo.budget import BILLED, DAY, JOB, TURN, idle_cost, pace_within
 from relevo.cli.database import copied
 from relevo.cli.deliveries import spooled
 from relevo.cli.loading import queues_of, recurring
+from relevo.cli.sealing import sealing_findings, used_keys
 from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.client_errors import OWN_RETRIES
 from relevo.desk import COUNTED, Desk
+from relevo.engine import Relevo
 from relevo.errors import RelevoError, SettingsError, StoreError
+from relevo.ingress.crowd import room
+from relevo.ingress.spool import spool_path
 from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, MOVING, State
 from relevo.joining import FLOW
 from relevo.message import EVENTS, narrow
+from relevo.signatures.keys import Keys
 from relevo.store import DeliveryState, Finding, QueueMode, WorkerState
 from relevo.stored import read_stored
 from relevo.stores.places import Places
+from relevo.stores.sqlite.doctor import LOW_SPACE
 from relevo.unrouted import Unrouted
 
 if TYPE_CHECKING:
     from relevo.app import App
+    from relevo.intake import Door
     from relevo.settings import Settings
     from relevo.stored import Bindings
 
 READ = 100_000
 """Waiting jobs of a queue whose payloads are read; `relevo check --stored` reads all."""
+
+DESCRIPTORS = 4_096
+
+_DAY = 86_400_000
+_SIGNED_AT = re.compile(r"it was signed \S+ s (?:ago|in the future)")
 
 SKEW = 2.0
 """Seconds by which this machine's clock may differ from the store's before it is worth a word."""
@@ -61,6 +78,8 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
         except RelevoError as error:
             findings.append(_error("apps", error))
         findings += _clients()
+        findings += _serving(terminal, apps)
+        findings += _machine(terminal)
         try:
             findings += _windows(apps)
             async with terminal.desk() as desk:
@@ -70,6 +89,7 @@ async def doctor(terminal: Terminal, app: AppOption = None) -> int:
                 if apps:
                     findings += await _stored(desk, terminal.engine(apps).bindings)
                 findings += await _spend(desk, apps, terminal.settings)
+            findings += await _seals(terminal)
             findings += await _spool(terminal)
         except StoreError as error:
             findings.append(_error("store", error))
@@ -144,6 +164,95 @@ async def _connections(desk: Desk) -> list[Finding]:
     ]
 
 
+def _serving(terminal: Terminal, apps: list[App]) -> list[Finding]:
+    """What `relevo serve` would refuse, and what leaves its doors open."""
+    settings = terminal.settings
+    found: list[Finding] = []
+    try:
+        from relevo.ingress.server import listen
+        from relevo.web.auth import check_binding
+    except ImportError as error:
+        return [_warning("serve", f"`relevo serve` would not start: {error}")]
+    try:
+        check_binding(settings.host, settings)
+        listen(settings.host, 0).close()
+        if apps:
+            found += _secrets(terminal.engine(apps).receiver.doors.values())
+    except RelevoError as error:
+        found.append(_error("serve", error))
+    if not apps:
+        found.append(
+            _warning("serve", "no app is named: `relevo serve` needs RELEVO_APPS or --app")
+        )
+    if settings.admin_password is None:
+        said = "there is no RELEVO_ADMIN_PASSWORD: any process and person of this machine is admin"
+        found.append(_warning("password", said))
+    elif not settings.allowed_hosts:
+        said = "RELEVO_ALLOWED_HOSTS names none: browsers reach relevo by address alone"
+        found.append(_warning("hosts", said))
+    return found
+
+
+def _secrets(doors: Iterable[Door]) -> list[Finding]:
+    """The secrets of endpoints that have several, by place and fingerprint."""
+    found: list[Finding] = []
+    for door in doors:
+        keys = getattr(door.scheme, "keys", None)
+        if isinstance(keys, Keys) and len(keys.names) > 1:
+            said = (
+                f"its secrets are {'; '.join(keys.names)}. `relevo deliveries show` and "
+                "relevo_endpoint_verified_total tell which of them verifies calls"
+            )
+            found.append(_ok(door.endpoint, said))
+    return found
+
+
+def _machine(terminal: Terminal) -> list[Finding]:
+    """Descriptors, and the disk and the folder of the spool."""
+    found: list[Finding] = []
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < DESCRIPTORS:
+        said = (
+            f"a process started here may have {soft:,} open, which makes room for {room(soft):,} "
+            f"connections; set ulimit -n, or LimitNOFILE, to {DESCRIPTORS:,} or more"
+        )
+        found.append(_warning("descriptors", said))
+    path = spool_path(Relevo(terminal.store()), terminal.settings.spool)
+    if path is None:
+        return found
+    folder = path.parent
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        said = f"{path} cannot be written: while the store is away every webhook hears 503"
+        return [*found, _warning("spool", said)]
+    free = shutil.disk_usage(folder).free
+    if free < LOW_SPACE:
+        said = f"{free >> 20} MiB are free at {folder}: a full disk takes no delivery"
+        found.append(_warning("spool", said))
+    return found
+
+
+async def _seals(terminal: Terminal) -> list[Finding]:
+    """What is sealed with which key, as it is stored."""
+    keys = terminal.settings.seal_keys
+    store = terminal.bare()
+    try:
+        await store.open()
+        return sealing_findings(await used_keys(store), keys)
+    finally:
+        await store.close()
+
+
+async def _times(desk: Desk) -> list[Finding]:
+    """Calls that were refused for the time of their signature: a clock is wrong."""
+    seen = await desk.delivery_groups((DeliveryState.REFUSED,), since=await desk.store.now() - _DAY)
+    count = sum(each.count for each in seen.groups if _SIGNED_AT.search(each.error))
+    said = (
+        f"{counted(count, 'call')} of the last day came with a signature too old or of the "
+        "future: compare this machine's clock with the world's (`timedatectl`); or it is a replay"
+    )
+    return [_warning("clock", said)] if count else []
+
+
 async def _spool(terminal: Terminal) -> list[Finding]:
     waiting = await spooled(terminal)
     said = f"{waiting:,} deliveries wait in the spool; whoever serves HTTP here carries them over"
@@ -178,6 +287,9 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         for worker in workers
         if worker.state is WorkerState.BLOCKED
     ]
+    if not workers:
+        findings.append(_warning("workers", "none is alive: jobs wait until `relevo work` runs"))
+    findings += await _times(desk)
     served = {queue for worker in workers for queue in worker.queues}
     known = {EVENTS, *(queue for app in apps for queue in queues_of(app))}
     owners = {each.queue: each for each in await desk.subscribers()}

@@ -158,6 +158,10 @@ class Terminal:
         """The store, not yet open."""
         return _store(self.url, self.settings.seal_keys)
 
+    def bare(self) -> Store:
+        """The store as it keeps things, whatever is sealed in it still sealed; not yet open."""
+        return _store(self.url, None)
+
     def whole(self) -> Store:
         """The same with the database beside it, where effects and letters are kept."""
         store = self.store()

@@ -79,6 +79,7 @@ ALONE: Final = (
     *("version", "read-only", "oldest transaction", "connections", "bloat", "seal"),
     *("settled", "retry", "snooze", "dead", "held", "cancelled", "parked", "rescued", "trouble"),
     *("lease lost", "delivery taken", "delivery repeated", "delivery forged"),
+    "delivery wrong time",
     *("delivery unreadable", "delivery failed", "delivery busy"),
 )
 """Words of theirs that stand alone: in the audit, and on the page of usage."""

@@ -901,6 +901,7 @@ SPANISH: Final[dict[str, str]] = {
     "delivery taken": "entregas aceptadas",
     "delivery repeated": "entregas repetidas",
     "delivery forged": "entregas falsificadas",
+    "delivery wrong time": "entregas firmadas a otra hora",
     "delivery unreadable": "entregas ilegibles",
     "delivery failed": "entregas falladas",
     "delivery busy": "entregas aplazadas",

@@ -76,6 +76,8 @@ class Refusals:
     ) -> Reply:
         """401; 429 to an address that goes on and on. One that signs well is never slowed."""
         self._count("delivery_forged", door)
+        if failure.kind == "time":
+            self._engine.telemetry.counts["delivery_wrong_time"] += 1
         named = delivery.headers.all("x-forwarded-for")
         address = self._proxies.client(client[0], named) if client else ""
         if not self._forgers.take(caller(address)):

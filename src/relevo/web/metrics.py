@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,8 +23,10 @@ from starlette.types import ASGIApp
 
 from relevo.desk import COUNTED
 from relevo.errors import StoreUnavailable
+from relevo.ingress.spool import spool_path
 from relevo.job import State
 from relevo.relay import Relayed
+from relevo.settings import Settings
 from relevo.signatures.keys import Keys
 from relevo.store import DeliveryState, QueueMode, WorkerState
 from relevo.unrouted import CAUSES
@@ -53,6 +59,7 @@ DELIVERIES: Final = (
         "set_up",
         "taken",
         "unreadable",
+        "wrong_time",
     ),
 )
 EVENTS: Final = (
@@ -115,6 +122,7 @@ class Metrics:
         is_up = True
         try:
             told += await self._fleet()
+            told.append(await self._skew())
         except StoreUnavailable:
             is_up = False
         # The outbox lives elsewhere, and fills just then.
@@ -254,12 +262,55 @@ class Metrics:
             states.add_metric([place, str(state)], count)
         yield states
         yield self._secrets()
+        yield from self._surroundings()
         commands = getattr(self._relevo.store, "commands", None)
         if isinstance(commands, int):
             yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
         info = Gauge("relevo_info", "Which relevo on which store.", labels=["version", "store"])
         info.add_metric([version("relevo"), self._relevo.store.name], 1)
         yield info
+
+    async def _skew(self) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        began = time.time()
+        now = await self._relevo.store.now() / 1000
+        skew = now - (began + time.time()) / 2
+        return Gauge("relevo_clock_skew_seconds", "The store's clock minus this machine's.", skew)
+
+    def _surroundings(self) -> Iterator[Metric]:
+        """The disks of store and spool, and what protects people and data."""
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+
+        engine = self._relevo
+        spool = spool_path(engine, engine.spool)
+        path = Path(unquote(engine.store.dsn.partition(":///")[2].partition("?")[0]))
+        folders = {"store": path.parent} if engine.store.name == "sqlite" else {}
+        if spool is not None:
+            folders["spool"] = spool.parent
+        free = Gauge(
+            "relevo_store_free_bytes",
+            "Free bytes of the disk where the store's file is, and of the spool's.",
+            labels=["place"],
+        )
+        for place, folder in folders.items():
+            with contextlib.suppress(OSError):
+                free.add_metric([place], shutil.disk_usage(folder).free)
+        yield free
+        if spool is not None:
+            is_writable = os.access(spool if spool.exists() else spool.parent, os.W_OK)
+            told = "1 while the spool can be written."
+            yield Gauge("relevo_spool_writable", told, float(is_writable))
+        settings = Settings.read()
+        protected = Gauge(
+            "relevo_protected",
+            "1 where a password, allowed hosts, or a key of the seal is set.",
+            labels=["by"],
+        )
+        protected.add_metric(["password"], float(settings.admin_password is not None))
+        protected.add_metric(["hosts"], float(bool(settings.allowed_hosts)))
+        protected.add_metric(["seal"], float(engine.seal is not None))
+        yield protected
 
     def _secrets(self) -> Metric:
         from prometheus_client.core import CounterMetricFamily as Counter
