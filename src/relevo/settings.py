@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 from relevo.addresses import THIS_MACHINE, Network, networks
 from relevo.budget import Budget, budget_of
@@ -83,6 +85,24 @@ class Settings:
                 values[variable.field] = variable.shown(values[variable.field])
         return values
 
+
+def store_file(url: str) -> Path | None:
+    """The file of a SQLite store; None for a store that is a server."""
+    scheme, _, rest = url.partition(":///")
+    return Path(unquote(rest.partition("?")[0])) if scheme == "sqlite" else None
+
+
+def spool_file(url: str, setting: str | None) -> Path | None:
+    """Where the spool is: as set, else beside the store's file, else in the working directory."""
+    if setting == "off":
+        return None
+    if setting:
+        return Path(setting).absolute()
+    file = store_file(url)
+    return Path(SPOOL).absolute() if file is None else file.parent / SPOOL
+
+
+SPOOL = "relevo-spool.db"
 
 # The values
 

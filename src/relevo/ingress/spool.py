@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote
 
 import msgspec
 
@@ -22,6 +21,7 @@ from relevo.clock import moment
 from relevo.errors import QueueClosed, SealError, StoreDamaged, StoreError, StoreUnavailable
 from relevo.intake import Reject, delivery_of
 from relevo.sealing import opened, sealed_text, unsealed
+from relevo.settings import spool_file
 from relevo.store import DeliveryState, Kept
 from relevo.telemetry import log
 
@@ -226,14 +226,4 @@ class Spool:
 
 def spool_path(engine: Relevo, setting: str | None) -> Path | None:
     """Where an engine's spool is: as set, else beside the store's file, else right here."""
-    if setting == "off":
-        return None
-    if setting:
-        return Path(setting).absolute()
-    if engine.store.name == "sqlite":
-        file = unquote(engine.store.dsn.partition(":///")[2].partition("?")[0])
-        return Path(file).parent / DEFAULT
-    return Path(DEFAULT).absolute()
-
-
-DEFAULT = "relevo-spool.db"
+    return spool_file(engine.store.dsn, setting)

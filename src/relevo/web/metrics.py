@@ -12,9 +12,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,10 +21,9 @@ from starlette.types import ASGIApp
 
 from relevo.desk import COUNTED
 from relevo.errors import StoreUnavailable
-from relevo.ingress.spool import spool_path
 from relevo.job import State
 from relevo.relay import Relayed
-from relevo.settings import Settings
+from relevo.settings import Settings, spool_file, store_file
 from relevo.signatures.keys import Keys
 from relevo.store import DeliveryState, QueueMode, WorkerState
 from relevo.unrouted import CAUSES
@@ -283,9 +280,8 @@ class Metrics:
         from prometheus_client.core import GaugeMetricFamily as Gauge
 
         engine = self._relevo
-        spool = spool_path(engine, engine.spool)
-        path = Path(unquote(engine.store.dsn.partition(":///")[2].partition("?")[0]))
-        folders = {"store": path.parent} if engine.store.name == "sqlite" else {}
+        spool, file = spool_file(engine.store.dsn, engine.spool), store_file(engine.store.dsn)
+        folders = {} if file is None else {"store": file.parent}
         if spool is not None:
             folders["spool"] = spool.parent
         free = Gauge(
