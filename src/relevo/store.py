@@ -343,6 +343,9 @@ class DeliveryState(StrEnum):
 UNSIGNED = 401
 """The status of a refused delivery that is not known to come from its provider."""
 
+NOT_KEPT = b"(not kept: "
+"""So begins what stands in place of the body of a call that nobody signed: its size and hash."""
+
 STATE_NUMBERS = {
     DeliveryState.ACCEPTED: 0,
     DeliveryState.REFUSED: 1,

@@ -425,9 +425,9 @@ class Filling:
             key=None,
             state=DeliveryState.REFUSED,
             reason=self.said(
-                "no configured secret gives this signature; wrong secret: another endpoint's, "
-                "another mode's (test and live differ) or an older one; or the body was changed in "
-                "a way that cannot be guessed"
+                "no configured secret gives this signature; wrong secret, one of another "
+                "endpoint, of another mode (test and live differ) or an older one; or the body was "
+                "changed in a way that cannot be guessed"
             ),
             path="/api/integrations/beds24/webhooks",
             body=json.dumps({"text": self.said("hi")}).encode(),

@@ -838,6 +838,7 @@ async def test_of_a_forged_call_hash_header_names_and_reason_are_kept(relevo: Re
     assert whole is not None and whole.reason
     digest = hashlib.sha256(body).hexdigest()
     assert whole.body == f"(not kept: {len(body)} bytes, sha256 {digest})".encode()
+    assert relevo.desk.masked_delivery(whole).body == whole.body
     assert b'["x-signature",""]' in whole.headers
     said = repr(whole).lower()
     assert "canary" not in said and "4111" not in said and "perez" not in said

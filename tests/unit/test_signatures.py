@@ -26,6 +26,7 @@ from qstash.errors import SignatureError as QStashError
 from relevo import sources
 from relevo.errors import DefinitionError, MisuseError, SettingsError, SignatureError
 from relevo.pairs import Headers
+from relevo.scrubbing import scrub
 from relevo.signatures import (
     RIGHT,
     InvalidSignature,
@@ -1064,7 +1065,9 @@ def test_an_addition_is_recognised(came_with: bytes, words: str) -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_wrong_secret_is_named_as_such(name: str) -> None:
     scheme = SCHEMES[name]("key-one")
-    assert "wrong secret" in explain(signed(name, "key-two"), scheme, NOW)
+    said = explain(signed(name, "key-two"), scheme, NOW)
+    assert "wrong secret" in said
+    assert scrub(said) == said, "it is shown whole"
     rotated = SCHEMES[name](Key("key-two", until=NOW), "key-one")
     assert "a secret that has ended" in explain(signed(name, "key-two"), rotated, NOW)
 

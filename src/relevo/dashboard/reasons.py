@@ -73,8 +73,8 @@ REASONS: Final[dict[str, str]] = {
     "it was signed with a secret that has ended": "se firmó con un secreto que ya caducó",
     "the right secret with white space around it": "el secreto correcto, con espacios alrededor",
     "the right secret in another case": "el secreto correcto, con otras mayúsculas",
-    "wrong secret: another endpoint's, another mode's (test and live differ) or an older one; or "
-    "the body was changed in a way that cannot be guessed": (
+    "wrong secret, one of another endpoint, of another mode (test and live differ) or an older "
+    "one; or the body was changed in a way that cannot be guessed": (
         "secreto equivocado: de otro endpoint, de otro modo (pruebas y producción difieren) o "
         "anterior; o el cuerpo se cambió de un modo que no se adivina"
     ),

@@ -30,6 +30,7 @@ from relevo.payload import mask
 from relevo.scrubbing import mask as mask_text
 from relevo.sealing import unsealed
 from relevo.store import (
+    NOT_KEPT,
     UNHANDLED,
     UNSIGNED,
     Audit,
@@ -214,10 +215,11 @@ class Deliveries(Looking):
 
     def masked_delivery(self, kept: K) -> K:
         """The delivery as a viewer sees it: what looks personal or secret is masked."""
+        is_told = kept.status == UNSIGNED and kept.body.startswith(NOT_KEPT)
         return replace(
             kept,
             query="&".join(map(_masked_field, kept.query.split("&"))),
-            body=mask(kept.body) if kept.body else b"",
+            body=mask(kept.body) if kept.body and not is_told else kept.body,
             answer=_masked_answer(kept.answer) if kept.answer else b"",
             reason=mask_text(kept.reason),
         )

@@ -19,7 +19,7 @@ from relevo.errors import StoreError
 from relevo.ingress.reply import Reply, error, reply_of
 from relevo.intake import Door, Reject
 from relevo.signatures import InvalidSignature, explain
-from relevo.store import UNSIGNED, DeliveryState, Kept
+from relevo.store import NOT_KEPT, UNSIGNED, DeliveryState, Kept
 from relevo.telemetry import log
 from relevo.webhook import Answer, Delivery
 
@@ -176,7 +176,7 @@ def _bare(kept: Kept, delivery: Delivery) -> Kept:
     names = sorted({name for name, _ in delivery.headers.pairs})
     return msgspec.structs.replace(
         kept,
-        body=f"(not kept: {told})".encode(),
+        body=NOT_KEPT + f"{told})".encode(),
         query="",
         headers=msgspec.json.encode([(name, "") for name in names]),
     )

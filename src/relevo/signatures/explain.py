@@ -27,8 +27,8 @@ RIGHT = "the signature is right"
 _TOLERANCE = milliseconds("5m")
 _BODY = "the body was changed on the way; hand over the bytes as they came, before any parser"
 _ANOTHER = (
-    "wrong secret: another endpoint's, another mode's (test and live differ) or an older one; or "
-    "the body was changed in a way that cannot be guessed"
+    "wrong secret, one of another endpoint, of another mode (test and live differ) or an older "
+    "one; or the body was changed in a way that cannot be guessed"
 )
 _STYLES: dict[str, dict[str, Any]] = {
     "compact": {"separators": (",", ":")},
