@@ -14,6 +14,7 @@ from relevo import Poll, Relevo, State
 from relevo.apps.hotel import app, webhooks
 from relevo.apps.hotel.bot import ChannelBot
 from relevo.apps.hotel.hotel import Hotel
+from relevo.message import EVENTS
 from relevo.simulators import World
 from relevo.simulators.beds24 import query_of
 from relevo.simulators.channel import channel
@@ -66,7 +67,7 @@ async def rest(relevo: Relevo) -> None:
     """Work on everything but the bots, whose turns a test takes by hand, until it is done."""
 
     async def is_done() -> bool:
-        tallies = [each for each in await relevo.store.tally() if each.queue in QUEUES]
+        tallies = [each for each in await relevo.store.tally() if each.queue in {EVENTS, *QUEUES}]
         states = (State.READY, State.RUNNING)
         return not any(each.counts.get(state) for each in tallies for state in states)
 

@@ -334,7 +334,7 @@ async def test_an_answer_whose_fate_is_unknown_is_looked_up_before_it_is_repeate
 def _replied(relevo: Relevo) -> Callable[[], Awaitable[bool]]:
     async def is_done() -> bool:
         tallies = {each.queue: each.counts for each in await relevo.store.tally()}
-        return tallies["hotel:messages:reply"].get(State.DONE, 0) == 1
+        return tallies.get("hotel:messages:reply", {}).get(State.DONE, 0) == 1
 
     return is_done
 

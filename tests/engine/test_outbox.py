@@ -346,12 +346,11 @@ async def test_effects_outlive_redis(start: Start, server: RedisServer) -> None:
     lost: list[bool] = []
     relevo = await start(App("test", workers=[save]))
     async with relevo.transaction() as session:
-        await relevo.enqueue(Save("Ana"), tx=session)
+        job = await relevo.enqueue(Save("Ana"), tx=session)
     async with working(relevo, lease="1s"):
         await until(lambda: bool(lost))
         await until(lambda: _refilled(relevo.store), timeout="20s")
-        [letter_id] = calls[0].split(":")[:1]
-        await until(lambda: _is_done(relevo, letter_id), timeout="20s")
+        await until(lambda: _is_done(relevo, job.id), timeout="20s")
 
     assert len(calls) == 1
 
