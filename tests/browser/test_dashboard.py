@@ -31,6 +31,7 @@ def places(some: Filled) -> list[str]:
         "/queues",
         f"/queues/{BOOK}",
         "/jobs",
+        "/jobs?state=dead",
         "/jobs/bulk?state=dead",
         f"/jobs/{some.dead}",
         f"/jobs/{some.held}",
@@ -39,6 +40,10 @@ def places(some: Filled) -> list[str]:
         f"/dead/{some.group}",
         "/flows",
         f"/flows/{some.flow}",
+        "/groups",
+        f"/groups/{some.job_group}",
+        "/events",
+        f"/events/{some.event}",
         "/breakers",
         "/recurring",
         "/workers",
@@ -207,11 +212,13 @@ def test_no_text_of_others_is_ever_run(
             "/threads/*",
             "/deliveries",
             "/deliveries/*",
-            "/jobs",
+            "/jobs?state=dead",
             "/jobs/*",
             "/dead",
             "/dead/*",
             "/flows/*",
+            "/groups/*",
+            "/events/*",
             "/breakers",
             "/recurring",
             "/workers",
@@ -300,6 +307,8 @@ def test_a_delivery_is_rehearsed_and_let_in_again(reader: Reader, shop: Program)
     page = reader.go(f"/deliveries/{shop.some.delivery}")
     choose(page, "See what a replay would do…")
     expect(page.locator(".panel", has_text="Nothing is stored yet")).to_contain_text("BookAgain")
+    expect(page.locator("#refused")).to_be_visible()  # its jobs have confirmed effects
+    page.locator("input[name=effects]").check()
     choose(page, "Replay it")
     expect(page.locator(".said")).to_have_text("It was let in again, and one job came of it.")
     expect(page.locator(".scroll").last).to_contain_text("BookAgain")
