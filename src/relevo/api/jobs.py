@@ -235,10 +235,7 @@ class RanAgain(Struct, frozen=True):
 
 
 async def run_job_again(caller: Caller, ask: RunAgain) -> RanAgain:
-    """Enqueue the command of a job that has ended once more, as a new job without its key.
-
-    Refused where the first has made effects, unless they shall be repeated: `repeat_effects`.
-    """
+    """A new job of one that has ended; if that has made effects, only with `repeat_effects`."""
     new = await caller.desk.run_again(
         ask.id, caller.person, ask.note, repeats_effects=ask.repeat_effects
     )

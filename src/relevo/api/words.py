@@ -44,6 +44,9 @@ SPANISH: Final = {
         "Trabajos, primero los más nuevos, sin su historial."
     ),
     "How many jobs there are of a kind.": "Cuántos trabajos hay de una clase.",
+    "A new job of one that has ended; if that has made effects, only with `repeat_effects`.": (
+        "Un trabajo nuevo de uno que ha terminado; si hizo efectos, solo con `repeat_effects`."
+    ),
     "Retry up to 1,000 jobs by their ids.": "Reintenta hasta 1.000 trabajos por su id.",
     "Cancel up to 1,000 jobs by their ids.": "Cancela hasta 1.000 trabajos por su id.",
     "Put up to 1,000 dead or held jobs aside by their ids; the note says why.": (

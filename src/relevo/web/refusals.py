@@ -58,6 +58,39 @@ REFUSALS: Final[dict[str, str]] = {
     "no flow is called {name}: give its id, the id of one of its jobs, or its key": (
         "ningún flujo se llama {name}: da su id, el de uno de sus trabajos, o su clave"
     ),
+    "no group is called {name}: give its name, or the id of the job that waits for its members": (
+        "ningún grupo se llama {name}: da su nombre, o el id del trabajo que espera a sus miembros"
+    ),
+    "the group {name} waits no more: its job is {state}, see `relevo jobs show {id}`": (
+        "el grupo {name} ya no espera: su trabajo está {state}, mira `relevo jobs show {id}`"
+    ),
+    "job {id} is {state}: it has not ended, and runs by itself": (
+        "el trabajo {id} está {state}: no ha terminado, y se ejecuta solo"
+    ),
+    "job {id} {why}: it cannot be run again by itself": (
+        "el trabajo {id} {why}: no se puede volver a ejecutar por sí solo"
+    ),
+    "belongs to a flow": "es de un flujo",
+    "is sealed, and no key opens it": "está sellado, y ninguna clave lo abre",
+    "job {id} has made {names}, which a new job would make a second time: ask for that explicitly "
+    "(repeat_effects), or retry the job, which repeats no effect": (
+        "el trabajo {id} ha hecho {names}, y un trabajo nuevo lo haría otra vez: pídelo expresamente "
+        "(repeat_effects), o reintenta el trabajo, que no repite ningún efecto"
+    ),
+    "{names} seems to be alive: stop every worker first, or their runs do not see the mark. If they "
+    "are none of this store's, and the copy is that young: --force": (
+        "{names} parece estar vivo: detén antes todos los workers, o sus ejecuciones no verán la "
+        "marca. Si no son de este almacén, y la copia es así de reciente: --force"
+    ),
+    "a restore is over for all apps at once: ask a person who may see them all": (
+        "una restauración termina para todas las apps a la vez: pídelo a quien pueda verlas todas"
+    ),
+    "the store is not marked as restored": "el almacén no está marcado como restaurado",
+    "the store is not marked as restored: if it is a copy, stop every process, and `relevo database "
+    "mark-restored`": (
+        "el almacén no está marcado como restaurado: si es una copia, detén todos los procesos y "
+        "`relevo database mark-restored`"
+    ),
     "job {id} is in no flow": "el trabajo {id} no está en ningún flujo",
     "the flow {id} has no node {name}": "el flujo {id} no tiene ningún nodo {name}",
     "{n} flows have the key {key}; say which: {names}": (
