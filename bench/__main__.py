@@ -12,11 +12,11 @@ import msgspec
 from rich.console import Console
 from rich.status import Status
 
-from bench import backlog, events, idle, ingress, latency, peers, plots, report, throughput
+from bench import backlog, events, groups, idle, ingress, latency, peers, plots, report, throughput
 from bench.measure import Row, TooSlow, load
 from bench.places import PLACES, Place, on_disk
 
-SECTIONS = ("throughput", "ingress", "latency", "backlog", "events", "idle")
+SECTIONS = ("throughput", "ingress", "latency", "backlog", "events", "groups", "idle")
 
 
 def options() -> argparse.Namespace:
@@ -50,6 +50,7 @@ def rows(place: Place, chosen: argparse.Namespace, say: Callable[[str], None]) -
         "latency": partial(latency.measure, place, chosen.pings, chosen.rounds, say),
         "backlog": partial(backlog.measure, place, chosen.backlog, chosen.rounds, say),
         "events": partial(events.measure, place, chosen.jobs, chosen.rounds, say),
+        "groups": partial(groups.measure, place, chosen.jobs, chosen.rounds, say),
         "idle": partial(idle.measure, place, chosen.seconds, say),
     }
     wanted = [sections[name] for name in SECTIONS if name in chosen.only]

@@ -36,6 +36,13 @@ class Gone(Command, queue="bench:work:gone", keep=timedelta()):
     text: str = TEXT
 
 
+class Keyed(Command, queue="bench:work:keyed", key="{number}", unique="unfinished"):
+    """The same with a key."""
+
+    number: int
+    text: str = TEXT
+
+
 class Paid(Command, queue="bench:work:paid"):
     """The same with an effect outside: what was meant and what came of it are kept as well."""
 
@@ -58,6 +65,9 @@ def app() -> App:
 
     @made.worker
     async def gone(order: Gone) -> None: ...
+
+    @made.worker
+    async def keyed(order: Keyed) -> None: ...
 
     async def pay(key: str) -> str:
         return "paid"
