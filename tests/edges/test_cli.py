@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ from relevo.breaker import Breakers
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.clock import SystemClock
 from relevo.events import Subscriber, Subscribers, with_subscriber
-from relevo.job import State, Suspicion
+from relevo.ids import new_id
+from relevo.job import After, Before, State, Suspicion
 from relevo.message import EVENTS
-from relevo.store import Effect, EffectState, Filter, Loss, QueueMode, Store, WorkerInfo
+from relevo.store import Effect, EffectState, Filter, Gate, Loss, QueueMode, Store, WorkerInfo
+from relevo.stores import open_store
 from relevo.storetime import StoreTime
+from relevo.testing import ManualClock
 from tests.conformance.steps import BOOM, OTHER, WORK, add, end, look, put, take_id, take_one
 from tests.conformance.steps import job as new_job
 from tests.edges.box import SHOP, Answer, Box, added, ended, is_one_line, made, state_of, until
@@ -803,6 +807,33 @@ def test_migrate_names_its_steps_and_has_none_the_second_time(box: Box) -> None:
     assert first.json["steps"]
     assert box("migrate", "--store", url, "--json").json["steps"] == []
     assert "up to date" in box("migrate", "--store", url).out
+
+
+def test_doctor_names_the_groups_that_nobody_closed(box: Box) -> None:
+    async def open_groups(store: Store) -> None:
+        clock = ManualClock()
+        clock.offset = timedelta(hours=-2)
+        early = open_store(box.url, clock=clock)
+        await early.open()
+        for name in ("forgotten", "busy", "closed"):
+            id = new_id()
+            then = new_job(id=id, node=name, after=(After(id, "tally"),))
+            await put(early, then)
+            if name == "busy":
+                await put(early, new_job(before=(Before(id, WORK, "tally"),)))
+            if name == "closed":
+                await early.set_gate([id], Gate.CLOSED)
+        await early.close()
+        id = new_id()
+        await put(store, new_job(id=id, node="young", after=(After(id, "tally"),)))
+
+    box.do(open_groups)
+    said = [row for row in box("doctor", "--json").json if "the group" in row["message"]]
+    assert [(row["level"], row["subject"]) for row in said] == [("warning", WORK)]
+    assert "'forgotten' is open since" in said[0]["message"]
+    id = said[0]["message"].partition("relevo groups cancel ")[2].rstrip("`")
+    assert box("groups", "cancel", id).code == 0
+    assert "the group" not in box("doctor").out
 
 
 def test_doctor_is_content_with_a_healthy_store(box: Box) -> None:

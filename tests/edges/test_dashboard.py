@@ -556,6 +556,8 @@ async def test_no_action_without_the_role(web: Site, viewer: Visitor, some: Fill
                 place = place.replace("{id}", some.flow)
             if path.startswith("/deliveries"):
                 place = place.replace("{id}", some.delivery)
+            if path.startswith("/groups"):
+                place = place.replace("{id}", some.job_group)
             for name, value in places.items():
                 place = place.replace(name, value)
             known = {"job": some.held, "name": "book", "code": "x", "id": some.dead}

@@ -14,6 +14,7 @@ import pytest
 from relevo import App, Delivery, Relevo, sources
 from relevo.desk import ACTIONS, EDITABLE, Desk, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundError, PayloadError
+from relevo.events import Subscriber, Subscribers, with_subscriber
 from relevo.ids import new_id
 from relevo.intake import Receiver
 from relevo.job import Ending, Failure, State
@@ -223,6 +224,8 @@ async def _try_everything(
     waiting = await add(store, OTHER)
     handling, delivery = await _delivered(store)
     await store.beat(worker("silent"), 0)
+    told = Subscriber(name="mail", queue=OTHER, attempts=3, keep=1_000)
+    await Subscribers(store).change("order.paid", with_subscriber(told))
     return {
         "retry": lambda by: desk.retry([letter], by),
         "run_again": lambda by: desk.run_again(fourth, by),
@@ -238,6 +241,8 @@ async def _try_everything(
         "forget_worker": lambda by: desk.forget_worker("silent", by),
         "replay": lambda by: desk.replay(delivery, by, handling),
         "forget": lambda by: desk.forget(by, thread=third, note="asked for it"),
+        "unsubscribe": lambda by: desk.unsubscribe("order.paid", "mail", by),
+        "restore": lambda by: desk.mark_restored(by, force=True),
     }
 
 
