@@ -484,7 +484,8 @@ async def _ended(task: asyncio.Task[Any]) -> None:
     except asyncio.CancelledError:  # Ctrl-C
         task.cancel()
         await asyncio.wait({task})
-        raise
+        if task.cancelled():
+            raise  # a verb that ends well when it is interrupted gives its own answer
 
 
 def is_from_keyboard(error: BaseException) -> bool:

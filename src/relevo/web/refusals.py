@@ -72,13 +72,13 @@ REFUSALS: Final[dict[str, str]] = {
     ),
     "belongs to a flow": "es de un flujo",
     "is sealed, and no key opens it": "está sellado, y ninguna clave lo abre",
-    "job {id} has made {names}, which a new job would make a second time: ask for that explicitly "
-    "(repeat_effects), or retry the job, which repeats no effect": (
-        "el trabajo {id} ha hecho {names}, y un trabajo nuevo lo haría otra vez: pídelo expresamente "
-        "(repeat_effects), o reintenta el trabajo, que no repite ningún efecto"
+    "job {id} has made {names}, which a new job would make a second time: ask for that "
+    "explicitly (repeat_effects), or retry the job, which repeats no effect": (
+        "el trabajo {id} ha hecho {names}, y un trabajo nuevo lo haría otra vez: pídelo "
+        "expresamente (repeat_effects), o reintenta el trabajo, que no repite ningún efecto"
     ),
-    "{names} seems to be alive: stop every worker first, or their runs do not see the mark. If they "
-    "are none of this store's, and the copy is that young: --force": (
+    "{names} seems to be alive: stop every worker first, or their runs do not see the mark. If "
+    "they are none of this store's, and the copy is that young: --force": (
         "{names} parece estar vivo: detén antes todos los workers, o sus ejecuciones no verán la "
         "marca. Si no son de este almacén, y la copia es así de reciente: --force"
     ),
@@ -86,8 +86,8 @@ REFUSALS: Final[dict[str, str]] = {
         "una restauración termina para todas las apps a la vez: pídelo a quien pueda verlas todas"
     ),
     "the store is not marked as restored": "el almacén no está marcado como restaurado",
-    "the store is not marked as restored: if it is a copy, stop every process, and `relevo database "
-    "mark-restored`": (
+    "the store is not marked as restored: if it is a copy, stop every process, and `relevo "
+    "database mark-restored`": (
         "el almacén no está marcado como restaurado: si es una copia, detén todos los procesos y "
         "`relevo database mark-restored`"
     ),
