@@ -114,7 +114,7 @@ def queue_name(name: str) -> str:
     raise DefinitionError(
         f"{name!r:.60} is not a queue name: write 'app:module:action' in lower case, each part of "
         f"letters, digits, '-' and '_', {QUEUE_NAME_MAX} characters at most, "
-        "such as 'razworks:auth:welcome-email'"
+        "such as 'shop:mail:receipt'"
     )
 
 

@@ -27,6 +27,7 @@ from relevo.store import (
     Effect,
     EffectState,
     Finding,
+    Gate,
     Kept,
     Letter,
     Letterbox,
@@ -183,6 +184,12 @@ class Relayed:
         modes = {tally.queue: tally.mode for tally in tallies}
         self._closed = frozenset(q for q, mode in modes.items() if mode is QueueMode.DRAINING)
         return self._closed
+
+    async def set_gate(self, ids: Sequence[str], gate: Gate) -> list[bool]:
+        """What was posted before a group closes comes before its closing: it may be members."""
+        if gate is Gate.CLOSED:
+            await self.carry()
+        return await self.fast.set_gate(ids, gate)
 
     def committed(self, queues: Sequence[str]) -> None:
         self._posted.set()

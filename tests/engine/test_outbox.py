@@ -814,6 +814,60 @@ async def test_a_group_of_a_transaction_goes_by_the_outbox(start: Start) -> None
     assert told == [(5, 5)]
 
 
+async def test_a_group_closes_behind_the_members_that_were_committed_before(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    told: list[tuple[int, int]] = []
+
+    async def ping(order: Ping, ctx: Context) -> None:
+        runs.append(ctx.id)
+
+    async def total(order: Total, ctx: Context) -> None:
+        found = await ctx.members()
+        told.append((found.members, found.done))
+
+    relevo = await start(App("test", workers=[ping, total]))
+    group = await relevo.group("import:1", then=Total())
+    monkeypatch.setattr(relevo.store, "committed", lambda queues: None)  # the relay is busy
+    async with relevo.transaction() as session:
+        await group.add_many([Ping() for _ in range(5)], tx=session)
+    await group.close()
+    await drain(relevo, until=lambda: bool(told))
+    assert len(runs) == 5
+    assert told == [(5, 5)]
+
+
+async def test_a_group_closes_behind_the_members_that_came_while_redis_was_away(
+    start: Start, server: RedisServer
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    async def ping(order: Ping) -> None:
+        pass
+
+    async def total(order: Total, ctx: Context) -> None:
+        found = await ctx.members()
+        told.append((found.members, found.done))
+
+    relevo = await start(App("test", workers=[ping, total]))
+    group = await relevo.group("import:1", then=Total())
+
+    async def is_closed() -> bool:
+        try:
+            await group.close()
+        except StoreUnavailable:
+            return False
+        return True
+
+    server.kill()
+    await group.add_many([Ping() for _ in range(5)])
+    server.start()
+    await until(is_closed)
+    await drain(relevo, until=lambda: bool(told))
+    assert told == [(5, 5)]
+
+
 async def test_a_member_that_the_outbox_brings_too_late_runs_on_its_own(start: Start) -> None:
     runs: list[str] = []
     told: list[int] = []

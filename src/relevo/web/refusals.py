@@ -164,10 +164,10 @@ REFUSALS: Final[dict[str, str]] = {
         "{text} no es un ritmo: escribe uno como '10/s' o '60/m'"
     ),
     "{name} is not a queue name: write 'app:module:action' in lower case, each part of letters, "
-    "digits, '-' and '_', {n} characters at most, such as 'razworks:auth:welcome-email'": (
+    "digits, '-' and '_', {n} characters at most, such as 'shop:mail:receipt'": (
         "{name} no es el nombre de una cola: escribe 'app:module:action' en minúsculas, cada parte "
         "con letras, cifras, '-' y '_', y {n} caracteres a lo sumo, como "
-        "'razworks:auth:welcome-email'"
+        "'shop:mail:receipt'"
     ),
     "{owner}: attempts is a whole number from 1 to {most}, not {n}": (
         "{owner}: los intentos son un número entero de 1 a {most}, no {n}"

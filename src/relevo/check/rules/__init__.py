@@ -32,7 +32,7 @@ _TABLE = [
         "RV003",
         "a queue name that is none",
         "The class is refused when it is imported; names are how queues are found and paused.",
-        "Write 'app:module:action' in lower case, such as 'razworks:auth:welcome-email'.",
+        "Write 'app:module:action' in lower case, such as 'shop:mail:receipt'.",
         messages.queue_names,
     ),
     Rule(
