@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from relevo.errors import StoreDamaged, StoreError, StoreUnavailable
 from relevo.ids import derived_id, lasting, moment_of
+from relevo.sealing import is_sealed
 from relevo.store import BATCH, Note, Store
 
 SUBSCRIBERS = "subscribers"
@@ -30,6 +31,9 @@ TRIES = 20
 Value: TypeAlias = str | int | float | bool | None
 """What a field of an event may be compared with."""
 
+Where: TypeAlias = dict[str, list[Value]]
+"""Which values which fields of an event have."""
+
 
 class Subscriber(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A listener as the store knows it: what is needed to build its jobs without its code."""
@@ -38,19 +42,25 @@ class Subscriber(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str
     attempts: int
     keep: int  # milliseconds for which a job of it is kept once done
-    where: dict[str, list[Value]] = {}  # only events whose fields have one of these values
+    where: Where = {}  # only events whose fields have one of these values
     registered_at: int = 0
     behind: int | None = None  # events published from this moment on are still being given
 
     def takes(self, payload: bytes) -> bool:
         """Whether an event with this payload is for the subscriber."""
-        if not self.where:
-            return True
-        try:
-            fields = msgspec.json.decode(payload)
-        except msgspec.DecodeError:
-            return True  # sealed by a key that is not here: its job says so
-        return all(_field(fields, name) in values for name, values in self.where.items())
+        # Sealed by a key that is not here: the subscriber's own worker looks.
+        return is_sealed(payload) or is_asked_for(payload, self.where)
+
+
+def is_asked_for(payload: bytes, where: Where) -> bool:
+    """Whether each field of an event that `where` names has one of the values given there."""
+    if not where:
+        return True
+    try:
+        fields = msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return True  # its job says that it cannot be read
+    return all(_field(fields, name) in values for name, values in where.items())
 
 
 def _field(fields: Any, name: str) -> Any:

@@ -35,6 +35,7 @@ from relevo.errors import (
     StoreError,
     TooEarly,
 )
+from relevo.events import is_asked_for
 from relevo.job import Ending, Failure, Lease, State
 from relevo.job_meta import Meta, decode_meta
 from relevo.kept import SIMPLE
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 
 DONE = Done()
 """How most runs end; made once, since making one costs as much as decoding the message."""
+
+UNASKED = Cancelled("an event whose fields are not those that the listener asks for")
 
 _NOTHING = b"null"
 ABANDON_MOST = 3_600.0
@@ -126,6 +129,9 @@ class Runner:
                 # Not dead at once: another process may have the key by now.
                 return self._judge(closed(lease.payload), binding, lease, None, None)
             return Dead(f"its payload cannot be read: {error}", failure=describe(error))
+        mine = binding.subscription
+        if mine is not None and not is_asked_for(lease.payload, mine.where):
+            return UNASKED  # what gave it could not read it, or asked for more then
         origin = None if meta is None else meta.origin
         ctx = Context(self._engine, lease, self._loop, origin, self.plain)
         breakers = self._engine.breakers

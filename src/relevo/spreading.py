@@ -20,7 +20,7 @@ import msgspec
 from relevo.app import Binding
 from relevo.backoff import exponential
 from relevo.clock import milliseconds
-from relevo.errors import StoreError
+from relevo.errors import StoreError, StoreUnavailable
 from relevo.events import Subscriber, caught_up, job_id, with_subscriber
 from relevo.follow_ups import digest, with_origin
 from relevo.job import Lease, NewJob, Verdict
@@ -113,12 +113,12 @@ class Spreader:
                 await self._has_some.wait()
             many = min(BATCH, len(self._taken))
             self._in_hand = [self._taken.popleft() for _ in range(many)]
+            leases = [flight.lease for flight in self._in_hand]
             try:
-                waits = await self._spread([_fact(flight.lease) for flight in self._in_hand])
+                waits = await self._spread([_fact(lease) for lease in leases])
             except Exception as error:  # noqa: BLE001 - one event must not end the worker
-                self._worker.telemetry.trouble("cannot spread events; trying again", error)
-                late = Postponed(SHUT, describe(error))
-                waits = {flight.lease.id: late for flight in self._in_hand}
+                self._worker.telemetry.trouble("cannot spread events together", error)
+                waits = await self._spread_alone(leases)
             endings = [
                 ending(flight.lease, waits.get(flight.lease.id, DONE)) for flight in self._in_hand
             ]
@@ -126,11 +126,22 @@ class Spreader:
             self._in_hand = []
             self._worker.end(endings)
 
+    async def _spread_alone(self, leases: Sequence[Lease]) -> Waits:
+        """Give events one by one: those that cannot be given hold up no others."""
+        waits: Waits = {}
+        for lease in leases:
+            try:
+                waits |= await self._spread([_fact(lease)])
+            except Exception as error:  # noqa: BLE001 - as above
+                self._worker.telemetry.trouble(f"cannot spread event {lease.id}", error)
+                waits[lease.id] = Postponed(SHUT, describe(error))
+        return waits
+
     async def _spread(self, facts: Sequence[Fact]) -> Waits:
         """Give events to their subscribers."""
         try:
             lists = await self._engine.subscribers.read(sorted({fact.kind for fact in facts}))
-        except (StoreError, OSError) as error:
+        except (StoreUnavailable, OSError) as error:
             self._worker.telemetry.trouble("cannot read the subscribers; trying again", error)
             return {fact.id: Postponed(AGAIN, describe(error)) for fact in facts}
         jobs = [

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from relevo import App, Command, Context, DefinitionError, Event, Relevo, State, constant, listener
-from relevo.events import without_subscriber
+from relevo.events import SUBSCRIBERS, without_subscriber
+from relevo.job import LIVE
 from relevo.message import EVENTS, codec
 from relevo.spreading import register
-from relevo.store import Filter
+from relevo.store import Filter, Note
 from relevo.testing import ManualClock, drain, until, working
 from tests.conformance.fresh import SQL_STORES
 
@@ -294,6 +295,26 @@ async def test_a_listener_gets_only_the_events_that_it_asks_for(start: Start) ->
     await drain(start(books))
 
     assert (heard, reached) == ([0], [1, 0])
+
+
+async def test_an_event_that_cannot_be_given_holds_up_no_others(start: Start) -> None:
+    heard: list[int] = []
+    shop, mail = start(App("shop")), start(subscriber(heard))
+    await drain(mail)
+
+    class Broken(Event, name="broken.told"):
+        pass
+
+    damaged = Note(kind=SUBSCRIBERS, name="broken.told", value=b"no list", version=0)
+    assert await shop.store.remember([damaged]) == [True]
+    broken = await shop.publish(Broken())
+    await shop.publish(Paid(1))
+    await drain(mail)
+
+    assert heard == [1]
+    [event] = await shop.store.find([broken.id])
+    assert event is not None
+    assert event.state in LIVE
 
 
 @pytest.mark.parametrize(

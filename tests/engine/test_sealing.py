@@ -11,7 +11,18 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
-from relevo import App, Command, Context, Flow, Relevo, SealKeys, State, constant
+from relevo import (
+    App,
+    Command,
+    Context,
+    Event,
+    Flow,
+    Relevo,
+    SealKeys,
+    State,
+    constant,
+    listener,
+)
 from relevo.desk import Person, Role
 from relevo.job import Job
 from relevo.sealing import is_sealed, new_key
@@ -319,3 +330,31 @@ async def test_c23_letters_are_sealed_on_both_sides(tmp_path: Path, clock: Manua
             assert letter.job.payload == msgspec.json.encode(Mail(CANARY))
             assert await mentions(store.fast, CANARY) == 0
             assert await mentions(store.ledger, CANARY) == 0
+
+
+class Moved(Event, name="people.moved"):
+    name: str
+    country: str
+
+
+async def test_a_worker_without_the_key_gives_sealed_events_to_those_who_ask_for_them(
+    start: Start,
+) -> None:
+    """It cannot read what the subscriber asks for: the subscriber's own worker looks."""
+    told: list[str] = []
+
+    async def greet(fact: Moved) -> None:
+        told.append(fact.name)
+
+    books = App("books", listeners=[listener(greet, where={"country": "ES"})])
+    relevo = start(books, NEW)
+    await drain(relevo)
+    ana = await relevo.publish(Moved("ana", "ES"))
+    eva = await relevo.publish(Moved("eva", "IT"))
+    assert (ana.reached, eva.reached) == (1, 0)
+    await drain(start(App("other")))
+    await drain(relevo)
+
+    assert told == ["ana"]
+    [job] = ana.jobs.values()
+    assert (await only(relevo, job)).state is State.DONE
