@@ -406,11 +406,13 @@ class Relevo:
         [receipt] = await self._insert([job], None)
         return receipt
 
-    async def enqueue_for(self, follow_ups: FollowUps, command: Command) -> Receipt:
-        """Order something as one of the follow-ups of whatever these are of."""
+    async def enqueue_for(self, follow_ups: FollowUps, command: Command) -> str | None:
+        """Order something as one of the follow-ups of whatever these are of; returns the id of the
+        job that it joined by its key, if it did."""
         job = job_of(command, spec_of(command), _cause(), self.telemetry.tracing, self.seal)
-        [receipt] = await self._insert([follow_ups.adopt(job)], None)
-        return receipt
+        job = follow_ups.adopt(job)
+        [receipt] = await self._insert([job], None)
+        return None if receipt.is_new or receipt.id == job.id else receipt.id
 
     @noted("relevo", calls_here)
     async def enqueue_many(self, commands: Iterable[Command], *, tx: Any = None) -> list[Receipt]:

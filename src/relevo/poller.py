@@ -55,6 +55,7 @@ class Progress(msgspec.Struct, omit_defaults=True):
     last_at: int = 0  # a schedule's last tick, a poller's last good turn
     error: str = ""
     turned_at: int = 0  # its last turn, good or not
+    joined: tuple[str, ...] = ()  # of a schedule's last tick: jobs that its commands joined by key
     ttl: int = 60_000  # so many milliseconds after its next turn was due it counts as silent
 
 

@@ -16,6 +16,7 @@ from relevo.context import Context
 from relevo.errors import CircuitOpen, LeaseLost, MisuseError, StoreUnavailable
 from relevo.follow_ups import of_tick
 from relevo.ids import derived_id, moment_of
+from relevo.job import JOINS
 from relevo.lengths import length_of
 from relevo.message import Command
 from relevo.outcome import Again, Cancelled, Dead, Outcome, describe, ordinary, reason, scrub
@@ -191,11 +192,12 @@ class Recurring:
             progress = await self._progress(ctx)
             now = await self._engine.time.now()
             last = progress.last_at or now
+            joined: list[str] = []
             if not await self._is_off(schedule.name):
                 try:
                     for moment_due in schedule.due(last, now):
-                        await self._order(schedule, moment_due, ctx)
-                    await self._order_asked(schedule, ctx)
+                        joined = await self._order(schedule, moment_due, ctx)
+                    joined += await self._order_asked(schedule, ctx)
                 except (LeaseLost, StoreUnavailable):
                     raise
                 except Exception as error:
@@ -209,18 +211,21 @@ class Recurring:
             following = schedule.next_after(now)
             if following is None:
                 return Cancelled(f"'{schedule.cron}' has no tick left")
-            kept = msgspec.json.encode(Progress(last_at=now))
+            kept = msgspec.json.encode(Progress(last_at=now, joined=tuple(joined[:JOINS])))
             return Again(max(SOON, moment(following) - moment(now)), kept)
 
         return tick
 
-    async def _order_asked(self, schedule: Schedule, ctx: Context) -> None:
+    async def _order_asked(self, schedule: Schedule, ctx: Context) -> list[str]:
         [asked] = await self._engine.store.recall(RUN, [schedule.name])
-        if asked is not None:
-            await self._order(schedule, msgspec.json.decode(asked.value, type=int), ctx)
-            await self._engine.store.forget(RUN, [schedule.name])
+        if asked is None:
+            return []
+        joined = await self._order(schedule, msgspec.json.decode(asked.value, type=int), ctx)
+        await self._engine.store.forget(RUN, [schedule.name])
+        return joined
 
-    async def _order(self, schedule: Schedule, tick: int, ctx: Context) -> None:
+    async def _order(self, schedule: Schedule, tick: int, ctx: Context) -> list[str]:
+        """Enqueue the commands of one tick; returns the jobs that they joined by their keys."""
         engine = self._engine
         asked = of_tick(schedule.name, tick, engine.seal, milliseconds(engine.keep_dead))
         orders = schedule.orders(tick)
@@ -231,5 +236,5 @@ class Recurring:
                 f"{told} in the function of a schedule does nothing, for nothing awaits it: return "
                 "the command, or a list of commands"
             )
-        for order in orders:
-            await engine.enqueue_for(asked, order)
+        joined = [await engine.enqueue_for(asked, order) for order in orders]
+        return [id for id in joined if id is not None]

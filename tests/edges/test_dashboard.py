@@ -598,6 +598,21 @@ async def test_a_job_is_retried_cancelled_and_discarded(
     assert "mended" in page and "admin-0" in page
 
 
+async def test_a_job_that_has_ended_is_run_again_from_its_page(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    page = await admin.see(f"/jobs/{some.dead}")
+    assert "Run it again" in page and "Run it again" not in await admin.see(f"/jobs/{some.held}")
+    made = await web.relevo.desk.repeated_effects(some.dead)
+    if made:
+        assert "which would happen a second time" in page
+        await admin.do(f"/jobs/{some.dead}/run-again", 409)
+    await admin.do(f"/jobs/{some.dead}/run-again", note="sent wrongly", effects="1")
+    [line] = (await web.relevo.desk.audits(target=some.dead))[0]
+    assert (line.verb, line.note) == ("run again", "sent wrongly")
+    assert (await web.relevo.desk.job(line.after)).cause == some.dead
+
+
 async def test_a_payload_is_edited_behind_its_guard(
     web: Site, admin: Visitor, some: Filled
 ) -> None:

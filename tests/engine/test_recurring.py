@@ -24,7 +24,7 @@ from relevo import (
     exponential,
 )
 from relevo.clock import moment, stamp
-from relevo.desk import RecurringView, What
+from relevo.desk import Person, RecurringView, Role, What
 from relevo.job import Job
 from relevo.poller import BadItem, Poll
 from relevo.schedule import Missed, schedule
@@ -534,6 +534,45 @@ async def test_a_tick_that_fails_waits_until_it_is_mended(start: Start, clock: M
         assert seen is not None
         assert (seen.failures, seen.error) == (0, "")
     assert len(await enqueued(relevo, Report)) == 1
+
+
+async def test_a_schedule_tells_which_job_its_command_joined(
+    start: Start, clock: ManualClock
+) -> None:
+    """A run by hand gave no job where the command's key was known, and nothing said so."""
+    clock.advance_to(12)
+    app = App("test", workers=[_monthly])
+
+    @app.schedule("0 6 * * *")
+    def daily() -> Command:
+        return Monthly("2026-11")
+
+    relevo = start(app)
+    first = (await relevo.enqueue(Monthly("2026-11"))).id
+    async with working(relevo) as worker:
+        await until(lambda: _has_tick(relevo))
+        assert (await _recurring(relevo)).joined == ()
+        assert await relevo.desk.run_recurring(
+            "schedule", "test.daily", Person("ana", Role.OPERATOR)
+        )
+        worker.nudge()
+
+        async def is_told() -> bool:
+            return (await _recurring(relevo)).joined == (first,)
+
+        await until(is_told)
+
+
+async def _recurring(relevo: Relevo) -> RecurringView:
+    return await relevo.desk.recurring_one("schedule", "test.daily")
+
+
+class Monthly(Command, queue="test:monthly:send", key="{month}", unique="forever"):
+    month: str
+
+
+async def _monthly(order: Monthly) -> None:
+    pass
 
 
 async def _has_tick(relevo: Relevo) -> bool:

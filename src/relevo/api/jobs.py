@@ -13,7 +13,7 @@ from relevo.desk import Sweep
 from relevo.errors import DefinitionError, MisuseError, PayloadError
 from relevo.job import Job, State
 from relevo.message import Priority
-from relevo.store import BATCH, Filter, Group, Tally
+from relevo.store import BATCH, Effect, Filter, Group, Tally
 
 Ids = Annotated[list[str], Meta(min_length=1, max_length=BATCH, description="Jobs' ids.")]
 
@@ -225,21 +225,27 @@ async def dead_groups(caller: Caller, ask: SomeGroups) -> Page[Group]:
 
 class RunAgain(OneJob):
     repeat_effects: bool = False
+    dry_run: bool = False
     note: Note = ""
 
 
 class RanAgain(Struct, frozen=True):
-    """The job that runs another's command again."""
+    """The job that runs another's command again, and the effects that are made a second time."""
 
-    job: str
+    job: str | None  # none in a dry run
+    effects: list[Effect]
 
 
 async def run_job_again(caller: Caller, ask: RunAgain) -> RanAgain:
     """A new job of one that has ended; if that has made effects, only with `repeat_effects`."""
-    new = await caller.desk.run_again(
-        ask.id, caller.person, ask.note, repeats_effects=ask.repeat_effects
-    )
-    return RanAgain(new)
+    caller.person.acts("run_again", ask.note)
+    made = await caller.desk.repeated_effects((await caller.desk.job(ask.id)).id)
+    new = None
+    if not ask.dry_run:
+        new = await caller.desk.run_again(
+            ask.id, caller.person, ask.note, repeats_effects=ask.repeat_effects
+        )
+    return RanAgain(new, [caller.effect(each) for each in made])
 
 
 async def retry_dead(caller: Caller, ask: DeadRetry) -> Sweep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +11,8 @@ import typer
 from relevo.cli.tables import ago, at, data, fields, short, table
 from relevo.cli.terminal import OK, PROBLEM, AppOption, NoteOption, Reveal, Terminal, Verbs
 from relevo.clock import moment
-from relevo.desk import RecurringView, What, view
-from relevo.job import ENDED, Job
+from relevo.desk import Desk, RecurringView, What, view
+from relevo.job import ENDED, Job, State
 from relevo.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 pollers = Verbs("Pollers: list, show, pause, resume, run.", name="pollers")
 schedules = Verbs("Schedules: list, show, pause, resume, run.", name="schedules")
 TICKS = 3
+PATIENCE = 5.0  # seconds to wait for a worker to take a tick
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The poller's key, such as hotel:999.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
@@ -96,6 +98,7 @@ async def schedules_show(terminal: Terminal, name: Name, app: AppOption = None) 
         ("timetable", row["cron"] and f"{row['cron']} {row['tz']}"),
         ("missed ticks", row["missed"]),
         ("next ticks", "\n".join(row["ticks"])),
+        ("joined", "\n".join(seen.joined) or None),
     )
     terminal.show(row, lambda: recurring_text(seen, *extra))
 
@@ -114,8 +117,42 @@ async def schedules_resume(terminal: Terminal, name: Name, note: NoteOption = ""
 
 @schedules.verb("run")
 async def schedules_run(terminal: Terminal, name: Name, note: NoteOption = "") -> int:
-    """Give a tick now, beside those of its timetable."""
-    return await _run(terminal, "schedule", name, note)
+    """Give a tick now, beside those of its timetable.
+
+    Says so if its command joined a job by its key instead of becoming one, where a worker takes
+    the tick within five seconds.
+    """
+    async with terminal.desk() as desk:
+        before = await desk.recurring_one("schedule", name)
+        changed = await desk.run_recurring("schedule", name, terminal.person, note)
+        seen = await _taken(desk, before) if changed else before
+        jobs = [await desk.job(id) for id in seen.joined] if seen.last_at > before.last_at else []
+    joined = [{"job": job.id, "state": job.state, "key": job.key} for job in jobs]
+    shown = {"name": name, "mode": "due now", "changed": changed, "joined": joined}
+    told = f"{name} is due now" if changed else f"{name} is running at this moment"
+    terminal.show(shown, lambda: "\n".join([told, *map(_joined, jobs)]))
+    return OK if changed else PROBLEM
+
+
+async def _taken(desk: Desk, before: RecurringView) -> RecurringView:
+    """The schedule after its tick, or as it is when no worker has taken that in time."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    workers = await desk.workers()
+    is_served = any(each.is_alive and before.queue in each.queues for each in workers)
+    while True:
+        seen = await desk.recurring_one("schedule", before.job)
+        is_late = asyncio.get_running_loop().time() >= deadline
+        if seen.last_at > before.last_at or is_late or not is_served:
+            return seen
+        await asyncio.sleep(0.1)
+
+
+def _joined(job: Job) -> str:
+    which = f"job {job.id} has its key '{job.key}' and is {job.state}"
+    told = f"its command made no new job: {which}"
+    if job.state is State.DONE:
+        return f"{told}. To do it once more on purpose: `relevo jobs run-again {job.id}`"
+    return f"{told}. See `relevo jobs show {job.id}`"
 
 
 # what both do

@@ -32,6 +32,12 @@ async def change_job(board: Board, request: Request) -> Response:
     note = one(filled, "note") or ""
     if verb == "edit":
         return await _edit(board, request, id, filled, note)
+    if verb == "run-again":
+        is_asked = one(filled, "effects") is not None
+        new = await desk.run_again(id, by, note, repeats_effects=is_asked)
+        board.changed()
+        said = board.words(request)("This job runs its command again.")
+        return go(request, f"/jobs/{new}", said=said)
     job = await desk.job(id)
     match verb:
         case "retry":

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from relevo.dashboard.board import Board, filter_of, limit_of, more_of, one, query_of
 from relevo.dashboard.meant import meant
 from relevo.errors import DefinitionError, NotFoundError
-from relevo.job import LIVE, Job, State
+from relevo.job import ENDED, LIVE, Job, State
 from relevo.store import EffectState, Filter
 from relevo.web.doors import go
 from relevo.web.room import pretty
@@ -78,6 +78,7 @@ async def job_page(
         status=status,
         job=board.shown(request, job),
         effects=[board.shown_effect(request, effect) for effect in effects],
+        repeated=await desk.repeated_effects(job.id) if _can(job)["run_again"] else [],
         undecided=[effect for effect in effects if effect.state in UNDECIDED],
         audits=audits,
         near={each.id: each for each in around if each is not None and desk.sees(each.queue)},
@@ -97,6 +98,7 @@ def _can(job: Job) -> dict[str, bool]:
         "cancel": job.state in LIVE,
         "discard": job.state in DISCARDABLE,
         "edit": job.state in EDITABLE,
+        "run_again": job.state in ENDED and job.flow is None,
     }
 
 

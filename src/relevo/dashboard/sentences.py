@@ -71,6 +71,7 @@ ALONE: Final = (
     "forget worker",
     *("mark restored", "end restore"),
     "unsubscribe",
+    "run again",
     *("replay many", "confirm", "deny", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "change password", "add token", "remove token"),
     *("log in", "login refused", "login held back", "use token", "token refused"),

@@ -440,6 +440,18 @@ SPANISH: Final[dict[str, str]] = {
     ),
     "Replay it": "Repetirla",
     "Leave it": "Dejarla",
+    "Run again…": "Ejecutar otra vez…",
+    "Run it again": "Ejecutarlo otra vez",
+    "run again": "ejecutar otra vez",
+    "This job runs its command again.": "Este trabajo ejecuta su orden otra vez.",
+    "A new job with the same payload, without the key, makes every effect of its own. To go on "
+    "where this job failed, retry it.": (
+        "Un trabajo nuevo con el mismo contenido, sin la clave, repite todos los efectos. Para "
+        "continuar donde este trabajo falló, reinténtelo."
+    ),
+    "This job has made these effects, which would happen a second time:": (
+        "Este trabajo ya produjo estos efectos, que ocurrirían por segunda vez:"
+    ),
     "See what a replay would do…": "Ver qué haría una repetición…",
     "It would be taken again as if it had just come; the preview stores nothing.": (
         "Se tomaría otra vez como recién llegada; la vista previa no guarda nada."

@@ -106,13 +106,17 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events):
             cause=job.id,
             meta=_without_origin(job.meta),
         )
-        [receipt] = await self.store.insert([new])
-        if receipt.verdict is Verdict.CLOSED:
-            raise QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
+        closed = QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
+        if (await self.queue(job.queue)).mode is QueueMode.DRAINING:
+            raise closed
+        # First the line: a crash in between leaves one too many, and no job that nobody asked for.
         line = Audit(
-            who=signed.who, verb="run again", target=job.id, note=signed.note, after=receipt.id
+            who=signed.who, verb="run again", target=job.id, note=signed.note, after=new.id
         )
         await self.store.audit([line])
+        [receipt] = await self.store.insert([new])
+        if receipt.verdict is Verdict.CLOSED:
+            raise closed
         return receipt.id
 
     async def cancel(self, ids: Sequence[str], by: Person, note: str = "") -> list[bool]:

@@ -108,6 +108,7 @@ class RecurringView(msgspec.Struct, frozen=True, kw_only=True):
     turned_at: int = 0  # the last turn, good or not
     is_silent: bool = False  # its turn should have been over for longer than its heartbeat
     bad: int = 0  # items put aside that are dead letters now
+    joined: tuple[str, ...] = ()  # of a schedule's last tick: jobs that its commands joined by key
 
 
 class OutboxView(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,4 +410,5 @@ def _recurring(name: str, job: Job, now: int, is_paused: bool) -> RecurringView:
         cursor=None if kept.cursor is None else msgspec.json.encode(kept.cursor),
         turned_at=kept.turned_at,
         is_silent=_is_silent(job, now, kept.ttl),
+        joined=kept.joined,
     )
