@@ -218,11 +218,12 @@ class Spreader:
         """Give what is kept of an event, in the order in which it was accepted."""
         store, where = self._engine.store, Filter(queue=EVENTS, kind=event)
         since = subscriber.behind or 0
-        # Pages come newest first: their places are noted on the way back in time.
+        # Pages come newest first, and their places are noted on the way back in time: to the end,
+        # since the event of a job that had waited for days lies among those of its id's moment.
         places: list[str | None] = [None]
         while True:
             page = await store.page(where, cursor=places[-1], limit=PAGE)
-            if page.cursor is None or (page.jobs and page.jobs[-1].inserted_at < since):
+            if page.cursor is None:
                 break
             places.append(page.cursor)
         for place in reversed(places):

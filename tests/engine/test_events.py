@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from relevo import App, Command, Context, DefinitionError, Event, Relevo, State, constant, listener
+from relevo import (
+    App,
+    Command,
+    Context,
+    DefinitionError,
+    Event,
+    Relevo,
+    State,
+    constant,
+    listener,
+    spreading,
+)
 from relevo.events import SUBSCRIBERS, without_subscriber
 from relevo.job import LIVE
 from relevo.message import EVENTS, codec
@@ -223,6 +234,32 @@ async def test_a_new_subscriber_gets_the_past_in_order_where_it_asks_for_it(
     await drain(start(late))
     assert past[-1] == 250
     assert len(past) == 241
+
+
+async def test_the_past_has_what_a_job_published_that_had_waited_for_days(
+    start: Start, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is of the moment of that job, and older events lie in between."""
+    monkeypatch.setattr(spreading, "PAGE", 2)
+    heard: list[int] = []
+
+    class Remind(Command, queue="test:orders:remind"):
+        order: int
+
+    async def remind(order: Remind, ctx: Context) -> None:
+        await ctx.publish(Paid(order.order))
+
+    shop = start(App("shop", workers=[remind]))
+    await shop.enqueue(Remind(1), delay="3d")
+    clock.advance("1h")
+    for number in range(10, 14):
+        await shop.publish(Paid(number))
+    clock.advance("3d")
+    await drain(shop)
+    async with working(start(subscriber(heard, since="1d"))):
+        await until(lambda: bool(heard))
+
+    assert heard == [1]
 
 
 async def test_a_catching_up_that_was_broken_off_begins_anew_and_doubles_nothing(
