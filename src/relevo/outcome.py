@@ -240,8 +240,9 @@ def describe(error: BaseException) -> Failure:
 
     Never raises, whatever the error does when it is read.
     """
-    if isinstance(error, Described):
-        return error.failure
+    # isinstance() would ask the error for its class, which may raise.
+    if issubclass(type(error), Described):
+        return cast("Described", error).failure
     name, message = _name(error), _message(error)
     frames = _frames(error)
     try:

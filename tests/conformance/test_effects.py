@@ -370,6 +370,18 @@ async def test_the_ledger_is_read_page_by_page(store: Store) -> None:
     assert set(seen) == {one.job for one in stored}
 
 
+async def test_a_large_batch_of_effects_is_read_page_by_page(store: Store) -> None:
+    """No two have one moment, at which a page that ends between them would lose the second."""
+    for _ in range(6):
+        stored = {one.job for one in await store.intend([effect() for _ in range(1_000)])}
+        seen: list[str] = []
+        cursor = None
+        while len(seen) < 1_000:
+            found, cursor = await store.effects(cursor=cursor, limit=100)
+            seen += [one.job for one in found]
+        assert set(seen[:1_000]) == stored
+
+
 async def test_the_ledger_is_searched(store: Store) -> None:
     a, b, c = await store.intend(
         [effect(key="pay-100%_off"), effect(key="pay-100x_off"), effect(key="pay-7")]

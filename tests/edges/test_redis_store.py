@@ -1232,7 +1232,7 @@ KEYS = re.compile(
     r"|remembered|stood|joins|newest|quiet|behind|logs|logged|latest:[0-9a-f]{32}"
     r"|laned|lanes|tats|turn:[012]|rest:[012]|effects|concluded|audit|park:[0-9a-f]{40}"
     r"|pending:[0-9a-f]{32}|group:[0-9a-f]{40}|effects:[0-9a-f]{40}|lane:[0-9a-f]{32}:[012]"
-    r"|line:[0-9a-f]{32}))?)"
+    r"|line:[0-9a-f]{32}|told:[0-9a-f]{32}|grown|tallies))?)"
 )
 
 

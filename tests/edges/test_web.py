@@ -10,6 +10,7 @@ import logging
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from html import unescape
 from pathlib import Path
@@ -687,7 +688,7 @@ async def test_many_who_ask_at_once_ask_the_store_once(
 
     monkeypatch.setattr(web.relevo.store, "tally", counted)
     now = 1_000.0
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
     async with web.browser(address="127.0.0.1") as here:
         for _ in range(5):
             assert (await here.get("/metrics")).status_code == 200

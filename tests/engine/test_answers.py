@@ -39,6 +39,7 @@ from relevo import (
     sources,
 )
 from relevo.job import Failure, Job
+from relevo.message import EVENTS
 from relevo.outcome import Held, Parked
 from relevo.store import Filter
 from relevo.testing import ManualClock, deliver, drain, until, working
@@ -381,7 +382,7 @@ async def test_f08_a_listener_may_answer_anything_too(start: Start) -> None:
             for case in cases:
                 await relevo.publish(OddFact(case))
             await drain(relevo, timeout="60s")
-        heard = await _jobs(relevo, OddFact)
+        heard = [job for job in await _jobs(relevo, OddFact) if job.queue != EVENTS]
         assert len(heard) == 2 * len([*CASES, *BUSY])
         for job in heard:
             _judge(json.loads(job.payload)["case"], job)

@@ -15,9 +15,12 @@
     const active = document.activeElement;
     return part.contains(active) && active.matches("input, select, textarea, button, :focus-visible");
   };
-  document.addEventListener("htmx:before:request", (event) => {
-    if (isBusy(event.target)) event.preventDefault();
-  });
+  // Asked again before the swap: a box that was ticked while the answer was on its way stays ticked.
+  for (const moment of ["htmx:before:request", "htmx:before:swap"]) {
+    document.addEventListener(moment, (event) => {
+      if (isBusy(event.target)) event.preventDefault();
+    });
+  }
 
   // Cells carry the title of their column: on a telephone there is no head above them.
   const title = () => {

@@ -39,7 +39,7 @@ for n = 6, #ARGV, 8 do
   elseif not was and who ~= '' then
     answer[#answer + 1] = 0
   else
-    created = created or string.format('%.4f', math.min(at + n / 16384, now + 0.999))
+    created = created or string.format('%.4f', at + n / 16384)
     call('HSET', key, name, table.concat({ state, created, now, hash, #ARGV[n + 5],
       ARGV[n + 5] .. ARGV[n + 6] }, '|'))
     call('ZADD', root .. ':effects', created, member_of(job, name))

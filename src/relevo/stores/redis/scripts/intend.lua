@@ -10,8 +10,12 @@ for n = 4, #ARGV, 7 do
   local key = root .. ':effects:' .. redis.sha1hex(job)
   local kept = call('HGET', key, name)
   if not kept then
-    local moment = string.format('%.4f', math.min(at + n / 16384, now + 0.999))
-    kept = table.concat({ ARGV[n + 3], moment, now, ARGV[n + 4], #ARGV[n + 5],
+    -- Each effect has a moment of its own, or a page that ends between two of one moment would
+    -- leave the second one out; the last of a large batch may lie in the next millisecond.
+    local moment = at + n / 16384
+    local updated = math.max(now, math.floor(moment))
+    moment = string.format('%.4f', moment)
+    kept = table.concat({ ARGV[n + 3], moment, updated, ARGV[n + 4], #ARGV[n + 5],
       ARGV[n + 5] .. ARGV[n + 6] }, '|')
     call('HSET', key, name, kept)
     call('ZADD', root .. ':effects', moment, member_of(job, name))
