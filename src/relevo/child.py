@@ -33,6 +33,7 @@ from relevo.client_errors import Row, is_away, retry_after_of
 from relevo.clock import Duration, duration, milliseconds
 from relevo.context import Context, current
 from relevo.errors import CircuitOpen, MisuseError, ProviderUnavailable, ProviderUncertain
+from relevo.events import Published
 from relevo.job import Failure, Job, Lease, Receipt, Unique
 from relevo.message import Command, Event, Message, Priority, codec
 from relevo.once import Ledger
@@ -318,8 +319,20 @@ class RemoteEngine:
         orders = [_order(command) for command in commands]
         return await self._ask("enqueue_many", orders, list[Receipt])
 
-    async def publish(self, event: Event) -> list[Receipt]:
-        return await self._ask("publish", _order(event), list[Receipt])
+    async def publish(self, event: Event) -> Published:
+        return await self._ask("publish", _order(event), Published)
+
+    def job(self, id: str) -> NoReturn:
+        raise MisuseError(
+            "ctx.job() does not work with isolate='process': enqueue a command without isolate= "
+            "whose worker asks what became of the job"
+        )
+
+    def flow(self, id: str) -> NoReturn:
+        raise MisuseError(
+            "ctx.flow() does not work with isolate='process': enqueue a command without isolate= "
+            "whose worker asks what became of the flow"
+        )
 
     async def start(self, flow: object, **options: Any) -> NoReturn:
         raise MisuseError(

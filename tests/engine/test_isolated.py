@@ -22,6 +22,7 @@ from relevo import (
     State,
     constant,
 )
+from relevo.message import EVENTS
 from relevo.store import By, EffectState, Filter
 from relevo.testing import drain, until, working
 
@@ -129,7 +130,7 @@ async def test_f68_the_context_of_a_child_does_what_it_does_in_a_thread(start: S
     ]  # fmt: skip
     assert {each.thread for each in told} == {job.thread}
     assert {each.cause for each in told} == {job.id}
-    [heard] = (await relevo.store.page(Filter(queue="test:test-isolated:hear"))).jobs
+    [heard] = (await relevo.store.page(Filter(queue=EVENTS))).jobs
     assert heard.thread == job.thread
     [added] = await relevo.store.find([started.jobs["sum"]])
     assert added is not None

@@ -146,14 +146,14 @@ def test_a_backoff_that_is_none_is_refused_where_it_is_written() -> None:
         App("test").poller("channel", backoff=wrong)(pull)
 
 
-def test_a_listener_without_a_name_needs_a_queue() -> None:
+def test_a_listener_without_a_name_needs_one() -> None:
     async def hear(n: int, fact: Greeted) -> None: ...
 
     nameless = functools.partial(hear, 1)
-    with pytest.raises(DefinitionError, match="queue="):
+    with pytest.raises(DefinitionError, match="name="):
         App("test", listeners=[nameless])
-    [made] = App("test", listeners=[listener(nameless, queue="test:people:hear")]).listeners
-    assert "partial" in made.name
+    [made] = App("test", listeners=[listener(nameless, name="hear")]).listeners
+    assert made.spec.queue == "test:listeners:hear"
 
 
 # endings
@@ -163,8 +163,6 @@ def test_a_listener_without_a_name_needs_a_queue() -> None:
     "ending",
     [
         lambda: Snooze("soon"),
-        lambda: Snooze(5),
-        lambda: Retry("", 5),
         lambda: Retry("30s"),
         lambda: Retry(30),
         lambda: Retry(timedelta(seconds=30)),

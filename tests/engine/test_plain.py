@@ -176,8 +176,9 @@ def test_the_plain_face_has_what_the_async_one_has() -> None:
         "commit",
         "roll_back",
         "refuse_late",
+        "check_lease",
     }  # for the engine
-    own = {"run", "leave"}  # for the runner
+    own = {"run", "leave", "do"}  # for the runner, PlainGroup, PlainJob and PlainFlow
     asynchronous = {name: each for name, each in face(Context).items() if name not in inner}
     plain = {name: each for name, each in face(PlainContext).items() if name not in own}
     assert plain == asynchronous
@@ -354,7 +355,7 @@ async def test_an_async_function_behind_a_plain_decorator_keeps_its_context(star
 
 
 async def test_what_a_thread_does_and_returns_past_its_limit_counts(start: Start) -> None:
-    """F67: it keeps its job, is not started beside itself, and is shown as overdue."""
+    """F07, F67: it keeps its job, is not started beside itself, and is shown as overdue."""
 
     class Slow(Command, queue="test:people:slow", attempts=1, timeout="200ms"):
         pass
