@@ -27,8 +27,8 @@ check: setup
 	$(BIN)/pytest -q -n 2 -m "not soak" tests/unit
 
 # Four at a time on two cores: tests spend most of their time waiting for a lease, a server or a
-# disk. What passes only at the second try is told; more than
-# three such tests that tests/flaky.txt does not have with a reason fail the run.
+# disk. What passes only at the second try is told; more than three such tests that tests/flaky.txt
+# does not have with a reason fail the run.
 test: setup
 	$(BIN)/pytest -n 4 --dist loadgroup -m "not soak" || \
 	  { echo "What failed beside the others is tried once more, alone:"; \

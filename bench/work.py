@@ -37,7 +37,7 @@ class Gone(Command, queue="bench:work:gone", keep=timedelta()):
 
 
 class Keyed(Command, queue="bench:work:keyed", key="{number}", unique="unfinished"):
-    """The same with a key."""
+    """A small job with a key."""
 
     number: int
     text: str = TEXT

@@ -449,7 +449,7 @@ async def _joins(desk: Desk) -> list[Finding]:
 
 
 async def _groups(desk: Desk) -> list[Finding]:
-    """Groups that nobody closed: their job waits for ever."""
+    """Groups that were never closed: the job that waits for their members waits for ever."""
     return [
         _warning(
             group.queue,

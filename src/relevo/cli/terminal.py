@@ -151,7 +151,7 @@ class Terminal:
 
     @property
     def person(self) -> Person:
-        """The person at the terminal, who may do everything to a store that can be opened."""
+        """The person at the terminal. Opening a store gives the right to every act on it."""
         return Person(_person_here(), Role.ADMIN)
 
     def store(self) -> Store:
