@@ -7,7 +7,6 @@ import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Row
+from relevo.version import version
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
@@ -44,7 +44,7 @@ def _host(machine: dict[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    return {"relevo": version("relevo"), "Python": platform.python_version()}
+    return {"relevo": version(), "Python": platform.python_version()}
 
 
 class Setting(Struct, frozen=True):

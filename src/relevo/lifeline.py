@@ -23,6 +23,7 @@ from relevo.plain_runs import resident
 from relevo.runner import released
 from relevo.store import BATCH, Loss, Store, WorkerInfo, WorkerState
 from relevo.telemetry import log
+from relevo.version import version
 
 if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
@@ -57,6 +58,7 @@ class Lifeline(threading.Thread):
         self._overdue: list[str] = []
         self._is_stopping = False
         self._started_at = 0
+        self._version = version()
         self._stale: list[Flight] = []  # taken back from the worker, not yet released
 
     def stop(self) -> None:
@@ -173,6 +175,7 @@ class Lifeline(threading.Thread):
             queues=worker.queues,
             concurrency=worker.concurrency,
             started_at=self._started_at,
+            version=self._version,
             note=self._note(),
             overdue=self._overdue[:OVERDUE_SHOWN],
             threads=threading.active_count(),

@@ -176,6 +176,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     running: int = 0  # jobs it has leases of, not yet begun ones included, as the store counts them
     started_at: int = 0
     beat_at: int = 0
+    version: str = ""  # of relevo
     note: str = ""  # such as "event loop blocked"
     overdue: list[str] = []  # jobs whose plain functions run past their time limits; 100 at most
     threads: int = 0

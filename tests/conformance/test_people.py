@@ -355,12 +355,13 @@ async def seen(store: Store, id: str = "w1") -> WorkerInfo:
 
 async def test_a_beating_worker_is_seen(store: Store) -> None:
     before = await store.now()
-    await store.beat(worker("w1", started_at=5, note="busy"), 15 * SECOND)
+    await store.beat(worker("w1", started_at=5, note="busy", version="0.1.0"), 15 * SECOND)
 
     found = await seen(store)
 
     assert (found.id, found.host, found.pid, found.queues) == ("w1", "host-1", 7, [WORK])
     assert (found.concurrency, found.started_at, found.note) == (8, 5, "busy")
+    assert found.version == "0.1.0"
     assert (found.state, found.is_alive) == (OK, True)
     assert before <= found.beat_at <= await store.now()
 

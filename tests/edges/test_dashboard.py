@@ -32,6 +32,7 @@ from relevo.pairs import Headers
 from relevo.signatures import explain
 from relevo.store import By, Effect, EffectState, Letterbox, QueueMode, Want, WorkerInfo
 from relevo.testing import ManualClock, until
+from relevo.version import version
 from relevo.web.translate import Words
 from relevo.web.words import SPANISH as SHARED
 from relevo.webhook import Delivery
@@ -722,6 +723,20 @@ async def test_queues_are_paused_drained_and_resumed(
     ):
         await admin.do(f"/queues/{BOOK}/{verb}", note="deploy")
         assert (await web.relevo.desk.queue(BOOK)).mode is mode
+
+
+async def test_pages_tell_the_version_of_each_process(admin: Visitor, web: Site) -> None:
+    info = WorkerInfo(id="w1", host="h", pid=1, queues=[BOOK], concurrency=5, version="0.0.9")
+    await web.relevo.store.beat(info, 60_000)
+    assert ">0.0.9</span>" in (page := await admin.see("/workers"))
+    assert f">{version()}</p>" in page
+    said = f"Processes of 2 versions of relevo work here: 0.0.9, {version()}"
+    assert said in await admin.see("/")
+    assert "2 versiones de relevo" in await admin.see("/", **{"accept-language": "es"})
+    metrics = await admin.see("/metrics")
+    assert 'relevo_worker_versions{version="0.0.9"} 1.0' in metrics
+    assert f'version="{version()}"' in metrics
+    assert f'"version": "{version()}"' in await admin.see("/api/openapi.json")
 
 
 async def test_a_worker_that_is_gone_is_forgotten_by_a_button(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +11,7 @@ from relevo.api.call import Call
 from relevo.breaker import Turn
 from relevo.desk.views import is_moment
 from relevo.job import After
+from relevo.version import version
 
 ERROR = {
     "type": "object",
@@ -53,7 +53,7 @@ def document(calls: Sequence[Call]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "relevo",
-            "version": version("relevo"),
+            "version": version(),
             "description": "Everything a person may do at the desk.",
         },
         "paths": paths,

@@ -36,6 +36,7 @@ from relevo.stored import read_stored
 from relevo.stores.places import Places
 from relevo.stores.sqlite.doctor import LOW_SPACE
 from relevo.unrouted import Unrouted
+from relevo.version import mixed
 
 if TYPE_CHECKING:
     from relevo.app import App
@@ -289,6 +290,10 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
     ]
     if not workers:
         findings.append(_warning("workers", "none is alive: jobs wait until `relevo work` runs"))
+    if versions := mixed(worker.version for worker in workers):
+        told = f"processes of several versions of relevo work here: {', '.join(versions)}. "
+        told += "See `relevo workers ls` and restart the older ones"
+        findings.append(_warning("versions", told))
     findings += await _times(desk)
     served = {queue for worker in workers for queue in worker.queues}
     known = {EVENTS, *(queue for app in apps for queue in queues_of(app))}

@@ -382,9 +382,9 @@ def _parameters(*, is_root: bool = False) -> list[inspect.Parameter]:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
+        from relevo.version import version
 
-        sys.stdout.write(f"relevo {version('relevo')}\n")
+        sys.stdout.write(f"relevo {version()}\n")
         raise typer.Exit
 
 

@@ -12,6 +12,7 @@ from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView
 from relevo.job import MOVING, State
 from relevo.restored import Mark
 from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
+from relevo.version import mixed
 from relevo.web.room import span
 
 LATE = 60_000
@@ -175,6 +176,9 @@ def _workers(workers: Sequence[WorkerInfo]) -> list[Trouble]:
         if lost == 1:
             text = "A worker fell silent with jobs in hand; those are taken back"
         found.append(_warn(text, "/workers", n=lost))
+    if versions := mixed(each.version for each in workers if each.is_alive):
+        text = "Processes of {n:,} versions of relevo work here: {versions}"
+        found.append(_warn(text, "/workers", n=len(versions), versions=", ".join(versions)))
     return found[-MOST:]
 
 

@@ -745,6 +745,9 @@ SPANISH: Final[dict[str, str]] = {
     "Memory": "Memoria",
     "{n:,} child processes": "{n:,} procesos hijos",
     "{n:,} overdue": "{n:,} con retraso",
+    "Processes of {n:,} versions of relevo work here: {versions}": (
+        "Aquí trabajan procesos de {n:,} versiones de relevo: {versions}"
+    ),
     "Its plain function runs past its time limit: it keeps the job, and what it returns counts.": (
         "Su función sin async pasa de su límite de tiempo: conserva el trabajo, y lo que devuelva "
         "cuenta."

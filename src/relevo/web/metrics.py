@@ -6,12 +6,12 @@ Counts of outcomes and deliveries are this process's own since it began; the res
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from relevo.settings import Settings, spool_file, store_file
 from relevo.signatures.keys import Keys
 from relevo.store import DeliveryState, QueueMode, WorkerState
 from relevo.unrouted import CAUSES
+from relevo.version import version
 from relevo.web.auth import is_local
 from relevo.web.doors import site, visit_of
 
@@ -97,6 +98,7 @@ class Metrics:
 
     def __init__(self, relevo: Relevo) -> None:
         self._relevo = relevo
+        self._version = version()
         self._text = b""
         self._made_at = -FRESH
         self._making = asyncio.Lock()
@@ -167,6 +169,12 @@ class Metrics:
         overdue.add_metric([], sum(len(worker.overdue) for worker in alive))
         threads = Gauge("relevo_worker_threads", "Threads of workers that are alive.")
         threads.add_metric([], sum(worker.threads for worker in alive))
+        versions = Gauge(
+            "relevo_worker_versions", "Workers that are alive, by version.", labels=["version"]
+        )
+        counts = collections.Counter(each.version or "unknown" for each in alive)
+        for name, count in sorted(counts.items()):
+            versions.add_metric([name], count)
         memory = Gauge("relevo_worker_memory_bytes", "Memory of workers that are alive.")
         memory.add_metric([], sum(worker.memory for worker in alive))
         circuits = Gauge(
@@ -185,7 +193,7 @@ class Metrics:
         for wait in (await desk.waiting())[:BREAKERS_MAX]:
             waits.add_metric([wait.name], (now - wait.since) / 1000)
         told = [jobs, done, oldest, modes, states, running, slots, overdue, threads, memory]
-        return [*told, circuits, parked, waits, *await self._unhandled(now)]
+        return [*told, versions, circuits, parked, waits, *await self._unhandled(now)]
 
     async def _unhandled(self, now: int) -> list[Metric]:
         """The deliveries that failed or differ, and wait for their function to work."""
@@ -264,7 +272,7 @@ class Metrics:
         if isinstance(commands, int):
             yield Counter("relevo_store_commands", "Commands sent to the store.", commands)
         info = Gauge("relevo_info", "Which relevo on which store.", labels=["version", "store"])
-        info.add_metric([version("relevo"), self._relevo.store.name], 1)
+        info.add_metric([self._version, self._relevo.store.name], 1)
         yield info
 
     async def _skew(self) -> Metric:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from relevo.clock import moment_if
+from relevo.version import version
 from relevo.web.auth import is_https
 from relevo.web.refusals import REFUSALS
 from relevo.web.sentences import Sentences
@@ -115,6 +116,7 @@ class Room:
             "said": unquote(request.cookies.get(SAID, ""))[:500],
             "is_partial": request.headers.get("hx-request") == "true",
             "now": visit.now,
+            "version": version(),
         }
 
 
