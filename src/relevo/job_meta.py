@@ -22,6 +22,11 @@ class Meta(msgspec.Struct, omit_defaults=True):
 decode_meta = msgspec.json.Decoder(Meta).decode
 
 
+def traced(traceparent: str | None) -> bytes | None:
+    """The meta of a job that belongs to a trace; None where there is no trace."""
+    return msgspec.json.encode(Meta(traceparent=traceparent)) if traceparent else None
+
+
 def origin_of(job: Job | NewJob) -> str:
     """The id that a job's effects are written under: its own, or that of its generation 0."""
     if job.meta is None or b'"origin"' not in job.meta:

@@ -14,7 +14,7 @@ from relevo.follow_ups import digest
 from relevo.ids import new_id
 from relevo.intake import Intake
 from relevo.job import NewJob, Receipt, Unique, Verdict
-from relevo.job_meta import Meta, decode_meta
+from relevo.job_meta import Meta, decode_meta, traced
 from relevo.message import (
     KEY_MAX,
     KEY_PARTS,
@@ -73,7 +73,7 @@ def job_of(
     seal: Seal | None,
 ) -> NewJob:
     """The job of a message, which something caused, or nothing but its caller."""
-    meta = None if tracing is None else _traced(tracing)
+    meta = None if tracing is None else traced(tracing.traceparent())
     if spec.dependency is not None:
         spec.dependency.fill(message)  # so that the caller hears of it, and not the worker
     if cause is None:
@@ -212,8 +212,3 @@ def _meta(backoff: Backoff | None, timeout: Duration | None, known: bytes | None
         first, cap = milliseconds(backoff.first), milliseconds(backoff.cap)
         made.backoff = (first, backoff.factor, cap, backoff.jitter)
     return made
-
-
-def _traced(tracing: Tracing) -> bytes | None:
-    parent = tracing.traceparent()
-    return None if parent is None else msgspec.json.encode(Meta(traceparent=parent))

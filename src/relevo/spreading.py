@@ -15,8 +15,6 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import msgspec
-
 from relevo.app import Binding
 from relevo.backoff import exponential
 from relevo.clock import milliseconds
@@ -24,7 +22,7 @@ from relevo.errors import StoreError, StoreUnavailable
 from relevo.events import Subscriber, caught_up, job_id, with_subscriber
 from relevo.follow_ups import digest, with_origin
 from relevo.job import Lease, NewJob, Verdict
-from relevo.job_meta import Meta, decode_meta
+from relevo.job_meta import Meta, decode_meta, traced
 from relevo.message import EVENT_KEEP, EVENTS
 from relevo.outcome import Postponed, describe, reason
 from relevo.runner import DONE, ending, released
@@ -300,9 +298,6 @@ def subscriber_of(binding: Binding, now: int) -> Subscriber:
 def job_for(subscriber: Subscriber, fact: Fact, engine: Relevo) -> NewJob:
     """The job by which a subscriber gets an event."""
     id, meta = job_id(fact.id, subscriber.name), fact.meta
-    traced = None
-    if meta.traceparent is not None:
-        traced = msgspec.json.encode(Meta(traceparent=meta.traceparent))
     origin = job_id(meta.origin or fact.id, subscriber.name)
     return NewJob(
         id=id,
@@ -317,5 +312,5 @@ def job_for(subscriber: Subscriber, fact: Fact, engine: Relevo) -> NewJob:
         thread=fact.thread,
         cause=fact.id,
         keep=max(subscriber.keep, KNOWN),
-        meta=with_origin(traced, id, origin),
+        meta=with_origin(traced(meta.traceparent), id, origin),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -9,16 +10,25 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from contextvars import Token
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
-from relevo.clock import duration
+from relevo.clock import duration, stamp
 from relevo.errors import SettingsError
 from relevo.job import Lease, NewJob
 from relevo.outcome import Again, Done, Outcome, Settled, scrub
 from relevo.store import FAILED_OF, DeliveryState, Kept, Rescued
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context as Ctx
+    from opentelemetry.trace import Span
+
+    from relevo.webhook import Delivery
 
 log = logging.getLogger("relevo")
 
@@ -70,6 +80,12 @@ class Telemetry:
             self.tracing = Tracing()
         except ImportError as error:
             raise SettingsError(f"{error}: pip install 'relevo[otel]'") from error
+
+    def again(self, what: str, endpoint: str, delivery: Delivery) -> AbstractContextManager[object]:
+        """Tracing.again() where tracing is on."""
+        if self.tracing is None:
+            return contextlib.nullcontext()
+        return self.tracing.again(what, endpoint, delivery)
 
     def narrate(self) -> None:
         """From now on a line of log for each delivery and each run, if such lines are wanted."""
@@ -239,16 +255,79 @@ class _Carried(msgspec.Struct):
 
 
 class Tracing:
-    """Spans by OpenTelemetry: where they go is up to its SDK, which the program's owner sets up."""
+    """Spans by OpenTelemetry: where they go is up to its SDK, which the program's owner sets up.
+
+    One webhook call is one trace: the span of the call at its endpoint is the parent of the runs of
+    the jobs that the call orders, and their runs are the parents of what they order.
+    """
 
     def __init__(self) -> None:
-        from opentelemetry import trace
+        from opentelemetry import context, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._trace = trace
+        self._current = context
         self._tracer = trace.get_tracer("relevo")
         self._context = TraceContextTextMapPropagator()
         self._decode = msgspec.json.Decoder(_Carried).decode
+
+    def call(self, endpoint: str, delivery: Delivery) -> Span:
+        """Begin the span of a webhook call, and name it in the delivery.
+
+        Its parent is the span that the program's own HTTP server has begun. A trace that the caller
+        names is linked and not joined: strangers would choose which calls are sampled.
+        """
+        theirs = self._trace.get_current_span(self._parents(delivery.header("traceparent")))
+        known = theirs.get_span_context()
+        span = self._tracer.start_span(
+            f"{delivery.method} {delivery.path}",
+            kind=self._trace.SpanKind.SERVER,
+            links=[self._trace.Link(known)] if known.is_valid else None,
+            attributes={
+                "messaging.system": "relevo",
+                "http.request.method": delivery.method,
+                "http.route": delivery.path,
+                "relevo.endpoint": endpoint,
+                "relevo.delivery": delivery.id,
+            },
+        )
+        carrier: dict[str, str] = {}
+        self._context.inject(carrier, self._trace.set_span_in_context(span))
+        force_setattr(delivery, "traceparent", carrier.get("traceparent", ""))
+        return span
+
+    def enter(self, span: Span) -> Token[Any]:
+        """Make a span the current one, until leave()."""
+        return self._current.attach(self._trace.set_span_in_context(span))
+
+    def leave(self, token: Token[Any]) -> None:
+        """Make the span current again that was before enter()."""
+        self._current.detach(token)
+
+    def answered(self, span: Span, status: int) -> None:
+        """Note what a webhook call was answered."""
+        span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            span.set_status(self._trace.StatusCode.ERROR)
+
+    def again(self, what: str, endpoint: str, delivery: Delivery) -> AbstractContextManager[Span]:
+        """A span for a stored delivery whose function runs, in the trace of its call."""
+        return self._tracer.start_as_current_span(
+            f"{what} {delivery.path}",
+            context=self._parents(delivery.traceparent),
+            attributes={
+                "messaging.system": "relevo",
+                "relevo.endpoint": endpoint,
+                "relevo.delivery": delivery.id,
+                "relevo.waited_ms": max(0, stamp(datetime.now(UTC)) - stamp(delivery.received_at)),
+            },
+        )
+
+    def _parents(self, traceparent: str | None) -> Ctx:
+        """The context that a traceparent names; that of a new trace for None."""
+        return self._context.extract(
+            {"traceparent": traceparent} if traceparent else {}, self._current.Context()
+        )
 
     def traceparent(self) -> str | None:
         """What a job carries so that its run is told as part of what is going on now."""
@@ -267,7 +346,7 @@ class Tracing:
         parent = None if lease.meta is None else self._parent(lease.meta)
         with self._tracer.start_as_current_span(
             f"{lease.queue} {lease.kind}",
-            context=self._context.extract({"traceparent": parent} if parent else {}),
+            context=self._parents(parent),
             kind=self._trace.SpanKind.CONSUMER,
             attributes={
                 "messaging.system": "relevo",
@@ -277,6 +356,7 @@ class Tracing:
                 "relevo.kind": lease.kind,
                 "relevo.attempt": lease.attempt,
                 "relevo.thread": lease.thread or lease.id,
+                "relevo.waited_ms": max(0, lease.claimed_at - lease.inserted_at),
             },
         ) as span:
             ended = await run(lease, began)

@@ -46,6 +46,10 @@ VERIFIED_BY = "relevo-verified-by"
 """The header, among those that are kept, that names the secret which verified a delivery."""
 
 
+TRACEPARENT = "relevo-traceparent"
+"""The header, among those that are kept, that names the span of a call at its endpoint."""
+
+
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One HTTP call exactly as it arrived."""
 
@@ -59,6 +63,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     base: str = ""  # of the public URL, without a path: RELEVO_PUBLIC_URL
     rules: Rules | None = None  # of the endpoint's source
     verified_by: str = ""  # the secret that fits its signature, as `1 of 2, 3f9a`
+    traceparent: str = ""  # of the span of this call, where tracing is on
 
     def header(self, name: str) -> str | None:
         """A header's value, whatever the case of its name."""

@@ -437,7 +437,7 @@ class Deliveries(Looking):
         """Run the function of a delivery that nothing came of yet, in place of its own job."""
         job = kept.jobs[0] if kept.jobs else ""
         try:
-            taken = await handling.resolve(kept, job)
+            taken = await handling.resolve_for_person(kept, job)
         except OURS:
             raise
         except Exception as mistake:

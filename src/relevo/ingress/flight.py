@@ -22,6 +22,8 @@ class Tower(Protocol):
 
     def land(self, flight: Flight) -> None: ...
 
+    def traced(self, span: Any, reply: Reply) -> None: ...
+
     def kept(self, flight: Flight, reception: Reception) -> None: ...
 
     def troubled(self, flight: Flight, trouble: Exception) -> None: ...
@@ -42,6 +44,7 @@ class Flight(Struct, eq=False):
     answer: Answer = cast("Answer", None)  # until its function has given one
     task: asyncio.Task[Any] | None = None  # that runs it now
     trouble: Exception | None = None  # that the store had with it
+    span: Any = None  # where tracing is on
     generation: int = 0  # of a delivery whose key is known with another body
     held: int = 0
     is_read: bool = False
@@ -52,6 +55,8 @@ class Flight(Struct, eq=False):
     def reply(self, reply: Reply) -> None:
         """Tell who called, the first time."""
         if not self.is_over:
+            if self.span is not None:
+                self.tower.traced(self.span, reply)
             self.end()
             self.hear(reply)
 
@@ -59,6 +64,8 @@ class Flight(Struct, eq=False):
         """Nobody waits any longer."""
         if not self.is_over:
             self.is_over = True
+            if self.span is not None:
+                self.span.end()
             self.tower.land(self)
 
     @property

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import force_setattr
 
@@ -178,6 +178,7 @@ class Gate:
             self._hold(flight, len(body))
         flight.delivery = self._delivery_of(path, scope, body, door)
         flight.is_read = True
+        self._trace(flight)
         flight.deadline = time.monotonic() + FUNCTION_SECONDS
         return None
 
@@ -236,6 +237,7 @@ class Gate:
         self._held += flight.held
         flight.delivery = delivery
         flight.is_read = True
+        self._trace(flight)
         self._let_run(flight)
 
     def _let_run(self, flight: Flight) -> None:
@@ -345,6 +347,9 @@ class Gate:
     async def _serve(self, flight: Flight) -> None:
         """Run its function; it has its reply now, or when the store has what was ordered."""
         door, delivery = flight.door, flight.delivery
+        tracing = self._engine.telemetry.tracing
+        # What is ordered for a call is ordered within its span.
+        token = None if tracing is None else tracing.enter(flight.span)
         reply: Reply | None
         try:
             reply = await self._judge(flight, door, delivery)
@@ -364,8 +369,21 @@ class Gate:
             reply = None
         except Exception:  # noqa: BLE001 - a mistake of relevo's own: nothing is promised
             reply = self._internal(flight)
+        finally:
+            if tracing is not None and token is not None:
+                tracing.leave(token)
         if reply is not None:
             flight.reply(reply)
+
+    def _trace(self, flight: Flight) -> None:
+        """Begin the span of a call that has been read, where its server's own span is current."""
+        if (tracing := self._engine.telemetry.tracing) is not None:
+            flight.span = tracing.call(flight.door.endpoint, flight.delivery)
+
+    def traced(self, span: Any, reply: Reply) -> None:
+        """Note the answer in the span of its call."""
+        if (tracing := self._engine.telemetry.tracing) is not None:
+            tracing.answered(span, reply.status)
 
     async def _judge(self, flight: Flight, door: Door, delivery: Delivery) -> Reply | None:
         if flight.trouble is not None:
@@ -412,6 +430,9 @@ class Gate:
     def kept(self, flight: Flight, reception: Reception) -> None:
         """The store has it, or had it before."""
         door = flight.door
+        if flight.span is not None:
+            flight.span.set_attribute("relevo.delivery", reception.kept.id)
+            flight.span.set_attribute("relevo.is_new", reception.verdict is Verdict.NEW)
         if self._receiver.is_variant(door, flight.generation, differs=reception.differs):
             flight.generation = door.variant(flight.delivery)
             flight.unhandle()

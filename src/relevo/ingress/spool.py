@@ -19,11 +19,12 @@ import msgspec
 from relevo.batch import Coalescer
 from relevo.clock import moment
 from relevo.errors import QueueClosed, SealError, StoreDamaged, StoreError, StoreUnavailable
-from relevo.intake import Reject, delivery_of
+from relevo.intake import Door, Reject, delivery_of
 from relevo.sealing import opened, sealed_text, unsealed
 from relevo.settings import spool_file
 from relevo.store import DeliveryState, Kept
 from relevo.telemetry import log
+from relevo.webhook import Delivery
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -136,6 +137,11 @@ class Spool:
         except (msgspec.DecodeError, SealError, StoreDamaged) as damage:
             log.error("a delivery in the spool cannot be read: %s", damage)
             return False  # the others shall not wait for it
+        with self._engine.telemetry.again("spool", door.endpoint, delivery):
+            return await self._take(door, delivery, kept)
+
+    async def _take(self, door: Door, delivery: Delivery, kept: Kept) -> bool:
+        receiver = self._engine.receiver
         while True:
             try:
                 await receiver.take(door, delivery, received_at=kept.received_at)

@@ -17,13 +17,22 @@ from relevo.sensitive import HIDDEN
 from relevo.signatures import Scheme, SharedSecret
 from relevo.sources import Source
 from relevo.store import DeliveryState, Kept
-from relevo.webhook import FORM, VERIFIED_BY, Answer, Delivery, read_answer, read_headers
+from relevo.webhook import (
+    FORM,
+    TRACEPARENT,
+    VERIFIED_BY,
+    Answer,
+    Delivery,
+    read_answer,
+    read_headers,
+)
 
 _OTHER_JSON = frozenset({"not_an_object", "not_an_array"})
 _BAD_FORM = frozenset({"too_many_fields", "duplicate_field", "invalid_text"})
 
 _BY_ID, _BY_BODY = "id:", "body:"
 _PRINT = 16
+_OURS = {VERIFIED_BY, TRACEPARENT}  # that we keep among the headers of a delivery
 _ID_MAX = KEY_MAX - len(_BY_ID) - 1 - _PRINT
 
 
@@ -89,7 +98,7 @@ class Door:
         keep = (*route.keep_headers, *self.rules.keep_headers)
         names = Headers((name, "") for name in (*KEPT, *keep))
         hidden = {name.lower() for name in self.scheme.hides}
-        self._listed = frozenset(names.kept(keep)) - hidden - {VERIFIED_BY}
+        self._listed = frozenset(names.kept(keep)) - hidden - _OURS
         self._encoded = msgspec.msgpack.encode(self.answer)
         self._told = _told(self.scheme)
         self.types: set[bytes | None] = set()  # content types that were found good
@@ -162,6 +171,8 @@ class Door:
         pairs = [pair for pair in delivery.headers.pairs if pair[0] in self._listed]
         if delivery.verified_by:
             pairs.append((VERIFIED_BY, delivery.verified_by))
+        if delivery.traceparent:
+            pairs.append((TRACEPARENT, delivery.traceparent))
         body = delivery.body
         if self._told:
             for secret in self._told:
@@ -241,13 +252,15 @@ def delivery_of(kept: Kept, received_at: Any, door: Door | None = None) -> Deliv
     """A kept delivery as it came at its door, less what is never kept."""
     if (pairs := read_headers(kept.headers)) is None:
         raise StoreDamaged(f"the headers of delivery {kept.id} cannot be read any more")
+    ours = dict(pairs)
     return Delivery(
         id=kept.id,
         path=kept.path,
         method=kept.method,
         query=kept.query,
-        headers=Headers(pair for pair in pairs if pair[0] != VERIFIED_BY),
-        verified_by=dict(pairs).get(VERIFIED_BY, ""),
+        headers=Headers(pair for pair in pairs if pair[0] not in _OURS),
+        verified_by=ours.get(VERIFIED_BY, ""),
+        traceparent=ours.get(TRACEPARENT, ""),
         body=kept.body,
         received_at=received_at,
         base="" if door is None else door.base,

@@ -23,13 +23,14 @@ from relevo.intake.door import Door, NoKey, Reject, delivery_of, is_provisional
 from relevo.intake.intake import Intake
 from relevo.intake.receiver import MASKED_IN, REASON_MAX, Taken, why_failed
 from relevo.job import NewJob, Verdict
+from relevo.job_meta import traced
 from relevo.message import Command, Spec, codec
 from relevo.outcome import Cancelled, Outcome, Parked, Retry, Snooze, describe
 from relevo.scrubbing import scrub
 from relevo.sealing import unsealed
 from relevo.sensitive import HIDDEN
 from relevo.store import Arrival, DeliveryState, Kept, Reception
-from relevo.webhook import Answer
+from relevo.webhook import Answer, Delivery
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -79,19 +80,20 @@ class Handling:
                 made.append(Binding(app.name, self.handle, HandleDelivery, spec, True, True))
         return made
 
-    def job(self, app: str, delivery: str, *, is_later: bool = False) -> NewJob:
+    def job(self, app: str, delivery: Delivery, *, is_later: bool = False) -> NewJob:
         """The job that stands for a delivery until its function has worked."""
         spec = _spec(_queue(app, is_later=is_later))
         return NewJob(
             id=new_id(),
             queue=spec.queue,
             kind=spec.kind,
-            payload=codec(HandleDelivery).encode(HandleDelivery(delivery=delivery)),
+            payload=codec(HandleDelivery).encode(HandleDelivery(delivery=delivery.id)),
             attempts=spec.attempts,
             delay=0 if is_later else RETRY_AFTER,
-            thread=delivery,
-            cause=delivery,
+            thread=delivery.id,
+            cause=delivery.id,
             keep=spec.keep,
+            meta=traced(delivery.traceparent),
         )
 
     async def unpark(self) -> None:
@@ -150,6 +152,12 @@ class Handling:
         if stamp(self._engine.clock.now()) - moment_of(ctx.id) < ARRIVES_WITHIN:
             return Snooze("5s", f"delivery {order.delivery} is not stored yet")
         return Cancelled(f"delivery {order.delivery} is not stored: it was pruned or erased")
+
+    async def resolve_for_person(self, kept: Kept, job: str) -> Taken | None:
+        """resolve() outside of the run of `job`, in the trace of the delivery."""
+        delivery = delivery_of(kept, moment(kept.received_at))
+        with self._engine.telemetry.again("replay", kept.endpoint, delivery):
+            return await self.resolve(kept, job)
 
     async def resolve(self, kept: Kept, job: str) -> Taken | None:
         """Run a delivery's function in place of `job`, and store what it orders.

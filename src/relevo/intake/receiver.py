@@ -195,7 +195,8 @@ class Receiver:
             first=first,
         )
         intake.reason = reason
-        made = await self._handled(door, intake, check)
+        with self._engine.telemetry.again("replay", door.endpoint, delivery):
+            made = await self._handled(door, intake, check)
         if isinstance(made, Taken):
             return made
         [reception] = await self._arrivals.add([made.arrival])
@@ -228,7 +229,7 @@ class Receiver:
         return self._failed(door, delivery, mistake, generation, received_at)
 
     def _later(self, door: Door, delivery: Delivery, generation: int, received_at: int) -> _Made:
-        job = self._engine.handling.job(door.app, delivery.id, is_later=True)
+        job = self._engine.handling.job(door.app, delivery, is_later=True)
         kept = door.keep(
             delivery,
             door.key(delivery),
@@ -262,7 +263,7 @@ class Receiver:
                 },
             )
         answer = FAILED if door.answers_content(delivery) else door.answer
-        job = self._engine.handling.job(door.app, delivery.id)
+        job = self._engine.handling.job(door.app, delivery)
         kept = door.keep(
             delivery,
             door.any_key(delivery),
