@@ -84,6 +84,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F70": ("a backup taken under load, restored after work that it does not know", "sqlite"),
     "F71": ("a dump or base backup taken under load, restored after such work", "postgres"),
     "F72": ("a copy of the append-only file, restored after such work", "redis"),
+    "F73": ("deploys under load: a socket that outlives them, a shared port", ANY),
 }
 
 INPUTS: dict[str, str] = {

@@ -22,6 +22,7 @@ from relevo.outcome import LOST
 from relevo.plain_runs import resident
 from relevo.runner import released
 from relevo.store import BATCH, Loss, Store, WorkerInfo, WorkerState
+from relevo.supervisor import Watchdog
 from relevo.telemetry import log
 from relevo.version import version
 
@@ -59,6 +60,7 @@ class Lifeline(threading.Thread):
         self._is_stopping = False
         self._started_at = 0
         self._version = version()
+        self._watchdog = Watchdog()
         self._stale: list[Flight] = []  # taken back from the worker, not yet released
 
     def stop(self) -> None:
@@ -74,6 +76,7 @@ class Lifeline(threading.Thread):
         is_open = False
         while not self._stopped.is_set():
             now = time.monotonic()
+            self._watchdog.beat()
             if self._watch_loop(now):
                 beat_at = 0.0  # whoever looks at the workers sees it at once
             if self._watch_threads():

@@ -55,7 +55,7 @@ class Away:
 @pytest.fixture
 def away(relevo: Relevo, monkeypatch: pytest.MonkeyPatch) -> Away:
     monkeypatch.setattr(spool_module, "AGAIN", 0.02)
-    monkeypatch.setattr(spool_module, "STUCK", 0.05)
+    monkeypatch.setattr(spool_module, "LOOK", 0.05)
     return Away(relevo, monkeypatch)
 
 
@@ -105,6 +105,42 @@ async def test_what_waits_outlives_the_process(
     async with again:
         await until(lambda: is_empty(again))
         assert await jobs(again) == ["e1"]
+
+
+async def test_what_another_process_spools_is_found_without_a_restart(
+    relevo: Relevo, away: Away, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old process of a deploy writes to the file after the new one has looked."""
+    monkeypatch.setattr(spool_module, "LOOK", 0.05)
+    await relevo.asgi().start()
+    url = f"sqlite:///{tmp_path / 'relevo.db'}"
+    async with Relevo(url, apps=[doors.app()], clock=clock) as old:
+        Away(old, monkeypatch).go()
+        assert await deliver(old, SIGNED, json={"id": "e1"}) == OK
+        await until(lambda: _is_taken(relevo, "e1"))
+    assert await jobs(relevo) == ["e1"]
+
+
+async def test_a_process_ends_when_its_spool_is_empty_or_says_what_waits(
+    relevo: Relevo, away: Away, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = relevo.asgi().gate
+    monkeypatch.setattr(spool_module, "LOOK", 60.0)
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "e1"}) == OK
+    await gate.finish(0.1)
+    assert await gate.spool.waiting() == 1
+    away.come_back()
+    await gate.finish(10)
+    assert await gate.spool.waiting() == 0
+    assert await jobs(relevo) == ["e1"]
+
+    away.go()
+    gate._away_until = 0.0
+    assert await deliver(relevo, SIGNED, json={"id": "e2"}) == OK
+    with caplog.at_level("ERROR", logger="relevo"):
+        await relevo.close()
+    assert "1 deliveries that were answered wait in" in caplog.text
 
 
 async def test_forgeries_are_refused_while_the_store_is_away(relevo: Relevo, away: Away) -> None:

@@ -17,7 +17,8 @@ from relevo import App, Relevo
 from relevo.ingress import server
 from relevo.ingress.crowd import Crowd, room
 from relevo.ingress.plain import read
-from relevo.ingress.server import PIPELINED, listen, serving
+from relevo.ingress.server import PIPELINED, serving
+from relevo.ingress.sockets import listen
 from relevo.testing import until
 from relevo.web.auth import check_binding
 from tests.edges import doors

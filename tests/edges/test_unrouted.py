@@ -22,7 +22,8 @@ from relevo import App, Delivery, Relevo, sources, webhook
 from relevo.dashboard.words import SPANISH
 from relevo.desk import Desk, Role
 from relevo.errors import StoreUnavailable
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import serving
+from relevo.ingress.sockets import listen
 from relevo.ingress.unrouted import Near, distance
 from relevo.pairs import Headers
 from relevo.store import Store

@@ -120,16 +120,20 @@ class Fleet:
         self.members += new
         return new
 
-    def hire_program(self, *words: str, **environment: str) -> Member:
+    def hire_program(
+        self, *words: str, pass_fds: tuple[int, ...] = (), **environment: str
+    ) -> Member:
         """Start `relevo` itself with these words."""
-        return self._hire([sys.executable, "-m", "relevo.cli", *words], environment)
+        return self._hire([sys.executable, "-m", "relevo.cli", *words], environment, pass_fds)
 
-    def hire_shell(self, script: str, **environment: str) -> Member:
-        """The same by a line of shell, `$relevo` being the program."""
+    def hire_shell(self, script: str, pass_fds: tuple[int, ...] = (), **environment: str) -> Member:
+        """Start `relevo` by a line of shell, `$relevo` being the program."""
         program = f"{sys.executable} -m relevo.cli"
-        return self._hire(["sh", "-c", script], {"relevo": program, **environment})
+        return self._hire(["sh", "-c", script], {"relevo": program, **environment}, pass_fds)
 
-    def _hire(self, command: list[str], environment: dict[str, str]) -> Member:
+    def _hire(
+        self, command: list[str], environment: dict[str, str], pass_fds: tuple[int, ...]
+    ) -> Member:
         settings = {
             "RELEVO_STORE_URL": self._orders["store"],
             "RELEVO_LOG_FORMAT": "json",
@@ -142,6 +146,7 @@ class Fleet:
             process = subprocess.Popen(
                 command, cwd=HOME, env=os.environ | settings | environment,
                 stdin=subprocess.DEVNULL, stdout=lines, stderr=lines, start_new_session=True,
+                pass_fds=pass_fds,
             )  # fmt: skip
         member = Member(process, log)
         self.members.append(member)

@@ -170,7 +170,7 @@ def _serving(terminal: Terminal, apps: list[App]) -> list[Finding]:
     settings = terminal.settings
     found: list[Finding] = []
     try:
-        from relevo.ingress.server import listen
+        from relevo.ingress.sockets import listen
         from relevo.web.auth import check_binding
     except ImportError as error:
         return [_warning("serve", f"`relevo serve` would not start: {error}")]

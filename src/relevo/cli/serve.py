@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from contextlib import AsyncExitStack
+import socket
+from contextlib import AsyncExitStack, ExitStack
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from relevo import supervisor
 from relevo.cli.loading import come_along
 from relevo.cli.terminal import OK, AppOption, AsIs, LogFormatOption, Terminal, Verbs, say
-from relevo.cli.work import stop_on_signals
+from relevo.cli.work import stop_on_signals, supervised
 from relevo.errors import SettingsError
 from relevo.telemetry import start_logging
 
 if TYPE_CHECKING:
     from relevo.app import App
+    from relevo.settings import Settings
 
 SIMULATORS_PORT = 8701
 
@@ -28,6 +31,24 @@ Host = Annotated[
 Port = Annotated[
     int | None,
     typer.Option("--port", min=0, max=65_535, help="The port; otherwise RELEVO_PORT."),
+]
+Descriptors = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--fd",
+        metavar="N",
+        min=3,
+        help="Listen on this socket, inherited from the parent. Repeatable. systemd's own "
+        "sockets (LISTEN_FDS) are found without it.",
+    ),
+]
+ReusePort = Annotated[
+    bool,
+    typer.Option(
+        "--reuse-port",
+        help="Share the address with the process that follows this one (SO_REUSEPORT): start it, "
+        "then stop this one.",
+    ),
 ]
 Simulators = Annotated[
     bool, typer.Option("--simulators", help="Pretend the providers, on 127.0.0.1:8701.")
@@ -49,13 +70,17 @@ async def serve(
     app: AppOption = None,
     host: Host = None,
     port: Port = None,
+    descriptors: Descriptors = None,
+    reuse_port: ReusePort = False,
     log_format: LogFormatOption = None,
 ) -> int:
     """Serve HTTP alone: webhooks, the apps' sites, the API and the dashboard.
 
-    The jobs are for `relevo work`, elsewhere. The first SIGTERM or SIGINT stops politely.
+    The jobs are for `relevo work`, elsewhere. The first SIGTERM or SIGINT stops politely: calls
+    under way are answered, and what waits in the spool is given to the store.
     """
-    return await _run(terminal, app, host, port, log_format, is_working=False)
+    place = _Place(host, port, descriptors or [], reuse_port)
+    return await _run(terminal, app, place, log_format, is_working=False)
 
 
 async def up(
@@ -68,6 +93,8 @@ async def up(
     port: Port = None,
     pretend: Simulators = False,
     simulators_port: SimulatorsPort = SIMULATORS_PORT,
+    descriptors: Descriptors = None,
+    reuse_port: ReusePort = False,
     log_format: LogFormatOption = None,
 ) -> int:
     """Run everything in one process: HTTP, workers, upkeep, pollers and schedules.
@@ -75,8 +102,9 @@ async def up(
     An embedded store is brought up to date by itself. On a terminal each delivery and job is told
     in a line, elsewhere what went wrong, in JSON.
     """
+    place = _Place(host, port, descriptors or [], reuse_port)
     if not pretend:
-        return await _run(terminal, apps, host, port, log_format, is_working=True)
+        return await _run(terminal, apps, place, log_format, is_working=True)
     # By name and only here: what runs in production does not know them.
     pretended = importlib.import_module("relevo.simulators")
     async with AsyncExitStack() as stack:
@@ -87,7 +115,7 @@ async def up(
             raise SettingsError(f"cannot pretend the providers at {place}: {error}") from error
         os.environ.update(pretended.environment(world.base))
         say(AsIs(f"pretending the providers at {world.base}; effects at {world.base}/ledger"))
-        return await _run(terminal, apps, host, port, log_format, is_working=True, world=world)
+        return await _run(terminal, apps, place, log_format, is_working=True, world=world)
 
 
 async def simulators(terminal: Terminal, port: SimulatorsPort = SIMULATORS_PORT) -> None:
@@ -104,19 +132,26 @@ async def simulators(terminal: Terminal, port: SimulatorsPort = SIMULATORS_PORT)
     terminal.show(variables, lines)
 
 
+class _Place(NamedTuple):
+    """Where to listen, as the command line says it."""
+
+    host: str | None
+    port: int | None
+    descriptors: list[int]
+    is_shared: bool
+
+
 async def _run(
     terminal: Terminal,
     names: list[str] | None,
-    host: str | None,
-    port: int | None,
+    place: _Place,
     log_format: str | None,
     *,
     is_working: bool,
     world: Any = None,
 ) -> int:
     try:
-        from relevo.ingress.server import listen, serving
-        from relevo.web.auth import check_binding
+        from relevo.ingress.server import serving
     except ImportError as error:
         raise SettingsError(f"{error}: pip install 'relevo[web]'") from error
     settings = terminal.settings
@@ -127,27 +162,29 @@ async def _run(
             f"no app to serve: name yours as module:attribute, or one that comes along ({ours}), "
             "or set RELEVO_APPS"
         )
-    host = host or settings.host
-    check_binding(host, settings)
-    is_read = start_logging(settings.log_level, log_format or settings.log_format)
-    engine = terminal.engine(apps, keep_dead=settings.keep_dead, spool=settings.spool)
-    if settings.tracing == "on":
-        engine.telemetry.trace()
-    if is_read:
-        engine.telemetry.narrate()
-    front = engine.asgi()
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    listener = listen(host, settings.port if port is None else port)
-    with listener:
+    with ExitStack() as sockets:
+        listeners = [sockets.enter_context(each) for each in _listeners(place, settings)]
+        is_read = start_logging(settings.log_level, log_format or settings.log_format)
+        engine = terminal.engine(apps, keep_dead=settings.keep_dead, spool=settings.spool)
+        if settings.tracing == "on":
+            engine.telemetry.trace()
+        if is_read:
+            engine.telemetry.narrate()
+        front = engine.asgi()
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        grace = settings.grace.total_seconds()
+        is_working = is_working and bool(engine.wants())
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(engine)
-            grace = settings.grace.total_seconds()
-            url = await stack.enter_async_context(serving(front, listener, grace=grace))
+            stack.push_async_callback(front.gate.finish, grace)
+            url = await stack.enter_async_context(serving(front, *listeners, grace=grace))
             if world is not None:
                 world.target = url
-            say(AsIs(f"{_named(apps)} at {url}, on {engine.store.url}"))
-            if is_working and engine.wants():
+            said = f"{_named(apps)} at {url}, on {engine.store.url}"
+            say(AsIs(said))
+            supervised(stack, stop, said, beats=not is_working)
+            if is_working:
                 await engine.work(
                     concurrency=settings.concurrency,
                     lease=settings.lease,
@@ -158,6 +195,28 @@ async def _run(
                 )
             await stop.wait()
     return OK
+
+
+def _listeners(place: _Place, settings: Settings) -> list[socket.socket]:
+    """The sockets to serve: those that a parent passed, or one of our own."""
+    from relevo.ingress.sockets import inherited, listen
+    from relevo.web.auth import check_binding
+
+    given = place.descriptors or supervisor.descriptors()
+    if not given:
+        host = place.host or settings.host
+        check_binding(host, settings)
+        port = settings.port if place.port is None else place.port
+        return [listen(host, port, is_shared=place.is_shared)]
+    if place.host is not None or place.port is not None or place.is_shared:
+        raise SettingsError(
+            "the sockets come from the parent process (--fd, LISTEN_FDS): leave out --host, --port "
+            "and --reuse-port, and say there where to listen"
+        )
+    sockets = inherited(given)
+    for each in sockets:
+        check_binding(each.getsockname()[0], settings)
+    return sockets
 
 
 def _named(apps: list[App]) -> str:

@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 import threading
+from contextlib import AsyncExitStack
 from itertools import repeat
 from typing import Annotated
 
 import typer
 
+from relevo import supervisor
 from relevo.cli.tables import counted
 from relevo.cli.terminal import OK, AppOption, LogFormatOption, Terminal, Verbs, say
 from relevo.engine import Relevo
@@ -74,9 +76,12 @@ async def work(
     many = concurrency or settings.concurrency
     stop = asyncio.Event()
     stop_on_signals(stop)
-    async with engine:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(engine)
         names = ", ".join(queues[:5]) + (f" and {len(queues) - 5} more" if len(queues) > 5 else "")
-        say(f"serving {names} on {engine.store.url}, {counted(many, 'job')} at once")
+        said = f"serving {names} on {engine.store.url}, {counted(many, 'job')} at once"
+        say(said)
+        supervised(stack, stop, said, beats=False)
         watch = asyncio.create_task(_until_empty(engine, queues, stop)) if until_empty else None
         try:
             await engine.work(
@@ -111,6 +116,28 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping, int(number))
+
+
+def supervised(stack: AsyncExitStack, stop: asyncio.Event, said: str, *, beats: bool) -> None:
+    """Tell the supervisor, if there is one, that we serve, that we live, and that we end.
+
+    A worker's thread that keeps the leases beats for it; `beats` has the event loop do so.
+    """
+    supervisor.notify(f"READY=1\nSTATUS={said}")
+
+    async def beat() -> None:
+        watchdog = supervisor.Watchdog()
+        while beats and watchdog.every is not None:
+            watchdog.beat()
+            await asyncio.sleep(watchdog.every)
+
+    async def tell() -> None:
+        await stop.wait()
+        supervisor.notify("STOPPING=1")
+
+    for each in (beat(), tell()):
+        task = asyncio.create_task(each, name="relevo-supervised")
+        stack.callback(task.cancel)
 
 
 def pause_on_signal() -> None:

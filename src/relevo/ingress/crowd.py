@@ -32,6 +32,7 @@ class Crowd:
         self.most = room(soft) if most is None else most
         self.most_of_one = max(self.most // 4, 1)
         self.count = 0
+        self.is_leaving = False  # the server ends
         self._of: Counter[str] = Counter()
         self._throttle = Throttle(every=60.0)
 

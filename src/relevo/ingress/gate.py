@@ -107,6 +107,11 @@ class Gate:
         if self.spool is not None:
             self.spool.start()
 
+    async def finish(self, within: float) -> None:
+        """Give what waits in the spool to the store, before the process ends."""
+        if self.spool is not None:
+            await self.spool.emptied(within)
+
     async def stop(self) -> None:
         """Finish what was refused and is not yet kept; the spool waits for the next start."""
         await self.refusals.close()

@@ -11,7 +11,7 @@ import logging
 import re
 import socket
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, Protocol, Self, cast
 from urllib.parse import unquote
@@ -24,12 +24,12 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from relevo.addresses import THIS_MACHINE, Proxies, networks
-from relevo.errors import SettingsError
 from relevo.ingress.body import is_welcome
 from relevo.ingress.crowd import Crowd, hang_up, unacknowledged
 from relevo.ingress.gate import Gate
 from relevo.ingress.plain import read
 from relevo.ingress.reply import DIRECT, Heard, Reply, error
+from relevo.ingress.sockets import leave_to_newest
 from relevo.intake import Door
 from relevo.telemetry import log
 
@@ -41,6 +41,9 @@ BODY_SECONDS = 35.0  # a door gives up at 30; this is for everything else
 WRITE_SECONDS = 30.0  # without a byte of what we wrote being taken
 PIPELINED = 100  # requests that wait for the answer to one before them, on one connection
 KEEP_ALIVE = 65  # longer than the usual proxy keeps an idle connection
+FIRST_CALL = 2.0  # seconds that a connection without a call has to make one, once we are to end
+NEXT_CALL = 0.5  # and one that has had its answer
+HANDOVER = 0.3  # for what the kernel gave to our socket before it gave all to another process's
 
 BAD = error(400, "bad_request", close=True)
 LONG_URL = error(414, "url_too_long", close=True)
@@ -112,6 +115,7 @@ class Guarded(HttpToolsProtocol):
     _usual: ClassVar[tuple[list[tuple[bytes, bytes]], bytes]] = ([], b"")  # headers, as spelt
 
     _is_counted = False
+    _is_last = False  # the call in hand, or the next one, is the last: the server ends
     _untaken = 0  # bytes that we wrote and the other side has not taken, when we last looked
     _taken_at = 0.0  # when it last took some
 
@@ -129,6 +133,8 @@ class Guarded(HttpToolsProtocol):
         self._is_counted = self._crowd.enter(host, is_proxy=host in self._proxies)
         if not self._is_counted:
             self.refuse(BUSY)
+        elif self._crowd.is_leaving:
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -139,6 +145,21 @@ class Guarded(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._taken_at = self.loop.time()
+
+    def shutdown(self) -> None:
+        """The server ends: a call under way, or about to be made, still has its answer."""
+        cycle: Any = self.cycle  # None until the first request
+        self._is_last = True
+        self._whole.keep_alive = False
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
+            return
+        self.loop.call_later(FIRST_CALL if cycle is None else NEXT_CALL, self._leave)
+
+    def _leave(self) -> None:
+        cycle: Any = self.cycle
+        if not self._is_heading and (cycle is None or cycle.response_complete):
+            self.transport.close()
 
     @property
     def _host(self) -> str:
@@ -199,6 +220,8 @@ class Guarded(HttpToolsProtocol):
         super().on_headers_complete()
         if parser.should_upgrade():
             # The parser drops what follows in the same read: a caller would wait for its answer.
+            self.cycle.keep_alive = False
+        if self._is_last:
             self.cycle.keep_alive = False
         cast("dict[str, Any]", self.scope)[DIRECT] = (self, self.cycle)
 
@@ -289,16 +312,19 @@ class Guarded(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if is_last:
-            self.refuse(reply)
+            self._write(reply, b"connection: close\r\n")
+            self.transport.close()
         else:
             self._write(reply)
         self.on_response_complete()
 
-    def _write(self, reply: Reply) -> None:
+    def _write(self, reply: Reply, more: bytes = b"") -> None:
         pairs = self.server_state.default_headers  # another list every second, for the date
         if pairs is not Guarded._usual[0]:
             Guarded._usual = (pairs, b"".join([b"%b: %b\r\n" % pair for pair in pairs]))
-        self.transport.write(b"".join([STATUS_LINE[reply.status], Guarded._usual[1], reply.wire]))
+        self.transport.write(
+            b"".join([STATUS_LINE[reply.status], Guarded._usual[1], more, reply.wire])
+        )
 
     def on_response_complete(self) -> None:
         # As uvicorn does, but for its timer: how long we wait for the next call is seen by look().
@@ -343,7 +369,11 @@ class Guarded(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's own, but for signals, which are whoever's who runs us."""
+    """uvicorn.Server without signal handlers, which the caller owns, and ending in its own way."""
+
+    def __init__(self, config: uvicorn.Config, crowd: Crowd) -> None:
+        super().__init__(config)
+        self._crowd = crowd
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -357,26 +387,25 @@ class Server(uvicorn.Server):
                     connection.look(now)
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        shared = [each for each in sockets or () if _is_shared(each)]
+        for each in shared:
+            leave_to_newest(each)
+        if shared:
+            await asyncio.sleep(HANDOVER)
+        self._crowd.is_leaving = True
+        await super().shutdown(sockets)
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; SettingsError when the address cannot be had."""
-    with ExitStack() as stack:
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            made = stack.enter_context(socket.socket(family, kind, protocol))
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(address)
-        except OSError as trouble:
-            raise SettingsError(f"cannot listen on {host}:{port}: {trouble.strerror}") from trouble
-        stack.pop_all()
-    return made
+
+def _is_shared(listener: socket.socket) -> bool:
+    return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 
 
 @asynccontextmanager
-async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> AsyncGenerator[str]:
-    """Serve an ASGI application while the block runs; gives its address.
+async def serving(
+    app: Any, listener: socket.socket, *more: socket.socket, grace: float = 10.0
+) -> AsyncGenerator[str]:
+    """Serve an ASGI application while the block runs; gives the address of the first socket.
 
     The application's lifespan is the caller's affair. Calls under way may end within `grace`.
     """
@@ -385,11 +414,12 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
     errors.setLevel(logging.ERROR)  # a stranger's bad request is no warning to us
     front = cast("Doors", app) if hasattr(app, "gate") else None
     proxies = Proxies(networks(THIS_MACHINE)) if front is None else front.proxies
+    crowd = Crowd()
     config = uvicorn.Config(
         app,
         interface="asgi3",
         proxy_headers=False,
-        http=cast("Any", partial(Guarded, front, proxies, Crowd())),
+        http=cast("Any", partial(Guarded, front, proxies, crowd)),
         loop="none",
         ws="none",
         lifespan="off",
@@ -399,8 +429,8 @@ async def serving(app: Any, listener: socket.socket, *, grace: float = 10.0) -> 
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(grace)),
     )
-    server = Server(config)
-    running = asyncio.create_task(server.serve([listener]), name="relevo-server")
+    server = Server(config, crowd)
+    running = asyncio.create_task(server.serve([listener, *more]), name="relevo-server")
     try:
         while not server.started:
             if running.done():

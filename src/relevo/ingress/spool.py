@@ -11,6 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,7 +35,8 @@ T = TypeVar("T")
 BYTES_MAX = 1 << 30
 PAGE = 4_096
 BATCH = 100
-AGAIN, STUCK = 1.0, 30.0  # seconds until the store, or a delivery that failed, is tried again
+AGAIN = 1.0  # seconds until the store is tried again
+LOOK = 30.0  # until the file is looked at again: another process may have written to it
 
 
 class Spool:
@@ -48,27 +50,40 @@ class Spool:
         self._lock = threading.Lock()
         self._keeping: Coalescer[Kept, None] = Coalescer(self._write)
         self._draining: asyncio.Task[None] | None = None
-        self._is_fed = False  # since the last pass began
+        self._fed = asyncio.Event()
+        self._emptied = asyncio.Event()
 
     async def keep(self, kept: Kept) -> None:
         """Write it down durably; StoreUnavailable if this disk does not take it either."""
         await self._keeping.add([kept])
-        self._is_fed = True
-        self.start()
+        self._fed.set()
 
     async def waiting(self) -> int:
         """How many deliveries wait here."""
-        if self._connection is None and not self.path.exists():
+        if not self._is_there:
             return 0
         return await self._do(
             lambda db: int(db.execute("select count(*) from spool").fetchone()[0])
         )
 
+    @property
+    def _is_there(self) -> bool:
+        return self._connection is not None or self.path.exists()
+
     def start(self) -> None:
-        """Empty it as soon as the store can be reached."""
+        """Empty it now, after each delivery that comes in, and whenever another process fed it."""
         self._is_closed = False
-        if self._draining is None and (self._connection is not None or self.path.exists()):
+        if self._draining is None:
             self._draining = asyncio.create_task(self._drain(), name="relevo-spool")
+
+    async def emptied(self, within: float) -> bool:
+        """Whether all that waits was given to the store, within so many seconds."""
+        self._emptied.clear()
+        self._fed.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._emptied.wait()
+        return self._emptied.is_set()
 
     async def close(self) -> None:
         await self._keeping.close()
@@ -76,7 +91,19 @@ class Spool:
             self._draining.cancel()
             await asyncio.wait({self._draining})
             self._draining = None
+        await self._tell_left()
         await asyncio.to_thread(self._shut)
+
+    async def _tell_left(self) -> None:
+        with suppress(StoreError):
+            if left := await self.waiting():
+                log.error(
+                    "%s deliveries that were answered wait in %s: keep this file, and start a "
+                    "process that serves with it (RELEVO_SPOOL), which gives them to the store",
+                    left,
+                    self.path,
+                    extra={"waiting": left},
+                )
 
     def _shut(self) -> None:
         # A thread may still be at work for whoever was cancelled: SQLite dies of a connection that
@@ -90,27 +117,27 @@ class Spool:
     # out
 
     async def _drain(self) -> None:
-        try:
-            while True:
-                self._is_fed = False
-                if await self._is_stuck():
-                    await asyncio.sleep(STUCK)
-                elif not self._is_fed:
-                    return
-        finally:
-            self._draining = None
+        while True:
+            self._fed.clear()
+            await self._empty()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._fed.wait()
 
-    async def _is_stuck(self) -> bool:
+    async def _empty(self) -> None:
         try:
-            return await self._pass()
+            await self._pass()
+            if not await self.waiting():
+                self._emptied.set()
         except StoreError as trouble:
             # What is in it was promised: a disk or a store that fails once is asked again.
             self._engine.telemetry.trouble("the spool cannot be emptied", trouble)
-            return True
 
-    async def _pass(self) -> bool:
-        """Go through it once, oldest first; True if some had to be left where they were."""
-        after, left = 0, False
+    async def _pass(self) -> None:
+        """Go through it once, oldest first; what the store does not take is left where it is."""
+        if not self._is_there:
+            return
+        after = 0
         while rows := await self._read(after):
             for number, data in rows:
                 after = number
@@ -118,9 +145,6 @@ class Spool:
                     await self._do(
                         lambda db, n=number: db.execute("delete from spool where id = ?", (n,))
                     )
-                else:
-                    left = True
-        return left
 
     async def _read(self, after: int) -> list[tuple[int, bytes]]:
         question = "select id, data from spool where id > ? order by id limit ?"
