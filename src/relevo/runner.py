@@ -394,7 +394,10 @@ class Runner:
             is_uncertain = isinstance(error, ProviderUncertain)
             is_last = lease.attempt >= lease.attempts and not is_uncertain
             if is_last and singled_out >= max(lease.attempts - 1, SINGLED_OUT):
-                return False  # the provider is there, and answers others between all its attempts
+                # The provider answers others between all of this job's attempts. If it was the
+                # probe, another job probes now.
+                await breakers.handed_on(name, ctx.id)
+                return False
             if isinstance(error, TimeoutError) and not is_last and ctx.has_reached:
                 is_uncertain = await self._may_have_happened(ctx)
             is_open = await breakers.failed(

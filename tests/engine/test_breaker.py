@@ -278,17 +278,24 @@ async def test_what_may_still_arrive_is_no_failure_of_who_answered(start: Start)
 
 async def test_who_answers_with_a_refusal_is_there(start: Start) -> None:
     """Failures before it are forgotten, as after any answer."""
+
+    class Patient(
+        Command, queue="test:cars:book", attempts=2, backoff=constant("1h"), breaker=RULE
+    ):
+        supplier: int
+        number: int
+
     answers: list[Exception] = []
 
-    async def book(order: Book) -> None:
+    async def book(order: Patient) -> None:
         raise answers[order.number]
 
     relevo = start(App("test", workers=[book]))
     answers += [ProviderUnavailable("503")] * 4 + [ProviderRefused("no cars left")]
     answers += [ProviderUnavailable("503")] * 4
-    orders = [Book(28, n) for n in range(len(answers))]
+    orders = [Patient(28, n) for n in range(len(answers))]
     for order in orders:
-        await relevo.enqueue(order, attempts=2)
+        await relevo.enqueue(order)
         await drain(relevo)
 
     assert (await circuit(relevo)).failures == 4

@@ -257,6 +257,11 @@ async def test_an_only_attempt_that_is_always_answered_500_dies_in_the_end(
 
     assert (await job_of(relevo, bad.id)).state is State.DEAD
     assert set(supplier.done) == set(range(100, n + 1))
+
+    # It may have died as the probe; the next order probes, and nothing waits for the dead one.
+    [after] = await relevo.enqueue_many([Once(200)])
+    await passes(relevo, clock, 1)
+    assert (await job_of(relevo, after.id)).state is State.DONE
     assert (await circuit(relevo, "test:cars:once")).state == "closed"
 
 
