@@ -106,6 +106,13 @@ class Note(Struct, frozen=True, kw_only=True):
     updated_at: int = 0
 
 
+EDITS = "edit"
+"""The kind of the notes that hold what was in a job before a person edited it, and after it."""
+
+SEALED_NOTES = frozenset({EDITS})
+"""The kinds of notes that are sealed wherever payloads are."""
+
+
 class EffectState(StrEnum):
     """How far an effect outside has come."""
 

@@ -593,6 +593,8 @@ async def test_an_edit_changes_what_it_says(web: Site) -> None:
     async with caller(web, Role.ADMIN) as admin:
         edit = {
             "payload": {"code": "RES-2", "email": MAIL},
+            "unchecked": True,
+            "whole": True,
             "priority": "high",
             "run_at": "2030-01-01T00:00:00+01:00",
             "attempts": 9,
@@ -601,6 +603,10 @@ async def test_an_edit_changes_what_it_says(web: Site) -> None:
         assert done["payload"] == edit["payload"]
         assert (done["priority"], done["attempts"]) == (0, 9)
         assert done["run_at"] == "2029-12-31T23:00:00.000+00:00"
+        assert "failure" not in done and "payload" not in done["changed"]
+        back = (await admin.post(f"/api/jobs/{id}/undo", json={"note": "typo"})).json()
+        assert (back["payload"], back["undo_until"]) == (json.loads(PAYLOAD), None)
+        assert (await admin.post(f"/api/jobs/{id}/undo")).status_code == 404
 
 
 async def test_a_body_must_be_json_and_short(web: Site) -> None:
@@ -775,12 +781,15 @@ async def test_c17_an_edit_that_does_not_fit_its_command_changes_nothing(
     id = await add(store, BOOK, kind="Book", payload=b'{"code":"RES-1"}', delay=3_600_000)
     unknown = await add(store, BOOK, kind="Gone", payload=b'{"code":"RES-1"}', delay=3_600_000)
     async with caller(web, Role.ADMIN) as admin:
-        refused = await admin.patch(f"/api/jobs/{id}", json={"payload": payload})
+        body = {"payload": payload, "whole": True}
+        refused = await admin.patch(f"/api/jobs/{id}", json=body)
         assert refused.status_code == 422, refused.text
         assert (await web.relevo.desk.job(id)).payload == b'{"code":"RES-1"}'
         good = {"payload": {"code": "RES-2"}}
         assert (await admin.patch(f"/api/jobs/{id}", json=good)).status_code == 200
-        assert (await admin.patch(f"/api/jobs/{unknown}", json=good)).status_code == 200
+        assert (await admin.patch(f"/api/jobs/{unknown}", json=good)).status_code == 409
+        unchecked = {**good, "unchecked": True}
+        assert (await admin.patch(f"/api/jobs/{unknown}", json=unchecked)).status_code == 200
     async with web.browser(Role.ADMIN) as browser:
         token = await token_of(browser)
         filled_in = {"payload": json.dumps(payload), "note": "", "csrf": token}

@@ -432,13 +432,17 @@ def test_a_job_is_edited_and_retried(box: Box) -> None:
 
     answer = box(
         *("jobs", "edit", id, "--payload", '{"n":2}', "--priority", "high", "--attempts", "7"),
-        *("--run-at", "1h", "--note", "typo", "--json"),
+        *("--run-at", "1h", "--note", "typo", "--json", "--unchecked", "--whole"),
     )
 
     assert answer.code == 0
     assert answer.json["payload"] == {"n": 2}
     assert (answer.json["priority"], answer.json["attempts"]) == (0, 7)
-    assert box("dead", "edit", id, "--attempts", "3", "--retry").code == 0
+    assert box("dead", "undo", id, "--json").json["attempts"] != 7
+    assert "no edit to take back" in box("dead", "undo", id).err
+    edited = box("dead", "edit", id, "--attempts", "3", "--retry")
+    assert edited.code == 0 and "ready" in edited.out and "jobs undo" in edited.out
+    assert "Traceback" not in edited.out
     assert state_of(box, id) is State.READY
 
 
@@ -1101,8 +1105,10 @@ def test_c17_an_edit_is_held_against_the_command_whose_app_is_here(box: Box) -> 
         assert refused.code != 0 and "order" in refused.err
         assert box.do(payload) == b'{"order":"1"}'
     assert box("dead", "edit", id, "--payload", '{"order":"2"}', "--app", "shop:app").err == ""
-    said = box("dead", "edit", id, "--payload", '{"order":"3"}').err
-    assert "was not held against SendMail" in said
+    unknown = ("dead", "edit", id, "--payload", '{"order":"3"}')
+    refused = box(*unknown)
+    assert refused.code != 0 and "cannot be checked" in refused.err
+    assert box(*unknown, "--unchecked").code == 0
     assert box.do(payload) == b'{"order":"3"}'
 
 

@@ -627,7 +627,11 @@ async def test_a_payload_is_edited_behind_its_guard(
         await admin.do(f"/jobs/{some.dead}/edit", 422, payload='{"n":1}', **{extra: "1"})
     assert (await look(store, some.dead)).payload == before
     await admin.do(
-        f"/jobs/{some.dead}/edit", payload='{"subscription": "sub_7"}', attempts="5", again="1"
+        f"/jobs/{some.dead}/edit",
+        payload='{"subscription": "sub_7"}',
+        attempts="5",
+        again="1",
+        unchecked="1",
     )
     job = await look(store, some.dead)
     assert (job.payload, job.attempts, job.state) == (
@@ -635,6 +639,10 @@ async def test_a_payload_is_edited_behind_its_guard(
         5,
         State.READY,
     )
+    assert "Undo this edit" in await admin.see(f"/jobs/{some.dead}")
+    await admin.do(f"/jobs/{some.dead}/undo")
+    assert (await look(store, some.dead)).payload == before
+    assert "Undo this edit" not in await admin.see(f"/jobs/{some.dead}")
 
 
 async def test_ticked_jobs_are_changed_together(web: Site, admin: Visitor) -> None:

@@ -475,6 +475,8 @@ async def test_an_edit_changes_the_payload_and_nothing_else(desk: Desk, store: S
         id, ANN, payload='{"n":2}', priority="high", run_at=due, attempts=9, note="typo"
     )
 
+    assert after.changed == ["n", "priority", "run_at", "attempts"]
+    after = await desk.job(id)
     assert after.payload == b'{"n":2}'
     assert (after.priority, after.attempts) == (0, 9)
     unchanged = set(before.__struct_fields__) - {*EDITABLE}
@@ -484,7 +486,8 @@ async def test_an_edit_changes_the_payload_and_nothing_else(desk: Desk, store: S
 
 def test_only_four_fields_can_be_edited() -> None:
     """C17"""
-    annotations = {name for name in Desk.edit.__annotations__ if name not in ("return", "bindings")}
+    about = ("return", "bindings", "whole")
+    annotations = {name for name in Desk.edit.__annotations__ if name not in about}
     assert annotations == {*EDITABLE, "id", "by", "note"}
 
 

@@ -155,7 +155,7 @@ async def test_c23_a_person_edits_and_retries_what_is_sealed(start: Start, store
     relevo = start(people.app(), NEW)
     rude = await relevo.enqueue(Greet(CANARY, is_rude=True))
     await drain(relevo)
-    await relevo.desk.edit(rude.id, ANN, payload=b'{"name":"canary-eva"}')
+    await relevo.desk.edit(rude.id, ANN, payload=b'{"name":"canary-eva"}', whole=True)
     await relevo.desk.retry([rude.id], ANN)
     await drain(relevo)
 
@@ -247,7 +247,7 @@ async def test_a_fact_that_cannot_be_read_is_not_taken_for_another(start: Start)
         old, queues=["test:people:greet"], until=lambda: _is_done(old, started.jobs["first"])
     )
     new = start(People().app(), NEW)
-    await new.desk.edit(started.jobs["last"], ANN, payload=b'{"name":"x"}')
+    await new.desk.edit(started.jobs["last"], ANN, payload=b'{"name":"x"}', whole=True)
     await drain(new, skip_waits=True)
 
     last = await only(new, started.jobs["last"])

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.desk import ACTIONS, Desk, Person, RecurringView, Role, view
+from relevo.desk import ACTIONS, Desk, Edited, Person, RecurringView, Role, view
 from relevo.errors import NotAllowed
 from relevo.job import Job
 from relevo.store import Effect, Kept
@@ -69,6 +69,9 @@ class Caller(NamedTuple):
     def job(self, job: Job) -> Job:
         """The job as this person may see it."""
         return job if self.person.may("reveal") else self.desk.masked(job)
+
+    def edited(self, edited: Edited) -> Edited:
+        return edited if self.person.may("reveal") else self.desk.masked_edited(edited)
 
     def effect(self, effect: Effect) -> Effect:
         return effect if self.person.may("reveal") else self.desk.masked_effect(effect)

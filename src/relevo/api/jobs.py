@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text, Why
-from relevo.desk import Sweep
+from relevo.desk import Edited, Sweep
 from relevo.errors import DefinitionError, MisuseError, PayloadError
 from relevo.job import Job, State
 from relevo.message import Priority
@@ -75,7 +75,14 @@ class JobsDiscard(Asked):
 
 
 class JobEdit(OneJob):
-    payload: Any | UnsetType = UNSET
+    payload: (
+        Annotated[Any, Meta(description="Fields to change; they are merged into the payload.")]
+        | UnsetType
+    ) = UNSET
+    whole: Annotated[bool, Meta(description="The payload is given as a whole.")] = False
+    unchecked: Annotated[bool, Meta(description="Do not hold the payload against its command.")] = (
+        False
+    )
     priority: Priority | None = None
     run_at: Annotated[datetime, Meta(tz=True)] | None = None
     attempts: int | None = None
@@ -139,23 +146,29 @@ async def _after(caller: Caller, id: str, changed: bool, why: str) -> Job:
     return caller.job(job)
 
 
-async def edit_job(caller: Caller, ask: JobEdit) -> Job:
+async def edit_job(caller: Caller, ask: JobEdit) -> Edited:
     """Change payload, priority, run_at or attempts of a job that is neither running nor done."""
     try:
         payload = None if ask.payload is UNSET else msgspec.json.encode(ask.payload)
     except UnicodeEncodeError as error:
         raise PayloadError("the payload holds half a character", path="payload") from error
-    job = await caller.desk.edit(
+    edited = await caller.desk.edit(
         ask.id,
         caller.person,
         payload=payload,
+        whole=ask.whole,
         priority=ask.priority,
         run_at=ask.run_at,
         attempts=ask.attempts,
         note=ask.note,
-        bindings=caller.relevo.bindings,
+        bindings=None if ask.unchecked else caller.relevo.bindings,
     )
-    return caller.job(job)
+    return caller.edited(edited)
+
+
+async def undo_edit(caller: Caller, ask: OneJobNoted) -> Edited:
+    """Take the last edit of a job back, for a day."""
+    return caller.edited(await caller.desk.undo_edit(ask.id, caller.person, ask.note))
 
 
 async def retry_jobs(caller: Caller, ask: Jobs) -> Page[Changed]:
@@ -324,6 +337,7 @@ CALLS = (
     Call("POST", "/jobs/discard", "discard", discard_jobs),
     Call("GET", "/jobs/{id}", "look", show_job),
     Call("PATCH", "/jobs/{id}", "edit", edit_job),
+    Call("POST", "/jobs/{id}/undo", "edit", undo_edit),
     Call("POST", "/jobs/{id}/retry", "retry", retry_job),
     Call("POST", "/jobs/{id}/run-again", "run_again", run_job_again),
     Call("POST", "/jobs/{id}/cancel", "cancel", cancel_job),

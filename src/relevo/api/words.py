@@ -58,6 +58,16 @@ SPANISH: Final = {
     "Change payload, priority, run_at or attempts of a job that is neither running nor done.": (
         "Cambia contenido, prioridad, run_at o intentos de un trabajo ni en curso ni hecho."
     ),
+    "Take the last edit of a job back, for a day.": (
+        "Deshace el último cambio de un trabajo, durante un día."
+    ),
+    "Fields to change; they are merged into the payload.": (
+        "Los campos que cambian; el resto del contenido se conserva."
+    ),
+    "The payload is given as a whole.": "Se da el contenido entero.",
+    "Do not hold the payload against its command.": (
+        "No comprobar que el contenido encaje con su comando."
+    ),
     "Ready again with fresh attempts: a dead, held, parked, cancelled or scheduled job.": (
         "Listo otra vez con intentos nuevos: muerto, retenido, aparcado, cancelado o programado."
     ),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 group = Verbs("Dead letters: groups, retry with canary and rate, edit, discard.", name="dead")
 group.verb("edit")(jobs.edit)
+group.verb("undo")(jobs.undo)
 
 SomeIds = Annotated[
     list[str] | None,

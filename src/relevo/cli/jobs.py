@@ -1,4 +1,4 @@
-"""relevo jobs: list, show, retry, edit, cancel."""
+"""relevo jobs: list, show, retry, edit, undo, cancel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from relevo.cli.tables import ago, at, cell, counted, data, fields, short, span, table
 from relevo.cli.terminal import (
@@ -20,10 +21,9 @@ from relevo.cli.terminal import (
     Verbs,
     ids_from,
     read_stdin,
-    say,
 )
 from relevo.clock import duration, moment
-from relevo.desk import Desk
+from relevo.desk import Desk, Edited
 from relevo.errors import DefinitionError
 from relevo.job import ENDED, Job, State
 from relevo.message import PRIORITIES, Priority
@@ -42,7 +42,8 @@ QueueOption = Annotated[
     str | None, typer.Option("--queue", metavar="QUEUE", help="One queue only.")
 ]
 PayloadOption = Annotated[
-    str | None, typer.Option("--payload", metavar="JSON", help="The new payload; - reads it.")
+    str | None,
+    typer.Option("--payload", metavar="JSON", help="Fields to change, as an object; - reads it."),
 ]
 PriorityOption = Annotated[str | None, typer.Option("--priority", help="high, normal or low.")]
 RunAtOption = Annotated[
@@ -170,39 +171,76 @@ async def edit(
     terminal: Terminal,
     id: Id,
     payload: PayloadOption = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="--payload takes the place of the payload.")
+    ] = False,
     priority: PriorityOption = None,
     run_at: RunAtOption = None,
     attempts: AttemptsOption = None,
     again: Annotated[bool, typer.Option("--retry", help="Then retry it.")] = False,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Do not hold the payload against its command.")
+    ] = False,
     note: NoteOption = "",
     app: AppOption = None,
     reveal: Reveal = False,
 ) -> None:
     """Change the payload, priority, time or attempts of a job that waits or is dead.
 
-    A payload that does not fit its command is refused, where the command's app is known.
+    The fields that --payload names are merged into the payload, which has to fit its command.
+    `relevo jobs undo` takes the change back for a day.
     """
-    apps = [] if payload is None else terminal.apps(app)
-    bindings = terminal.engine(apps).bindings if apps else {}
+    bindings = None
+    if payload is not None and not unchecked:
+        apps = terminal.apps(app)
+        bindings = terminal.engine(apps).bindings if apps else {}
     async with terminal.desk() as desk:
-        job = await desk.edit(
+        edited = await desk.edit(
             id,
             terminal.person,
             payload=read_stdin() if payload == "-" else payload,
+            whole=whole,
             priority=None if priority is None else _priority(priority),
             run_at=None if run_at is None else await _moment(desk, run_at),
             attempts=attempts,
             note=note,
             bindings=bindings,
         )
-        if payload is not None and (job.queue, job.kind) not in bindings:
-            say(f"the payload was not held against {job.kind}, whose app is not here: --app")
         if again:
-            await warn_of_outlived(terminal, desk, [job.id])
-            await desk.retry([job.id], terminal.person, note)
-            job = await desk.job(job.id)
-        shown = job if reveal else desk.masked(job)
-    terminal.show(shown, lambda: job_text(shown, []))
+            await warn_of_outlived(terminal, desk, [edited.id])
+            await desk.retry([edited.id], terminal.person, note)
+            edited = replace(edited, state=(await desk.job(edited.id)).state)
+        shown = edited if reveal else desk.masked_edited(edited)
+    _show_edited(terminal, shown, "changed")
+
+
+@group.verb("undo")
+async def undo(terminal: Terminal, id: Id, note: NoteOption = "", reveal: Reveal = False) -> None:
+    """Take the last edit of a job back, for a day."""
+    async with terminal.desk() as desk:
+        edited = await desk.undo_edit(id, terminal.person, note)
+        shown = edited if reveal else desk.masked_edited(edited)
+    _show_edited(terminal, shown, "taken back")
+
+
+def _show_edited(terminal: Terminal, edited: Edited, what: str) -> None:
+    if edited.warning and not terminal.json:
+        terminal.warn(edited.warning)
+    until = edited.undo_until
+    rows = (
+        ("id", edited.id),
+        ("queue", edited.queue),
+        ("kind", edited.kind),
+        ("state", edited.state),
+        ("key", edited.key),
+        ("priority", {0: "high", 2: "low"}.get(edited.priority)),
+        ("due", at(edited.run_at)),
+        ("attempts", edited.attempts),
+        ("payload", data(edited.payload)),
+        (what, ", ".join(edited.changed) or "nothing"),
+        ("undo", until and f"relevo jobs undo {edited.id}, until {at(until)}"),
+    )
+    terminal.show(edited, lambda: fields(rows))
 
 
 def _priority(text: str) -> Priority:

@@ -71,7 +71,10 @@ ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
     "/queues/{queue}/{verb}": (actions.change_queue, ("pause", "resume", "drain")),
     "/jobs/act": (actions.change_jobs, ()),
     "/jobs/bulk": (actions.change_many, ()),
-    "/jobs/{id}/{verb}": (actions.change_job, ("retry", "cancel", "discard", "edit", "run-again")),
+    "/jobs/{id}/{verb}": (
+        actions.change_job,
+        ("retry", "cancel", "discard", "edit", "undo", "run-again"),
+    ),
     "/sweeps/{id}/{verb}": (actions.stop_sweep, ("stop",)),
     "/flows/{id}/{verb}": (actions.change_flow, ("retry", "cancel")),
     "/groups/{id}/{verb}": (actions.cancel_group, ("cancel",)),

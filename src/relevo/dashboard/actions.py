@@ -38,6 +38,11 @@ async def change_job(board: Board, request: Request) -> Response:
         board.changed()
         said = board.words(request)("This job runs its command again.")
         return go(request, f"/jobs/{new}", said=said)
+    if verb == "undo":
+        edited = await desk.undo_edit(id, by, note)
+        board.changed()
+        said = board.words(request)("The edit is taken back.")
+        return go(request, f"/jobs/{edited.id}", said=said)
     job = await desk.job(id)
     match verb:
         case "retry":
@@ -61,10 +66,10 @@ async def change_job(board: Board, request: Request) -> Response:
 
 async def _edit(board: Board, request: Request, id: str, filled: Form, note: str) -> Response:
     desk, by = board.desk(request), board.person(request)
-    payload = filled["payload"]
+    payload, warning = filled["payload"], ""
     by.acts("edit", note)
     try:
-        _only(filled, {*EDITABLE, "note", "again", "back"})
+        _only(filled, {*EDITABLE, "note", "again", "back", "unchecked"})
         job = await desk.job(id)
         shown = pretty(board.shown(request, job).payload)
         is_same = _lines(payload) in ("", _lines(shown))
@@ -78,7 +83,12 @@ async def _edit(board: Board, request: Request, id: str, filled: Form, note: str
         is_any = any(value is not None for value in changes.values())
         again = one(filled, "again") is not None
         if is_any or not again:
-            await desk.edit(job.id, by, **changes, note=note, bindings=board.relevo.bindings)
+            is_checked = one(filled, "unchecked") is None
+            bindings = board.relevo.bindings if is_checked else None
+            edited = await desk.edit(
+                job.id, by, **changes, whole=True, note=note, bindings=bindings
+            )
+            warning = room.retold(request, edited.warning)
         retried = (await desk.retry([job.id], by, note))[0] if again else True
     except NotAllowed:
         raise
@@ -90,7 +100,7 @@ async def _edit(board: Board, request: Request, id: str, filled: Form, note: str
     said = _("The job is changed and ready again.") if again else _("The job is changed.")
     if not retried:
         said = _("The job is changed, but cannot be retried as it is.")
-    return go(request, f"/jobs/{job.id}", said=said)
+    return go(request, f"/jobs/{job.id}", said=f"{said} {warning}".strip())
 
 
 def _only(filled: Form, known: set[str]) -> None:

@@ -81,6 +81,8 @@ async def job_page(
         repeated=await desk.repeated_effects(job.id) if _can(job)["run_again"] else [],
         undecided=[effect for effect in effects if effect.state in UNDECIDED],
         audits=audits,
+        is_known=(job.queue, job.kind) in board.relevo.bindings,
+        edits=await desk.edits(job.id) if _can(job)["edit"] else [],
         near={each.id: each for each in around if each is not None and desk.sees(each.queue)},
         came={kept.id for kept in came if kept is not None and desk.sees(kept.endpoint)},
         can=_can(job),

@@ -22,6 +22,30 @@ REFUSALS: Final[dict[str, str]] = {
         "una entrega está aceptada (accepted), ignorada (ignored), fallida (failed), "
         "distinta (differs) o rechazada (refused), no {name}"
     ),
+    "the payload no longer fits the job's key: it would be {key}, and the job keeps {other}. A new "
+    "command may be meant: cancel this one, and send it": (
+        "el contenido ya no encaja con la clave del trabajo: sería {key}, y el trabajo conserva "
+        "{other}. Quizá se quiera otro comando: cancela este y envía el nuevo"
+    ),
+    "{kind} is not known here, and the payload cannot be checked: name its app with --app or "
+    "RELEVO_APPS, or write it unchecked (--unchecked)": (
+        "aquí no se conoce {kind}, y el contenido no se puede comprobar: indica su app con --app o "
+        "RELEVO_APPS, o escríbelo sin comprobar (--unchecked)"
+    ),
+    "job {id} has no edit to take back: they are kept for a day": (
+        "el trabajo {id} no tiene cambios que deshacer: se guardan un día"
+    ),
+    "job {id} is not as its last edit left it any more: nothing was changed": (
+        "el trabajo {id} ya no está como lo dejó su último cambio: no se cambió nada"
+    ),
+    "what the job carries cannot be read here, so nothing can be merged into it: give the payload "
+    "as a whole (--whole)": (
+        "lo que lleva el trabajo no se puede leer aquí, así que no se le puede añadir nada: da el "
+        "contenido entero (--whole)"
+    ),
+    'name the fields to change as a JSON object, such as {"email": "ana@hotel.example"}': (
+        'indica los campos que cambian como un objeto JSON, como {"email": "ana@hotel.example"}'
+    ),
     "many jobs are retried or discarded": "muchos trabajos se reintentan o se descartan",
     "the result of '{name}' cannot be that: {why}": (
         "el resultado de '{name}' no puede ser eso: {why}"

@@ -546,6 +546,12 @@ SPANISH: Final[dict[str, str]] = {
     "The job is changed, but cannot be retried as it is.": (
         "El trabajo está cambiado, pero así no puede reintentarse."
     ),
+    "The edit is taken back.": "El cambio se ha deshecho.",
+    "Changed by {who}: {fields}": "Cambiado por {who}: {fields}",
+    "its command is not known here: write the payload unchecked": (
+        "aquí no se conoce su comando: guardar el contenido sin comprobarlo"
+    ),
+    "Undo this edit": "Deshacer este cambio",
     "No job was chosen.": "No se eligió ningún trabajo.",
     # dead letters and many jobs
     "{letters}, the same mistakes together": "{letters}, los mismos fallos juntos",

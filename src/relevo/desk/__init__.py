@@ -14,7 +14,8 @@ from relevo.desk.deliveries import (
     delivery_job,
     is_replayable,
 )
-from relevo.desk.desk import COUNT_MAX, EDITABLE, Desk
+from relevo.desk.desk import COUNT_MAX, Desk
+from relevo.desk.editing import EDITABLE, Change, Edited
 from relevo.desk.events import EventPage, EventView, Given, SubscriberView
 from relevo.desk.flows import FlowRow, FlowView, JoinedNode, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
@@ -50,6 +51,7 @@ __all__ = [
     "EDITABLE",
     "AfterRestore",
     "BreakerView",
+    "Change",
     "DeliveryCount",
     "DeliveryGroup",
     "DeliveryGroups",
@@ -57,6 +59,7 @@ __all__ = [
     "DeliveryQuery",
     "DeliveryView",
     "Desk",
+    "Edited",
     "EffectsRepeated",
     "EventPage",
     "EventView",

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from relevo.desk.editing import Change, change_of
 from relevo.desk.flows import Flows
 from relevo.desk.looking import PAGE_MAX
 from relevo.ids import parse_id
 from relevo.job import Job, NewJob, State
 from relevo.relay import Relayed
-from relevo.store import BATCH, Filter, Kept, Letterbox
+from relevo.store import BATCH, EDITS, Filter, Kept, Letterbox
 
 ENDLESS = ("poll:", "tick:")  # kinds of jobs that never end, and whose threads are not one person's
 
@@ -98,6 +99,7 @@ class Belongings(Flows):
                     _sow(seeds, leaf, self.sees(leaf.queue))
         if who.text is not None:
             await self._sow_effects(who.text, seeds)
+            await self._sow_edits(who.text, seeds)
         if isinstance(self.store, Relayed):
             async for letter in self.store.walk_letters(carried=False):
                 if self.sees(letter.job.queue) and who.is_in(letter.job):
@@ -113,6 +115,24 @@ class Belongings(Flows):
                     seeds.setdefault(effect.thread or effect.job, Seed()).jobs.add(effect.job)
             if cursor is None:
                 return
+
+    async def _sow_edits(self, text: str, seeds: dict[str, Seed]) -> None:
+        """The jobs in which a text stood before a person edited them."""
+        ids = [change.job async for _, change in self._changes() if change.holds(text)]
+        for id, job in zip(ids, await self.store.find(ids), strict=True):
+            if job is not None:
+                _sow(seeds, leaf_of(job), self.sees(job.queue))
+            elif self.apps is None:
+                seeds.setdefault(id, Seed()).jobs.add(id)
+
+    async def _changes(self) -> AsyncIterator[tuple[str, Change]]:
+        """The edits of the last day, by the names of their notes."""
+        after = ""
+        while notes := await self.store.notes(EDITS, after=after, limit=PAGE_MAX):
+            for note in notes:
+                if (change := change_of(note)) is not None:
+                    yield note.name, change
+            after = notes[-1].name
 
     async def _thread_of(self, text: str) -> str:
         """The thread that was named, or that of the job or delivery that was."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from msgspec.json import decode as decode_json
 from msgspec.json import encode as encode_json
 from msgspec.structs import replace
 
 from relevo.breaker import KIND as BREAKER
-from relevo.clock import Duration, duration, stamp
+from relevo.clock import Duration, duration
+from relevo.desk.editing import Editing
 from relevo.desk.events import Events
 from relevo.desk.forgetting import Forgetting
 from relevo.desk.groups import Groups
@@ -22,31 +22,26 @@ from relevo.desk.replaying import Replaying
 from relevo.desk.restoring import Restoring
 from relevo.desk.standing import Standing
 from relevo.desk.told import misfit, unlike
-from relevo.desk.views import Progress, Sweep, payload_of
+from relevo.desk.views import Progress, Sweep
 from relevo.errors import (
     DefinitionError,
     MisuseError,
     NotAllowed,
     NotFoundError,
-    PayloadError,
     QueueClosed,
 )
 from relevo.ids import new_id
-from relevo.job import ENDED, LIVE, Job, NewJob, State, Verdict, queue_name
+from relevo.job import ENDED, LIVE, NewJob, State, Verdict, queue_name
 from relevo.job_meta import decode_meta
-from relevo.message import EVENTS, PRIORITIES, Priority, attempts_of
+from relevo.message import EVENTS
 from relevo.message import rate as rate_of
 from relevo.once import TYPES, type_name
 from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
 from relevo.sealing import is_sealed
-from relevo.store import BATCH, UNDECIDED, Audit, By, Edit, Effect, EffectState, Filter, QueueMode
-from relevo.stored import Bindings, problem
+from relevo.store import BATCH, UNDECIDED, Audit, By, Effect, EffectState, Filter, QueueMode
 
 COUNT_MAX = 1_000_000
-
-EDITABLE: Final = ("payload", "priority", "run_at", "attempts")
-"""The only fields of a job that a person may write."""
 
 _PARKED = frozenset({State.PARKED})
 _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
@@ -54,7 +49,7 @@ _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events):
+class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs
@@ -142,47 +137,6 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events):
                 batch = [job.id for job in jobs if job is not None and self.sees(job.queue)]
             answers |= zip(batch, await act(batch), strict=True) if batch else ()
         return [answers.get(id, False) for id in plain_ids]
-
-    async def edit(
-        self,
-        id: str,
-        by: Person,
-        *,
-        payload: str | bytes | None = None,
-        priority: Priority | None = None,
-        run_at: datetime | None = None,
-        attempts: int | None = None,
-        note: str = "",
-        bindings: Bindings | None = None,
-    ) -> Job:
-        """Change a job that is neither running nor done; the payload is JSON text.
-
-        A payload passes the same guard as when it was enqueued, and fits its command, where that is
-        among the `bindings`. Where it still holds what a mask showed, the value behind it stays.
-        """
-        signed = by.acts("edit", note)
-        job = await self.job(id)
-        if payload is None and priority is None and run_at is None and attempts is None:
-            raise DefinitionError(f"nothing to change: give {', '.join(EDITABLE)}")
-        if priority is not None and priority not in PRIORITIES:
-            raise DefinitionError("priority is 'high', 'normal' or 'low'")
-        written = None if payload is None else payload_of(payload, job.payload)
-        if written is not None and bindings is not None and (job.queue, job.kind) in bindings:
-            unfit = problem(bindings, replace(job, payload=written))
-            if isinstance(unfit, PayloadError):
-                raise unfit
-        edit = Edit(
-            id=job.id,
-            payload=written,
-            priority=None if priority is None else PRIORITIES[priority],
-            run_at=None if run_at is None else stamp(run_at),
-            attempts=None if attempts is None else attempts_of(attempts, "the job"),
-        )
-        [edited] = await self.store.edit([edit], signed)
-        if not edited:
-            job = await self.job(id)
-            raise MisuseError(f"job {job.id} is {job.state}; only a job that waits can be edited")
-        return await self.job(id)
 
     # changing many
 

@@ -16,7 +16,7 @@ from relevo.desk.views import Progress, Sweep
 from relevo.errors import DefinitionError
 from relevo.ids import new_id
 from relevo.job import LIVE
-from relevo.store import BATCH, By
+from relevo.store import BATCH, EDITS, By
 
 TEXT_MIN = 4
 """Fewer letters occur in too much that is somebody else's."""
@@ -144,6 +144,10 @@ class Forgetting(Belongings):
         if erased < len(leaves):
             await self._spared(leaves, told)
         await self._forget_flows({flow for whole in batch for flow in whole.flows})
+        known = leaves.keys() | gone
+        edits = [name async for name, change in self._changes() if change.job in known]
+        if edits:
+            await self.store.forget(EDITS, edits)
 
     async def _effects_of_gone(self, batch: Sequence[Whole]) -> set[str]:
         """Jobs that are pruned and whose effects are not yet."""

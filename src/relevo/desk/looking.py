@@ -279,6 +279,10 @@ class Looking:
             history=tuple(replace(run, failure=_masked(run.failure)) for run in job.history),
         )
 
+    def masked_payload(self, payload: bytes) -> bytes:
+        """A payload as a viewer sees it."""
+        return mask(payload)
+
     def masked_group(self, group: Group) -> Group:
         """The dead letters of one mistake as a viewer sees them."""
         return replace(group, message=mask_text(group.message))

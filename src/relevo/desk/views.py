@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from relevo.clock import moment_if
+from relevo.errors import DefinitionError
 from relevo.job import Job
 from relevo.payload import guard, mask
 from relevo.store import Effect, Kept
@@ -106,10 +107,11 @@ def _moment(ms: int | None) -> str | None:
     return str(ms) if at is None else at.isoformat(timespec="milliseconds")
 
 
-def payload_of(text: str | bytes, before: bytes) -> bytes:
-    """The JSON a person wrote, checked; what still is as the mask showed it stays as it was.
+def payload_of(text: str | bytes, before: bytes, *, whole: bool) -> bytes:
+    """The JSON a person wrote, merged into what was before unless it is the `whole`, and checked.
 
-    What was in the job before is no new leak: its class may have allowed it.
+    What still is as the mask showed it stays as it was. What was in the job before is no new leak:
+    its class may have allowed it.
     """
     data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     written, old = _decoded(data), _decoded(before)
@@ -118,11 +120,50 @@ def payload_of(text: str | bytes, before: bytes) -> bytes:
     changed: set[str] = set()
     _compare(kept, old, "", same, changed)
     guard(data, allow=frozenset(same - changed))
+    if not whole and kept != old:
+        if not isinstance(old, dict):
+            raise DefinitionError(
+                "what the job carries cannot be read here, so nothing can be merged into it: give "
+                "the payload as a whole (--whole)"
+            )
+        if not isinstance(written, dict):
+            raise DefinitionError(
+                'name the fields to change as a JSON object, such as {"email": "ana@hotel.example"}'
+            )
+        kept = _merged(old, kept)
     if kept == written:
         return data
     data = msgspec.json.encode(kept)
+    _compare(kept, old, "", same, changed)
     guard(data, allow=frozenset(same - changed))
     return data
+
+
+def changed_paths(now: bytes, before: bytes) -> list[str]:
+    """The paths of the fields in which two payloads differ, removed ones included."""
+    return list(_differing(_decoded(now), _decoded(before), ""))
+
+
+def _differing(now: Any, before: Any, path: str) -> Iterator[str]:
+    if isinstance(now, dict) and isinstance(before, dict):
+        new, old = cast("dict[str, Any]", now), cast("dict[str, Any]", before)
+        names: list[str] = [*new, *(name for name in old if name not in new)]
+        for name in names:
+            step = f"{path}.{name}" if path else name
+            if name in new and name in old:
+                yield from _differing(new[name], old[name], step)
+            else:
+                yield step
+    elif now != before or isinstance(now, bool) != isinstance(before, bool):
+        yield path or "payload"
+
+
+def _merged(before: Any, named: Any) -> Any:
+    """A value with the fields that were named, at any depth; lists are replaced whole."""
+    if not (isinstance(before, dict) and isinstance(named, dict)):
+        return named
+    old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", named)
+    return old | {name: _merged(old.get(name), value) for name, value in new.items()}
 
 
 def _unmasked(written: Any, shown: Any, before: Any) -> Any:

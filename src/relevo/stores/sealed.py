@@ -27,6 +27,7 @@ from relevo.sealing import (
 from relevo.store import (
     BATCH,
     NO_RESULTS,
+    SEALED_NOTES,
     Arrival,
     By,
     Claim,
@@ -38,6 +39,7 @@ from relevo.store import (
     Kept,
     Letter,
     Letterbox,
+    Note,
     Page,
     Reception,
     SqlStore,
@@ -190,6 +192,25 @@ class Sealed:
             found = [one for one in found if not self._is_chance(text, one.result or b"", one.key)]
         return [self._effect(one) for one in found], place
 
+    # memory
+
+    async def recall(self, kind: str, names: Sequence[str]) -> list[Note | None]:
+        found = await self._store.recall(kind, names)
+        return [note and self._note(note) for note in found]
+
+    async def remember(self, notes: Sequence[Note]) -> list[bool]:
+        closed = [
+            replace(note, value=sealed_json(self._seal, note.value))
+            if note.kind in SEALED_NOTES
+            else note
+            for note in notes
+        ]
+        return await self._store.remember(closed)
+
+    async def notes(self, kind: str, *, after: str = "", limit: int = 200) -> list[Note]:
+        found = await self._store.notes(kind, after=after, limit=limit)
+        return [self._note(note) for note in found]
+
     # people
 
     async def find(self, ids: Sequence[str]) -> list[Job | None]:
@@ -314,6 +335,11 @@ class Sealed:
         if job.result is not None:
             job.result = opened(self._seal, job.result)
         return job
+
+    def _note(self, note: Note) -> Note:
+        if note.kind not in SEALED_NOTES:
+            return note
+        return replace(note, value=opened(self._seal, note.value))
 
     def _effect(self, effect: Effect) -> Effect:
         if effect.result is None:
