@@ -74,7 +74,8 @@ async def _door(pipe: Pipe, url: str) -> float:
 
 
 async def _served(pipe: Pipe, store: Store) -> float:
-    from relevo.ingress.server import listen, serving
+    from relevo.ingress.server import serving
+    from relevo.ingress.sockets import listen
 
     async with Relevo(store, apps=[_app()]) as relevo:
         with listen("127.0.0.1", 0) as listener:

@@ -22,7 +22,8 @@ from relevo.apps.cars import MIGRATIONS, app
 from relevo.apps.cars.records import Records
 from relevo.apps.cars.support import Support
 from relevo.errors import SchemaMismatch
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import serving
+from relevo.ingress.sockets import listen
 from relevo.job import State
 from relevo.simulators import World
 from relevo.simulators.traffic import cars as traffic

@@ -22,7 +22,8 @@ from relevo.apps.expenses import app, export, links, records, settings, webhooks
 from relevo.apps.expenses.queues import Incoming, ProcessMessage
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.cli import run
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import serving
+from relevo.ingress.sockets import listen
 from relevo.simulators import World, whatsapp
 from relevo.simulators import qstash as pretended
 from relevo.simulators.traffic import expenses as traffic

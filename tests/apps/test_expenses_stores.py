@@ -18,7 +18,8 @@ from qstash import AsyncQStash
 
 from relevo import Relevo
 from relevo.apps import expenses, qstash, tables
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import serving
+from relevo.ingress.sockets import listen
 from relevo.simulators import World
 from relevo.simulators.traffic import expenses as traffic
 from relevo.testing import until, working

@@ -32,7 +32,8 @@ from relevo.apps.qstash import MIGRATIONS, app
 from relevo.apps.qstash.records import Group, Schedule
 from relevo.apps.qstash.settings import DEV
 from relevo.apps.qstash.workers import Post
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import serving
+from relevo.ingress.sockets import listen
 from relevo.testing import ManualClock, drain, until, working
 from tests.servers import postgres
 from tests.servers.ports import free_port

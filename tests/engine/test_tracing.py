@@ -31,7 +31,8 @@ from relevo import (
     sources,
 )
 from relevo.desk import Person, Role
-from relevo.ingress.server import listen, serving
+from relevo.ingress.server import serving
+from relevo.ingress.sockets import listen
 from relevo.store import Filter, Letterbox, Store
 from relevo.telemetry import Telemetry
 from relevo.testing import ManualClock, deliver, drain, until
