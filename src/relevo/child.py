@@ -12,7 +12,6 @@ import ctypes
 import importlib
 import importlib.util
 import itertools
-import logging
 import os
 import resource
 import signal
@@ -42,7 +41,7 @@ from relevo.pending import check_awaited
 from relevo.plain_context import PlainContext
 from relevo.restored import Restored
 from relevo.store import Effect, JobGroup, Note, Tally
-from relevo.telemetry import log, start_logging
+from relevo.telemetry import log_uncaught, start_logging
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str, str]
@@ -507,5 +506,5 @@ def main(handle: int, parent: int) -> None:
         ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
-    logging.captureWarnings(log.isEnabledFor(logging.WARNING))
+    log_uncaught()
     asyncio.run(_serve(handle))

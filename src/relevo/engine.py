@@ -26,6 +26,7 @@ from relevo.child_names import added, joined_once, with_children
 from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, calls_here, current
+from relevo.counters import Counters
 from relevo.desk import Desk
 from relevo.errors import (
     DefinitionError,
@@ -173,6 +174,7 @@ class Relevo:
         self.is_atomic = self._relay is not None or self.store.name in SQL
         self.desk = Desk(self.store, keep_dead=self.keep_dead)
         self.joining = Joining(self.store, self.telemetry)
+        self.counters = Counters(self.store, self.telemetry)
         if self._relay is not None:
             self._relay.joined = self.joining.noticed
         self.time = StoreTime(self.store, self.clock)
@@ -323,6 +325,7 @@ class Relevo:
             await self._front.stop()
         await self.receiver.close()
         await self.joining.close()
+        await self.counters.close()
         await self._opened.aclose()
         self._resources.clear()
         self.threads.close()

@@ -85,6 +85,7 @@ class Keeper:
             group.create_task(self._recurring(), name="relevo-recurring")
             group.create_task(self._parked(), name="relevo-parked")
             group.create_task(self._restored(), name="relevo-restored")
+            group.create_task(self._counters(), name="relevo-counters")
 
     async def _rescue(self) -> None:
         """Sweep when the next lease lapses, and once a lease if none is known to.
@@ -205,6 +206,15 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - as above
                 self._worker.telemetry.trouble("cannot see if the store was restored", error)
             await asyncio.sleep(self._worker.pace.ensure * random.uniform(0.8, 1.2))
+
+    async def _counters(self) -> None:
+        """Tell what has happened in this process, which serves no `/metrics`, once a heartbeat."""
+        while True:
+            await asyncio.sleep(self._worker.pace.beat * random.uniform(0.8, 1.2))
+            try:
+                await self._worker.engine.counters.publish()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._worker.telemetry.trouble("cannot write the counters; trying again", error)
 
     async def _parked(self) -> None:
         """Let go of what other code has parked since this worker started.

@@ -7,12 +7,14 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from contextvars import Token
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -425,16 +427,60 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def start_logging(level: str = "info", form: str = "auto") -> bool:
-    """Log relevo's lines to standard error; whether a person is to read them.
+    """Log to standard error; whether a person is to read it.
 
-    A closed or full standard error never stops the work.
+    What other libraries log goes there in the same form, unless the program has set up its own
+    logging. A closed or full standard error never stops the work.
     """
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
     has_colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(TextLines(has_colours=has_colours) if is_text else JsonLines())
+    if not logging.root.handlers or logging.root.handlers == log.handlers:
+        logging.root.handlers[:] = [handler]
     log.handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False
     return is_text
+
+
+def logs_json() -> bool:
+    """Whether this process logs JSON, so that each of its lines has to be JSON."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in log.handlers)
+
+
+def json_line(text: str, level: int) -> str:
+    """A line of the log, whatever level is logged."""
+    record = log.makeRecord(log.name, level, "", 0, text, (), None)
+    return JsonLines().format(record) + "\n"
+
+
+def log_uncaught() -> None:
+    """Have errors that nothing catches, and warnings, logged where logging has begun.
+
+    For a program of relevo's own: a library leaves the interpreter's hooks alone.
+    """
+    at_end, in_thread, ignored = sys.excepthook, threading.excepthook, sys.unraisablehook
+
+    def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if logs_json() and issubclass(kind, Exception):
+            log.critical("this process ends", exc_info=(kind, error, trace))
+        else:
+            at_end(kind, error, trace)
+
+    def thread_ended(args: threading.ExceptHookArgs) -> None:
+        if logs_json() and args.exc_value is not None:
+            name = "" if args.thread is None else args.thread.name
+            log.error("a thread ends", exc_info=args.exc_value, extra={"thread_name": name})
+        else:
+            in_thread(args)
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        if logs_json() and args.exc_value is not None:
+            log.error("%s", args.err_msg or "an error was ignored", exc_info=args.exc_value)
+        else:
+            ignored(args)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = ended, thread_ended, unraisable
+    logging.captureWarnings(True)

@@ -21,12 +21,16 @@ NO_TABLE = ("no such table", "UndefinedTable")  # as the drivers say it
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], is_program=True))
 
 
-def run(args: Sequence[str]) -> int:
+def run(args: Sequence[str], *, is_program: bool = False) -> int:
     """What the program does with some arguments; answers the exit code."""
     try:
+        if is_program:
+            from relevo.telemetry import log_uncaught
+
+            log_uncaught()
         return _run(args)
     except KeyboardInterrupt:  # it may come while we are still importing
         return 130
@@ -58,28 +62,33 @@ def _run(args: Sequence[str]) -> int:
         _drop_output()
         return PROBLEM
     except StoreError as error:
-        say(str(error))
+        say(str(error), logging.ERROR)
         return UNAVAILABLE
     except (SettingsError, DefinitionError, PayloadError) as error:
-        say(str(error))
+        say(str(error), logging.ERROR)
         return USAGE
     except RelevoError as error:
-        say(str(error))
+        say(str(error), logging.ERROR)
         return PROBLEM
     except ModuleNotFoundError as error:
-        say(f"{error}: pip install 'relevo[all]', or the part of it that brings this")
+        say(
+            f"{error}: pip install 'relevo[all]', or the part of it that brings this", logging.ERROR
+        )
         return USAGE
     except Exception as error:  # noqa: BLE001 - a person gets a line, whatever it is
         if isinstance(error, OSError) and error.errno in FULL:
             _drop_output()
-            say(f"cannot write the output: {error.strerror}")
+            say(f"cannot write the output: {error.strerror}", logging.ERROR)
             return PROBLEM
         if any(words in str(error) for words in NO_TABLE):
-            say("the app has no tables here: run `relevo migrate` with the same --store and --app")
+            say(
+                "the app has no tables here: run `relevo migrate` with the same --store and --app",
+                logging.ERROR,
+            )
             return UNAVAILABLE
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
-        say(f"this should not happen: {type(error).__name__}: {error} ({where})")
+        say(f"this should not happen: {type(error).__name__}: {error} ({where})", logging.ERROR)
         return PROBLEM
     return answer if isinstance(answer, int) else 0
 
@@ -171,4 +180,4 @@ def _usage(error: Any) -> None:
         sys.stderr.write(ctx.get_help() + "\n")
         return
     hint = f" (see `{ctx.command_path} --help`)" if ctx is not None else ""
-    say(error.format_message().rstrip(".") + hint)
+    say(error.format_message().rstrip(".") + hint, logging.ERROR)

@@ -17,7 +17,6 @@ from relevo.cli.loading import come_along
 from relevo.cli.terminal import OK, AppOption, AsIs, LogFormatOption, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals, supervised
 from relevo.errors import SettingsError
-from relevo.telemetry import start_logging
 
 if TYPE_CHECKING:
     from relevo.app import App
@@ -103,6 +102,7 @@ async def up(
     in a line, elsewhere what went wrong, in JSON.
     """
     place = _Place(host, port, descriptors or [], reuse_port)
+    terminal.start_logging(log_format)
     if not pretend:
         return await _run(terminal, apps, place, log_format, is_working=True)
     # By name and only here: what runs in production does not know them.
@@ -154,6 +154,7 @@ async def _run(
         from relevo.ingress.server import serving
     except ImportError as error:
         raise SettingsError(f"{error}: pip install 'relevo[web]'") from error
+    is_read = terminal.start_logging(log_format)
     settings = terminal.settings
     apps = terminal.apps(names)
     if not apps:
@@ -164,7 +165,6 @@ async def _run(
         )
     with ExitStack() as sockets:
         listeners = [sockets.enter_context(each) for each in _listeners(place, settings)]
-        is_read = start_logging(settings.log_level, log_format or settings.log_format)
         engine = terminal.engine(apps, keep_dead=settings.keep_dead, spool=settings.spool)
         if settings.tracing == "on":
             engine.telemetry.trace()

@@ -10,7 +10,6 @@ import typer
 from relevo.cli.terminal import OK, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals
 from relevo.errors import DefinitionError, SettingsError
-from relevo.telemetry import start_logging
 
 NAMES = ("email", "list", "spreadsheet")
 
@@ -28,8 +27,7 @@ async def work(
     wrong = [name for name in names if name not in NAMES]
     if wrong:
         raise DefinitionError(f"no worker {wrong[0]!r:.40}: there are {', '.join(NAMES)}")
-    settings = terminal.settings
-    start_logging(settings.log_level, settings.log_format)
+    terminal.start_logging(None)
     stop = asyncio.Event()
     stop_on_signals(stop)
     async with terminal.engine(terminal.apps(["subscriptions"])) as relevo:

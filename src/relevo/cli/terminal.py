@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 import os
 import pwd
 import re
@@ -40,7 +41,7 @@ from relevo.relay import Relayed
 from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
 from relevo.stores.sealed import sealed
-from relevo.telemetry import Telemetry, log
+from relevo.telemetry import Telemetry, json_line, log, logs_json, start_logging
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -205,6 +206,16 @@ class Terminal:
             connections=self.settings.connections,
         )
 
+    def start_logging(self, form: str | None) -> bool:
+        """Begin to log, for a verb that serves; whether a person is to read it.
+
+        What is wrong with the settings is told in the form that was asked for, too.
+        """
+        from relevo.settings import PREFIX
+
+        start_logging("info", form or os.environ.get(f"{PREFIX}LOG_FORMAT") or "auto")
+        return start_logging(self.settings.log_level, form or self.settings.log_format)
+
     def apps(self, names: list[str] | None = None) -> list[App]:
         """The apps that were named, or those of RELEVO_APPS."""
         from relevo.cli.loading import load
@@ -334,12 +345,13 @@ def clean(text: str) -> str:
     return scrub(text)
 
 
-def say(text: str) -> None:
-    """One line on standard error."""
+def say(text: str, level: int = logging.INFO) -> None:
+    """One line on standard error; in JSON where the log is."""
     line = " ".join((text if isinstance(text, AsIs) else discreet(text)).split())
+    line = json_line(line, level) if logs_json() else f"relevo: {line}\n"
     # A closed standard error is no reason to fail differently.
     try:
-        sys.stderr.write(f"relevo: {line}\n")
+        sys.stderr.write(line)
         sys.stderr.flush()
     except (OSError, ValueError):
         pass

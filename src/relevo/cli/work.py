@@ -21,7 +21,6 @@ from relevo.job import LIVE, State
 from relevo.message import EVENTS
 from relevo.store import Filter, QueueMode
 from relevo.stores.sqlite.writer import stop_process
-from relevo.telemetry import start_logging
 
 LOOK_EVERY = 0.2
 SOON = 15_000
@@ -55,13 +54,13 @@ async def work(
     The first SIGTERM or SIGINT stops politely: what runs may end, the rest goes back. The second
     stops at once.
     """
+    is_read = terminal.start_logging(log_format)
     settings = terminal.settings
     apps = terminal.apps(app)
     if not apps:
         raise SettingsError(
             "no app to work for: name one with --app module:attribute or RELEVO_APPS"
         )
-    is_read = start_logging(settings.log_level, log_format or settings.log_format)
     engine = terminal.engine(apps, keep_dead=settings.keep_dead)
     if settings.tracing == "on":
         engine.telemetry.trace()

@@ -1,7 +1,4 @@
-"""/metrics: what Prometheus asks for. Read from the store when asked, nothing kept in between.
-
-Counts of outcomes and deliveries are this process's own since it began; the rest is the fleet's.
-"""
+"""/metrics: what Prometheus asks for. Read from the store when asked, nothing kept in between."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from relevo.counters import Sums
 from relevo.desk import COUNTED
 from relevo.errors import StoreUnavailable
 from relevo.job import State
@@ -120,6 +118,7 @@ class Metrics:
         told: list[Metric] = []
         is_up = True
         try:
+            await self._relevo.counters.refresh()
             told += await self._fleet()
             told.append(await self._skew())
         except StoreUnavailable:
@@ -240,33 +239,8 @@ class Metrics:
         from prometheus_client.core import CounterMetricFamily as Counter
         from prometheus_client.core import GaugeMetricFamily as Gauge
 
-        counts = dict.fromkeys([*EVENTS, *(f"{_DELIVERY}{each}" for each in DELIVERIES)], 0)
-        counts |= self._relevo.telemetry.counts
-        settled = counts.pop("settled", 0)
-        happened = Counter("relevo_events", "What happened in this process.", labels=["what"])
-        delivered = Counter(
-            "relevo_deliveries", "What became of deliveries here.", labels=["outcome"]
-        )
-        for name in sorted(counts):
-            if name.startswith(_DELIVERY):
-                delivered.add_metric([name.removeprefix(_DELIVERY)], counts[name])
-            else:
-                happened.add_metric([name], counts[name])
-        yield Counter("relevo_jobs_settled", "Runs this process has ended.", settled)
-        yield happened
-        yield delivered
-        yield self._unrouted()
-        states = Counter(
-            "relevo_endpoint_deliveries",
-            "Deliveries here by endpoint and state; one that failed counts again once handled.",
-            labels=["endpoint", "state"],
-        )
-        every = dict.fromkeys(((p, state) for p in self._endpoints() for state in DeliveryState), 0)
-        every |= self._relevo.telemetry.deliveries
-        for (place, state), count in sorted(every.items()):
-            states.add_metric([place, str(state)], count)
-        yield states
-        yield self._secrets()
+        if (sums := self._relevo.counters.told()) is not None:
+            yield from self._summed(sums)
         yield from self._surroundings()
         commands = getattr(self._relevo.store, "commands", None)
         if isinstance(commands, int):
@@ -274,6 +248,38 @@ class Metrics:
         info = Gauge("relevo_info", "Which relevo on which store.", labels=["version", "store"])
         info.add_metric([self._version, self._relevo.store.name], 1)
         yield info
+
+    def _summed(self, sums: Sums) -> Iterator[Metric]:
+        """The counters: of all processes, and unlike a sum of theirs, never falling."""
+        from prometheus_client.core import CounterMetricFamily as Counter
+
+        counts = dict.fromkeys([*EVENTS, *(f"{_DELIVERY}{each}" for each in DELIVERIES)], 0)
+        counts |= sums.events
+        settled = counts.pop("settled", 0)
+        happened = Counter("relevo_events", "What happened, in all processes.", labels=["what"])
+        delivered = Counter(
+            "relevo_deliveries", "What became of deliveries, in all processes.", labels=["outcome"]
+        )
+        for name in sorted(counts):
+            if name.startswith(_DELIVERY):
+                delivered.add_metric([name.removeprefix(_DELIVERY)], counts[name])
+            else:
+                happened.add_metric([name], counts[name])
+        yield Counter("relevo_jobs_settled", "Runs that have ended, in all processes.", settled)
+        yield happened
+        yield delivered
+        yield self._unrouted(sums)
+        states = Counter(
+            "relevo_endpoint_deliveries",
+            "Deliveries by endpoint and state; one that failed counts again once handled.",
+            labels=["endpoint", "state"],
+        )
+        every = {(p, str(state)): 0 for p in self._endpoints() for state in DeliveryState}
+        every |= sums.deliveries
+        for (place, state), count in sorted(every.items()):
+            states.add_metric([place, state], count)
+        yield states
+        yield self._secrets(sums)
 
     async def _skew(self) -> Metric:
         from prometheus_client.core import GaugeMetricFamily as Gauge
@@ -316,12 +322,12 @@ class Metrics:
         protected.add_metric(["seal"], float(engine.seal is not None))
         yield protected
 
-    def _secrets(self) -> Metric:
+    def _secrets(self, sums: Sums) -> Metric:
         from prometheus_client.core import CounterMetricFamily as Counter
 
         verified = Counter(
             "relevo_endpoint_verified",
-            "Calls here that a secret of the endpoint verified, by its place and fingerprint.",
+            "Calls that a secret of the endpoint verified, by its place and fingerprint.",
             labels=["endpoint", "secret", "fingerprint"],
         )
         counts: dict[tuple[str, str], int] = {}
@@ -329,21 +335,21 @@ class Metrics:
             keys = getattr(door.scheme, "keys", None)
             names = keys.names if isinstance(keys, Keys) else ()
             counts |= {(door.endpoint, name): 0 for name in names}
-        counts |= self._relevo.telemetry.secrets
+        counts |= sums.secrets
         for (endpoint, name), count in sorted(counts.items()):
             place, _, fingerprint = name.partition(", ")
             verified.add_metric([endpoint, place.partition(" ")[0], fingerprint], count)
         return verified
 
-    def _unrouted(self) -> Metric:
+    def _unrouted(self, sums: Sums) -> Metric:
         from prometheus_client.core import CounterMetricFamily as Counter
 
         places = self._endpoints()
         counts = dict.fromkeys([(place, cause) for place in places for cause in CAUSES], 0)
-        counts |= self._relevo.telemetry.unrouted
+        counts |= sums.unrouted
         unrouted = Counter(
             "relevo_deliveries_unrouted",
-            "Calls here that no endpoint took, by the endpoint that was meant.",
+            "Calls that no endpoint took, by the endpoint that was meant.",
             labels=["endpoint", "cause"],
         )
         for place, count in sorted(counts.items()):
