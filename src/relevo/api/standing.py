@@ -17,6 +17,7 @@ from relevo.desk import (
     FlowRow,
     FlowView,
     Forgotten,
+    Found,
     GroupView,
     Reason,
     RecurringView,
@@ -319,6 +320,11 @@ async def trace(caller: Caller, ask: Search) -> Story:
     )
 
 
+async def search(caller: Caller, ask: Search) -> Found:
+    """The stories that are called so or carry it, and apart from them those that contain it."""
+    return await caller.desk.search(ask.q)
+
+
 async def forget(caller: Caller, ask: OnePerson) -> Forgotten:
     """Erase what has ended of one person, found by one of key, thread and text; say why."""
     if ask.dry_run:
@@ -432,6 +438,7 @@ CALLS = (
     Call("GET", "/effects/{job}/{name:path}", "look", show_effect),
     Call("GET", "/audit", "look", list_audits),
     Call("GET", "/trace", "look", trace),
+    Call("GET", "/search", "look", search),
     Call("POST", "/forget", "forget", forget),
     Call("GET", "/restore", "look", show_restore),
     Call("POST", "/restore/end", "restore", end_restore),

@@ -170,6 +170,9 @@ SPANISH: Final = {
     ),
     "One effect of a job.": "Un efecto de un trabajo.",
     "What people did, newest first.": "Lo que hizo la gente, primero lo más nuevo.",
+    "The stories that are called so or carry it, and apart from them those that contain it.": (
+        "Las historias que se llaman así o lo llevan y, aparte, las que lo contienen."
+    ),
     "The whole story of an id, a key, a provider's code, or any text that occurs in it.": (
         "La historia entera de un id, una clave, un código del proveedor o cualquier texto suyo."
     ),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec.structs import replace
 
 from relevo.cli.deliveries import job_text
 from relevo.cli.jobs import joined_text
-from relevo.cli.tables import at, cell, data, short, span, table
+from relevo.cli.tables import ago, at, cell, counted, data, short, span, table
 from relevo.cli.terminal import (
     OK,
     PROBLEM,
@@ -21,7 +22,7 @@ from relevo.cli.terminal import (
     Terminal,
     Verbs,
 )
-from relevo.desk import Story, delivery_job
+from relevo.desk import Row, Story, delivery_job
 from relevo.errors import SettingsError
 from relevo.job import Job
 from relevo.settings import PREFIX, describe
@@ -46,27 +47,59 @@ async def trace(
         str,
         typer.Argument(help="An id, a key of ours or theirs, or text such as a reservation."),
     ],
+    part: Annotated[
+        bool, typer.Option("--part", help="List also what only contains it, a row each.")
+    ] = False,
     reveal: Reveal = False,
 ) -> None:
-    """Tell the story of anything: what came, its jobs, their attempts, what they did outside."""
+    """Tell the story of anything: what came, its jobs, their attempts, what they did outside.
+
+    What is called so comes first, and alone: as an id, a key, a provider's id or a value. Else the
+    story in which it is a word of its own, or a part of one; where there are several, their rows.
+    """
     async with terminal.desk() as desk:
-        story = await desk.trace(anything)
+        if part:
+            found = await desk.search(anything, is_masked=not reveal)
+            terminal.show(found, lambda: rows_table([*found.rows, *found.others]))
+            if not found.is_whole and not terminal.json:
+                terminal.warn(_PARTLY)
+            return
+        story = await desk.trace(anything, is_masked=not reveal)
         if not reveal:
-            story = Story(
-                found=story.found,
-                threads=story.threads,
+            story = replace(
+                story,
                 deliveries=[desk.masked_delivery(kept) for kept in story.deliveries],
                 jobs=[desk.masked(job) for job in story.jobs],
                 effects=[desk.masked_effect(effect) for effect in story.effects],
-                is_cut=story.is_cut,
             )
     terminal.show(story, lambda: story_text(story))
+    if not terminal.json and (story.others or not story.is_whole):
+        several = "others contain" if story.others != 1 else "other contains"
+        told = f"{story.others:,} {several} it: --part" if story.others else ""
+        terminal.warn("; ".join(filter(None, (told, "" if story.is_whole else _PARTLY))))
+
+
+_PARTLY = "only the newest jobs, deliveries and effects were looked through"
+
+
+def rows_table(rows: Sequence[Row]) -> RenderableType:
+    return table(
+        ("what", "at", "key", "about", "state", "age"),
+        (
+            (row.of, row.place, short(row.key, 40), row.about, row.state, ago(row.at))
+            for row in rows
+        ),
+    )
 
 
 def story_text(story: Story) -> RenderableType:
     from rich.console import Group
     from rich.padding import Padding
 
+    if not story.threads:
+        fits = "have it as a word" if story.fit == "word" else "contain it"
+        told = f"nothing is called so; {counted(len(story.rows), 'story', 'stories')} {fits}"
+        return Group(cell(told), "", rows_table(story.rows))
     lines: list[Any] = [cell(f"found by {' and '.join(story.found)}"), ""]
     for kept in story.deliveries:
         lines += map(cell, _came(kept, story.jobs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -11,41 +10,35 @@ from starlette.responses import Response
 
 from relevo.dashboard.board import Board, one, part
 from relevo.dashboard.meant import meant
-from relevo.desk import Desk, Story
+from relevo.desk import Desk, Found, Story
 from relevo.errors import NotFoundError
 from relevo.job import LIVE, Job, State
-from relevo.store import Audit, Effect, Kept, Letterbox
+from relevo.store import Audit, Effect, Kept
 from relevo.web import go
 
 
 async def search(board: Board, request: Request) -> Response:
     text = one(request.query_params, "q") or ""
     if not text:
-        return board.page(request, "search", q="", stories=[], flow=None, queues=[], deliveries=[])
+        return board.page(request, "search", q="", flow=None, queues=[])
     desk = board.desk(request)
     look = await board.live(request).look()
     queues = [tally.queue for tally in look.tallies if text.lower() in tally.queue][:20]
-    deliveries, _ = await desk.deliveries(Letterbox(text=text[:500]), limit=20)
-    story: Story | None = None
-    if len(text) >= 3:
-        with suppress(NotFoundError):
-            story = await desk.trace(text)
+    found = await desk.search(text) if len(text) >= 3 else Found(rows=[])
     flow = await _flow(desk, text)
     ways = meant(board.words(request), text, "/search", "q")
-    is_one = story is not None and len(story.threads) == 1 and not (queues or flow or ways)
-    if story is not None and is_one:
-        return go(request, f"/threads/{part(story.threads[0])}")
-    threads = [] if story is None else _by_thread(story)
+    is_one = len(found.rows) == 1 and not (found.others or queues or flow or ways)
+    if is_one:
+        return go(request, f"/threads/{part(found.rows[0].thread)}")
     return board.page(
         request,
         "search",
         q=text,
         meant=ways,
-        story=story,
-        threads=threads,
+        found=found,
+        is_all=one(request.query_params, "part") is not None,
         flow=flow,
         queues=queues,
-        deliveries=deliveries,
     )
 
 
@@ -56,13 +49,6 @@ async def _flow(desk: Desk, text: str) -> str | None:
         return (await desk.flow(text)).id
     except NotFoundError:
         return None
-
-
-def _by_thread(story: Story) -> list[tuple[str, list[Job]]]:
-    threads: dict[str, list[Job]] = {thread: [] for thread in story.threads}
-    for job in story.jobs:
-        threads.setdefault(job.thread or job.id, []).append(job)
-    return [(thread, jobs) for thread, jobs in threads.items() if jobs]
 
 
 class Happening(NamedTuple):

@@ -551,6 +551,13 @@ SPANISH: Final[dict[str, str]] = {
     "its command is not known here: write the payload unchecked": (
         "aquí no se conoce su comando: guardar el contenido sin comprobarlo"
     ),
+    "About": "Sobre",
+    "Others that contain it": "Otras que lo contienen",
+    "One other contains it": "Otra lo contiene",
+    "{n:,} others contain it": "Otras {n:,} lo contienen",
+    "Only the newest jobs, deliveries and effects were looked through.": (
+        "Solo se revisaron los trabajos, entregas y efectos más recientes."
+    ),
     "Undo this edit": "Deshacer este cambio",
     "No job was chosen.": "No se eligió ningún trabajo.",
     # dead letters and many jobs

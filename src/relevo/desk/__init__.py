@@ -42,7 +42,7 @@ from relevo.desk.standing import (
     WaitView,
     What,
 )
-from relevo.desk.views import Progress, Story, Sweep, view
+from relevo.desk.views import Found, Progress, Row, Story, Sweep, view
 
 __all__ = [
     "ACTIONS",
@@ -66,6 +66,7 @@ __all__ = [
     "FlowRow",
     "FlowView",
     "Forgotten",
+    "Found",
     "Given",
     "GroupView",
     "JobAfter",
@@ -83,6 +84,7 @@ __all__ = [
     "ReplayError",
     "Replays",
     "Role",
+    "Row",
     "Story",
     "SubscriberView",
     "Sweep",

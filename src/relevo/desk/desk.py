@@ -20,6 +20,7 @@ from relevo.desk.looking import PAGE_MAX, plain_id
 from relevo.desk.people import Person
 from relevo.desk.replaying import Replaying
 from relevo.desk.restoring import Restoring
+from relevo.desk.searching import Searching
 from relevo.desk.standing import Standing
 from relevo.desk.told import misfit, unlike
 from relevo.desk.views import Progress, Sweep
@@ -49,7 +50,7 @@ _SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
 
 
-class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing):
+class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing, Searching):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from relevo.clock import Duration, duration, milliseconds
-from relevo.desk.views import Story, joined_by
+from relevo.desk.views import joined_by
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import parse_id
 from relevo.job import Failure, Job, State, queue_name
@@ -36,6 +37,8 @@ PAGE_MAX = 200
 STORY_MAX = 500
 THREADS_MAX = 20
 TEXT_MAX = 500
+SEARCHED = 1.0
+"""Seconds for which one page of a search may look through what no index knows."""
 
 
 class Looking:
@@ -87,22 +90,37 @@ class Looking:
         began = min((run.began_at for run in job.history), default=job.inserted_at)
         return now - began > milliseconds(self.keep_dead)
 
-    async def jobs(self, where: Filter, cursor: str | None = None, limit: int = 50) -> Page:
-        """Some jobs, newest first; a limit beyond 1 to 200 is brought there."""
+    async def jobs(
+        self,
+        where: Filter,
+        cursor: str | None = None,
+        limit: int = 50,
+        *,
+        seconds: float = SEARCHED,
+    ) -> Page:
+        """Some jobs, newest first; a limit beyond 1 to 200 is brought there.
+
+        What no index knows is looked for so many seconds; the cursor goes on from there.
+        """
         where = _checked(where)
-        limit = min(max(limit, 1), PAGE_MAX)
-        place = opened(cursor, where)
-        jobs: list[Job] = []
-        is_whole = self.apps is None and (self.reveals or where.text is None)
-        for _ in range(20):  # a page may come back short, but never endlessly late
-            page = await self.store.page(where, cursor=place, limit=limit - len(jobs))
-            jobs += [job for job in page.jobs if self.sees(job.queue) and self._reads(where, job)]
-            place = page.cursor
-            if place is None or len(jobs) >= limit or is_whole:
-                break
+        jobs, place = await self.looked(where, opened(cursor, where), limit, seconds=seconds)
         if not jobs and not self.reveals and where.text is not None:
             place = None  # that there is more would be an answer too
         return Page(jobs, sealed(place, where))
+
+    async def looked(
+        self, where: Filter, place: str | None, limit: int, *, seconds: float
+    ) -> tuple[list[Job], str | None]:
+        """The jobs that this person sees, from a store's place on, and how far that has come."""
+        limit = min(max(limit, 1), PAGE_MAX)
+        jobs: list[Job] = []
+        until = monotonic() + seconds
+        while True:  # a page may come back short, but never endlessly late
+            page = await self.store.page(where, cursor=place, limit=limit - len(jobs))
+            jobs += [job for job in page.jobs if self.sees(job.queue) and self._reads(where, job)]
+            place = page.cursor
+            if place is None or len(jobs) >= limit or monotonic() >= until:
+                return jobs, place
 
     def _reads(self, where: Filter, job: Job) -> bool:
         """Whether what was looked for stands where this person can read it."""
@@ -131,7 +149,7 @@ class Looking:
     async def _count_readable(self, where: Filter, most: int) -> int:
         count, cursor = 0, None
         for _ in range(20):
-            page = await self.jobs(where, cursor, PAGE_MAX)
+            page = await self.jobs(where, cursor, PAGE_MAX, seconds=0.1)
             count += len(page.jobs)
             cursor = page.cursor
             if cursor is None or count >= most:
@@ -331,101 +349,6 @@ class Looking:
             )
         }
         return [kept for kept in found if kept.id in there]
-
-    # tracing
-
-    async def trace(self, anything: str) -> Story:
-        """The story of a job or delivery id, a thread, a key, or of text that occurs in it."""
-        text = anything.strip()
-        if not 3 <= len(text) <= TEXT_MAX:
-            raise DefinitionError(f"give 3 to {TEXT_MAX} characters to look for")
-        id = parse_id(text)
-        if id is not None:
-            [job] = await self.store.find([id])
-            if job is not None and self.sees(job.queue):
-                return await self._story({job.thread or job.id: None}, ["job id"])
-            [kept] = await self.store.delivery([id])
-            if kept is not None and self.sees(kept.endpoint):
-                return await self._story({kept.thread or kept.id: None}, ["delivery id"])
-        threads: dict[str, None] = {}
-        found: list[str] = []
-        # Where a key function found none, the key that stands for it has the provider's id in it.
-        for box in (Letterbox(key=text), Letterbox(text=text)):
-            came, _ = await self.store.deliveries(box, limit=THREADS_MAX)
-            mine = await self.readable(box, [kept for kept in came if self.sees(kept.endpoint)])
-            threads |= {kept.thread or kept.id: None for kept in mine}
-            found += ["delivery"] if mine and "delivery" not in found else []
-        for where, how in (
-            (Filter(thread=id or text), "thread"),
-            (Filter(key=text), "key"),
-            (Filter(text=text), "payload"),
-        ):
-            page = await self.jobs(where)
-            threads |= {job.thread or job.id: None for job in page.jobs}
-            found += [how] if page.jobs else []
-            if how == "thread" and page.jobs:
-                return await self._story(threads, found)
-        effects, _ = await self.effects(text=text)
-        threads |= {effect.thread or effect.job: None for effect in effects}
-        found += ["effect"] if effects else []
-        if not threads:
-            raise NotFoundError(
-                f"nothing is known of {text!r:.80}: no job, delivery, thread, key or effect is "
-                "called so, and no payload or result contains it"
-            )
-        return await self._story(threads, found)
-
-    async def _story(self, threads: dict[str, None], found: list[str]) -> Story:
-        chosen = list(threads)[:THREADS_MAX]
-        ids: list[str] = []
-        is_cut = len(threads) > THREADS_MAX
-        for thread in chosen:
-            cursor = None
-            while len(ids) < STORY_MAX:
-                page = await self.jobs(Filter(thread=thread), cursor, PAGE_MAX)
-                ids += [job.id for job in page.jobs]
-                cursor = page.cursor
-                if cursor is None:
-                    break
-            is_cut = is_cut or cursor is not None
-        begun = [kept for kept in await self.store.delivery(chosen) if kept is not None]
-        if begun:
-            begun += await self._others(begun)
-        begun = sorted(
-            (kept for kept in begun if self.sees(kept.endpoint)), key=lambda kept: kept.received_at
-        )
-        # Of a delivery that was received in two goes the jobs may be of the first one's thread.
-        ids = list(dict.fromkeys([*ids, *(id for kept in begun for id in kept.jobs)]))
-        is_cut = is_cut or len(ids) > STORY_MAX
-        stands = await self._stands(ids[:STORY_MAX])
-        known = {job.id: job for job in stands.values()}
-        jobs = [job for job in known.values() if self.sees(job.queue)]
-        begun = [self._with_joined(kept, stands) for kept in begun]
-        jobs.sort(key=lambda job: (job.inserted_at, job.id))
-        made: dict[tuple[str, str], Effect] = {}
-        for job in jobs:  # a replayed job shares the effects of the one that it repeats
-            its, _ = await self.effects(job=job.id, limit=PAGE_MAX)
-            made |= {(effect.job, effect.name): effect for effect in its}
-        effects = sorted(made.values(), key=lambda effect: effect.created_at)
-        return Story(
-            found=tuple(found),
-            threads=tuple(chosen),
-            deliveries=begun,
-            jobs=jobs,
-            effects=effects,
-            is_cut=is_cut,
-        )
-
-    async def _others(self, begun: Sequence[Kept]) -> list[Kept]:
-        """The deliveries that came under the key of one of these with another body."""
-        known = {kept.id for kept in begun}
-        found: dict[str, Kept] = {}
-        for kept in begun:
-            if kept.differs and kept.key is not None:
-                where = Letterbox(endpoint=kept.endpoint, key=kept.key)
-                alike, _ = await self.store.deliveries(where, limit=PAGE_MAX)
-                found |= {one.id: one for one in alike if one.generation < 0}
-        return [kept for id, kept in found.items() if id not in known]
 
 
 _ASKING = frozenset({State.HELD, State.RUNNING})

@@ -30,6 +30,28 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 Progress = Callable[[Sweep], None]
 
 
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread that a search has found, by the job, delivery or effect in which it did."""
+
+    thread: str
+    of: str  # a command, the name of an effect, or "delivery"
+    place: str  # a queue, or an endpoint
+    key: str | None
+    about: str | None  # a customer, an e-mail address, an order, as its payload tells
+    state: str
+    at: int
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search has found: the rows that fit best, and apart from these all others."""
+
+    rows: list[Row]
+    others: list[Row] = msgspec.field(default_factory=list[Row])
+    fit: str = "exact"  # "exact": called so, or a value; "word": it stands there; "part" of a word
+    how: tuple[str, ...] = ()
+    is_whole: bool = True  # False: only the newest were looked through
+
+
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that came of one thing: its jobs, oldest first, with attempts and effects."""
 
@@ -39,6 +61,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Job]
     effects: list[Effect]
     is_cut: bool = False  # there is more than a story holds
+    rows: list[Row] = msgspec.field(default_factory=list[Row])  # what was found, one each thread
+    fit: str = "exact"  # "exact", "word" or "part"
+    others: int = 0  # threads that contain it, and fit less well
+    is_whole: bool = True  # False: only the newest were looked through
 
     def tree(self) -> Iterator[tuple[int, Job]]:
         """The jobs with their depth, each after the one that caused it."""

@@ -115,6 +115,11 @@ REFUSALS: Final[dict[str, str]] = {
     "name a job or a queue of yours to see what people did to it": (
         "nombra un trabajo o una cola tuya para ver qué le hicieron las personas"
     ),
+    "nothing is known of {text}: nothing is called so, and none of the newest jobs, deliveries and "
+    "effects, which were looked through, contains it": (
+        "no se sabe nada de {text}: nada se llama así, y no lo contiene ninguno de los trabajos, "
+        "entregas y efectos más recientes, que son los que se revisaron"
+    ),
     "nothing is known of {text}: no job, delivery, thread, key or effect is called so, and no "
     "payload or result contains it": (
         "no se sabe nada de {text}: ningún trabajo, entrega, historia, clave o efecto se llama "

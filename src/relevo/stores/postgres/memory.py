@@ -15,6 +15,8 @@ from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean, restore
 
 T = TypeVar("T")
+SEARCHED = 20_000
+"""Effects in which a text is searched for one page: no index helps with that."""
 
 Fetch: TypeAlias = Callable[..., Awaitable[Sequence[Record]]]
 """How a statement is run: on a line of ours, or on a caller's own connection."""
@@ -251,6 +253,7 @@ class Memory(Session):
         limit: int = 50,
     ) -> tuple[list[Effect], str | None]:
         limit = page_size(limit)
+        floor = None if text is None else await self._effects_floor(_number(cursor))
         rows = await self._people.fetch(
             self._sql("""
             select *
@@ -262,6 +265,7 @@ class Memory(Session):
                      or position($4::bytea in coalesce(result, '')) > 0)
                 and ($5::bigint is null or seq < $5)
                 and ($7::text[] is null or thread = any ($7))
+                and ($8::bigint is null or seq >= $8)
             order by seq desc
             limit $6
             """),
@@ -272,10 +276,30 @@ class Memory(Session):
             _number(cursor),
             limit + 1,
             [clean(thread) for thread in threads] or None,
+            floor,
             repeat=True,
         )
         effects = [_effect_of(row) for row in rows[:limit]]
-        return effects, str(rows[limit - 1]["seq"]) if len(rows) > limit else None
+        if len(rows) > limit:
+            return effects, str(rows[limit - 1]["seq"])
+        return effects, None if floor is None else str(floor)
+
+    async def _effects_floor(self, before: int | None) -> int | None:
+        """How far down a search for text looks at once; reading on continues from there."""
+        rows = await self._people.fetch(
+            self._sql("""
+            select seq
+            from relevo.effects
+            where $1::bigint is null or seq < $1
+            order by seq desc
+            offset $2
+            limit 1
+            """),
+            before,
+            SEARCHED,
+            repeat=True,
+        )
+        return rows[0]["seq"] if rows else None
 
     async def beat(self, worker: WorkerInfo, ttl: int) -> None:
         tidy = msgspec.structs.replace(

@@ -30,7 +30,7 @@ COUNTED = 64 * 1024 * 1024
 FEW = 1_000
 """Of queues with fewer done jobs these are counted all the same."""
 
-SEARCHED = 200_000
+SEARCHED = 20_000
 """Jobs in which a text is searched for one page: no index helps with that."""
 
 _MEANT = """

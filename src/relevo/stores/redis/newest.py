@@ -17,7 +17,7 @@ Rank: TypeAlias = tuple[float, float]
 
 LONGEST_PAGE = 200
 _RANK = re.compile(r"[0-9]{1,20}(-[0-9]{1,20}|(\.[0-9]{1,20})?(/[0-9a-f]{32})?)", re.ASCII)
-BUDGET = 0.6  # seconds to look for what is rare; then the page ends where the search got to
+BUDGET = 0.15  # seconds to look for what is rare; then the page ends where the search got to
 
 
 def rank(text: str) -> Rank:

@@ -42,7 +42,7 @@ from relevo.stores.sqlite.transaction import (
 FEW = 5_000  # up to so many candidates are sorted; more are found by walking from the newest
 TOP = 1 << 62  # above every number of a job or line
 LONGEST = 200  # jobs on one page, at most
-WALK = 200_000  # rows looked at for one page when only their text can tell
+WALK = 20_000  # rows looked at for one page when only their text can tell
 MANY = 100_000  # jobs: fewer are counted anew each time
 SLOW, STALE = 0.1, 50.0  # seconds: a count that takes longer is kept, but never for longer
 
@@ -414,10 +414,12 @@ def _seq_of(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def _floor(connection: sqlite3.Connection, below: int | None) -> int | None:
+def _floor(
+    connection: sqlite3.Connection, below: int | None, rows: str = "relevo_jobs"
+) -> int | None:
     """How far down one page of a text search goes; None: to the end."""
     row = connection.execute(
-        "select seq from relevo_jobs where seq < ? order by seq desc limit 1 offset ?",
+        f"select seq from {rows} where seq < ? order by seq desc limit 1 offset ?",  # noqa: S608 - a table's name of ours
         (below or TOP, WALK),
     ).fetchone()
     return None if row is None else row[0]
@@ -670,6 +672,10 @@ def effects(
     if (below := _seq_of(cursor)) is not None:
         terms.append("seq < ?")
         values.append(below)
+    floor = None if wanted is None else _floor(connection, below, "relevo_effects")
+    if floor is not None:
+        terms.append("seq >= ?")
+        values.append(floor)
     limit = _size(limit)
     rows = connection.execute(
         """
@@ -683,7 +689,9 @@ def effects(
         (*values, limit + 1),
     ).fetchall()
     found = [effect_of(row) for row in rows[:limit]]
-    return found, str(rows[limit - 1][13]) if len(rows) > limit else None
+    if len(rows) > limit:
+        return found, str(rows[limit - 1][13])
+    return found, None if floor is None else str(floor)
 
 
 def audits(
