@@ -7,6 +7,7 @@ when that is done, while other jobs go on.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -394,6 +395,8 @@ class PlainContext:
         self._check_over()
 
         async def statement() -> Any:
+            if self._is_over:  # since the thread asked
+                _drop(awaitable)
             self._check_over()
             task = cast("asyncio.Task[Any]", asyncio.current_task())
             self._statements.add(task)
@@ -623,5 +626,13 @@ def _gated(work: Callable[[], Any], wait: Callable[[Any], Any]) -> Any:
 
 
 def _drop(awaitable: Awaitable[Any]) -> None:
-    if isinstance(awaitable, Coroutine):  # also what stands for one, as in aiosqlite
-        awaitable.close()
+    """Close what nothing will await, and the coroutine inside that would enter its result.
+
+    A cursor of aiosqlite is such a pair: Python warns of the inner one whenever it is collected.
+    """
+    entered = None
+    if inspect.iscoroutine(awaitable):
+        entered = inspect.getcoroutinelocals(awaitable).get("self")
+    for each in (awaitable, entered):
+        if isinstance(each, Coroutine):  # also what stands for one, as in aiosqlite
+            each.close()
