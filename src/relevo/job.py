@@ -288,6 +288,7 @@ class Job(Struct, kw_only=True):
     suspicion: int = 0  # a Suspicion; 0 once it has ended
     crashes: int = 0  # how often its process died while it ran alone, since a run last ended
     remember: int = 0
+    keep: int = 0  # milliseconds for which it is kept once done; find() alone tells
     joined: int = 0  # how many commands with another payload joined it; find() alone tells
     joins: tuple[Joined, ...] = ()  # the newest JOINS of these, oldest first; find() alone tells
     after: tuple[After, ...] = ()

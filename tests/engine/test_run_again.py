@@ -15,7 +15,7 @@ Start = Callable[..., Relevo]
 ANA = Person("ana", Role.OPERATOR)
 
 
-class Report(Command, queue="shop:reports:send", key="report:{day}", unique="forever"):
+class Report(Command, queue="shop:reports:send", key="report:{day}", unique="forever", keep="400d"):
     day: str
 
 
@@ -44,6 +44,7 @@ async def test_a_job_is_run_again_as_a_new_one_with_its_own_effects(start: Start
 
         new = await relevo.desk.job(again)
         assert (new.state, new.key, new.cause) == (State.DONE, None, first)
+        assert new.keep == 400 * 86_400_000
         assert new.payload == (await relevo.desk.job(first)).payload
         assert len(set(sent)) == 2
         lines, _ = await relevo.desk.audits()

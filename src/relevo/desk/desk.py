@@ -72,9 +72,9 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing, 
     ) -> str:
         """Enqueue the command of a job that has ended once more; answers the new job's id.
 
-        The new job has the payload, the lane and the number of attempts of the first, no key and a
-        ledger of its own: it makes every effect again. If the first has made some, that has to be
-        asked for with `repeats_effects`. To go on where a job has failed, retry it.
+        The new job has the payload, the lane, the number of attempts and the `keep` of the first,
+        no key and a ledger of its own: it makes every effect again. If the first has made some,
+        that has to be asked for with `repeats_effects`. To go on where a job has failed, retry it.
         """
         signed = by.acts("run_again", note)
         job = await self.job(id)
@@ -100,6 +100,7 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing, 
             lane=job.lane,
             thread=job.thread or job.id,
             cause=job.id,
+            keep=job.keep,
             meta=_without_origin(job.meta),
         )
         closed = QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")

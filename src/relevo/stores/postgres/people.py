@@ -132,6 +132,11 @@ class People(Session):
                     order by parent
                 ) as parents,
                 (select count(*) from relevo.joins as c where c.job = j.id) as joined,
+                coalesce(
+                    (select l.keep from relevo.jobs as l where l.id = j.id),
+                    (select e.keep from relevo.ended as e where e.id = j.id),
+                    0
+                ) as keep,
                 newest.*
             from relevo.everything as j
             cross join lateral (

@@ -268,6 +268,7 @@ def job_of(row: Record, now: int, *, history: bool = False) -> Job:
         remember=row["remember"],
     )
     if history:
+        job.keep = row["keep"]
         job.joined = row["joined"]
         job.joins = tuple(
             Joined(id=id.hex, cause=restore(cause), at=at)

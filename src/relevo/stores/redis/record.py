@@ -352,11 +352,11 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
     try:
         parts, header, payload = unpack_job(blob)
         inserted_at, attempts = int(parts[0]), int(parts[2])
-        remember = int(parts[3].partition(b"+")[2] or 0)
+        keep, remember = (int(each or 0) for each in parts[3].partition(b"+")[::2])
     except (Unreadable, ValueError):
         # Somebody edited it by hand: it is shown as it is, for a person to put aside.
         parts, header, payload = [b"u"] * 7, Header("?"), cast(bytes, blob)
-        inserted_at, attempts, remember = 0, 0, 0
+        inserted_at, attempts, keep, remember = 0, 0, 0, 0
     letter, spent, turn, began, ended, due, worker, suspicion, crashes = _read_record(record)
     past = [_line.decode(line) for line in lines.split(b"\n") if line]
     asked = header.r if header.r is not None else inserted_at + header.d
@@ -404,6 +404,7 @@ def read_job(row: Sequence[Any], now: int, *, history: bool) -> Job:
         suspicion=suspicion,
         crashes=crashes,
         remember=remember,
+        keep=keep,
         joined=int(cast(bytes, joins).partition(b"\n")[0] or 0),
         joins=tuple([load(_joined, line) for line in joins.split(b"\n")[1:]]),
         after=(

@@ -51,7 +51,7 @@ _COLUMNS = """
     job.attempts, job.inserted_at, job.run_at, job.ended_at, job.until_at, job.worker, job.key,
     job.forever, job.lane, job.park, job.thread, job.cause, job.meta, job.flow, job.node,
     job.result, job.failure, job.note, job.claimed_at, name.name,
-    job.turn, job.remember, job.joined, job.suspicion, job.crashes
+    job.turn, job.remember, job.joined, job.suspicion, job.crashes, job.keep
 """
 _JOBS = f"""
     select {_COLUMNS}
@@ -133,6 +133,7 @@ def job_of(row: Sequence[Any], now: int) -> Job:
         suspicion=0 if ended else _number(row[31]),
         crashes=0 if ended else _number(row[32]),
         remember=_number(row[29]),
+        keep=_number(row[33]),
     )
 
 
