@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from relevo import (
     App,
@@ -23,14 +24,17 @@ from relevo import (
     Relevo,
     Retry,
     State,
+    StoreUnavailable,
     constant,
     sources,
 )
-from relevo.store import Gate
+from relevo.store import Gate, Store
+from relevo.stores.postgres.lines import SETTINGS
 from relevo.testing import ManualClock, deliver, drain, enqueued
 from tests.conformance.fresh import SQL_STORES
 
 Start = Callable[..., Relevo]
+POSTGRES = [one for one in SQL_STORES if one.id == "postgres"]
 
 
 class Page(Command, queue="test:import:page", attempts=5, backoff=constant("1s")):
@@ -246,6 +250,46 @@ async def test_a_group_of_a_transaction_comes_with_its_commit(start: Start) -> N
         await group.close(tx=session)
     await drain(relevo)
     assert seen.reports == [(2, 2, 0, 0)]
+
+
+@pytest.mark.parametrize("store_name", POSTGRES)
+async def test_to_close_a_group_beside_an_open_transaction_says_what_to_write(
+    start: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relevo = start(Seen().app())
+    await relevo.open()
+    group = await relevo.group("import:1", then=Report("1"))
+    monkeypatch.setitem(SETTINGS, "lock_timeout", "200")  # 4 s otherwise
+    async with Relevo(store.dsn) as other, relevo.transaction() as session:
+        await group.add(Row(1), tx=session)
+        with pytest.raises(StoreUnavailable, match=r"close the group in it, with close\(tx=\)"):
+            await (await other.group("import:1")).close()
+        await group.close(tx=session)
+    await drain(relevo)
+    assert (await group.progress()).done == 1
+
+
+@pytest.mark.parametrize("store_name", POSTGRES)
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+async def test_a_transaction_that_began_before_the_close_adds_no_member_after_it(
+    start: Start, level: str
+) -> None:
+    """Its snapshot still shows the group open."""
+    seen = Seen()
+    relevo = start(seen.app())
+    await relevo.open()
+    group = await relevo.group("import:1", then=Report("1"))
+    with pytest.raises(ZeroDivisionError):
+        async with relevo.transaction() as session:
+            await session.execute(text(f"set transaction isolation level {level}"))
+            await session.execute(text("select count(*) from pg_class"))  # its snapshot is taken
+            await group.close()
+            with pytest.raises(StoreUnavailable, match="could not serialize access"):
+                await group.add(Row(1), tx=session)
+            raise ZeroDivisionError
+    await drain(relevo)
+    assert seen.rows == {}
+    assert seen.reports == [(0, 0, 0, 0)]
 
 
 @pytest.mark.parametrize("store_name", SQL_STORES)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asyncpg.exceptions import LockNotAvailableError
+
+from relevo.errors import StoreUnavailable
 from relevo.ids import parse_id
 from relevo.store import BATCH, Gate, JobGroup
 from relevo.stores.postgres.lines import Record
@@ -37,12 +40,20 @@ class Groups(Session):
     """The verbs of groups."""
 
     async def set_gate(self, ids: Sequence[str], gate: Gate) -> list[bool]:
-        rows = await self._upkeep.fetch(
-            self._sql("select unnest(relevo.set_gate($1, $2, $3)) as id"),
-            self._skew,
-            known_ids(ids),
-            _GATES.index(gate),
-        )
+        try:
+            rows = await self._upkeep.fetch(
+                self._sql("select unnest(relevo.set_gate($1, $2, $3)) as id"),
+                self._skew,
+                known_ids(ids),
+                _GATES.index(gate),
+            )
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, LockNotAvailableError):
+                raise StoreUnavailable(
+                    "a transaction that has added members to the group is still open: close the "
+                    "group in it, with close(tx=), or after its commit"
+                ) from error
+            raise
         changed = {row["id"].hex for row in rows}
         return [parse_id(id) in changed for id in ids]
 
