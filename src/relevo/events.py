@@ -183,6 +183,13 @@ def with_subscriber(new: Subscriber) -> _Change:
     return change
 
 
+def with_lost(lost: Subscriber) -> _Change:
+    """Put a subscriber back in the list, unless it is there."""
+    return lambda before: (
+        before if any(each.name == lost.name for each in before) else (*before, lost)
+    )
+
+
 def without_subscriber(name: str) -> _Change:
     """Take a subscriber off the list."""
     return lambda before: tuple(each for each in before if each.name != name)

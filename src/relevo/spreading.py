@@ -10,16 +10,20 @@ published before it existed.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
 
 from relevo.app import Binding
 from relevo.backoff import exponential
 from relevo.clock import milliseconds
 from relevo.errors import StoreError, StoreUnavailable
-from relevo.events import Subscriber, caught_up, job_id, with_subscriber
+from relevo.events import Subscriber, caught_up, job_id, with_lost, with_subscriber
 from relevo.follow_ups import digest, with_origin
 from relevo.job import Lease, NewJob, Verdict
 from relevo.job_meta import Meta, decode_meta, traced
@@ -27,6 +31,7 @@ from relevo.message import EVENT_KEEP, EVENTS
 from relevo.outcome import Postponed, describe, reason
 from relevo.runner import DONE, ending, released
 from relevo.store import BATCH, KNOWN, Filter, Want
+from relevo.telemetry import log
 
 if TYPE_CHECKING:
     from relevo.engine import Relevo
@@ -42,6 +47,9 @@ AGAIN = timedelta(seconds=1)
 
 SHUT = timedelta(seconds=30)
 """After so long it is tried again where the queue of a subscriber is draining."""
+
+Entries: TypeAlias = list[tuple[str, Subscriber]]
+"""Subscribers, each with the event that it is a subscriber of."""
 
 Waits: TypeAlias = dict[str, Postponed]
 """The events, by their ids, that did not reach all of their subscribers."""
@@ -72,7 +80,10 @@ class Spreader:
         self._in_hand: list[Flight] = []
         self._has_some = asyncio.Event()
         self._registered = asyncio.Event()
-        self._behind: list[tuple[str, Subscriber]] = []
+        self._doubt = asyncio.Event()  # whether the store still has the list
+        self._entries: Entries = []
+        self._behind: Entries = []
+        self._has_past = asyncio.Event()
 
     @property
     def is_registered(self) -> bool:
@@ -82,8 +93,14 @@ class Spreader:
 
     async def register(self) -> None:
         """Register the listeners that this worker serves."""
-        self._behind = await register(self._engine, self._worker.queues)
+        self._entries = await register(self._engine, self._worker.queues)
         self._registered.set()
+        self._catch_up_with(self._entries)
+
+    def doubt(self) -> None:
+        """Look soon whether the listeners are still registered: the store was away, and what is
+        back may be a copy that lacks the last moments."""
+        self._doubt.set()
 
     def take(self, flight: Flight) -> None:
         """Have an event spread that this worker has claimed."""
@@ -96,6 +113,7 @@ class Spreader:
             group.create_task(self._spread_taken(), name="relevo-spreader")
             group.create_task(self._claim_while_full(), name="relevo-spreader-claims")
             group.create_task(self._catch_up(), name="relevo-spreader-past")
+            group.create_task(self._stay_registered(), name="relevo-spreader-list")
 
     def give_back(self) -> None:
         """Return the events that have not been spread."""
@@ -193,13 +211,44 @@ class Spreader:
                     worker.telemetry.trouble("cannot claim events; trying again", error)
                     await asyncio.sleep(FULL_FOR)
 
+    async def _stay_registered(self) -> None:
+        """Put the listeners that this worker serves back on the list where the store has lost them,
+        and give them what was published meanwhile."""
+        await self._registered.wait()
+        while self._entries:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._worker.pace.parked * random.uniform(0.8, 1.2)):
+                    await self._doubt.wait()
+            self._doubt.clear()
+            try:
+                lost = await restore_lost(self._engine, self._entries)
+            except (StoreError, OSError) as error:
+                trouble = "cannot see whether listeners are still registered; trying again"
+                self._worker.telemetry.trouble(trouble, error)
+                await asyncio.sleep(AGAIN.total_seconds())
+                self.doubt()
+                continue
+            for event, each in lost:
+                log.warning(
+                    "the store had lost a subscriber, which is registered again",
+                    extra={"event": event, "subscriber": each.name},
+                )
+            self._catch_up_with(lost)
+
     # what was published before
 
+    def _catch_up_with(self, entries: Entries) -> None:
+        self._behind += [entry for entry in entries if entry[1].behind is not None]
+        if self._behind:
+            self._has_past.set()
+
     async def _catch_up(self) -> None:
-        """Give the subscribers with since= what was published before they registered."""
-        await self._registered.wait()
+        """Give subscribers what was published before they registered, or while they were lost."""
         failures = 0
-        while self._behind:
+        while True:
+            if not self._behind:
+                self._has_past.clear()
+                await self._has_past.wait()
             event, subscriber = self._behind[0]
             try:
                 await self._give_past(event, subscriber)
@@ -246,27 +295,40 @@ class Spreader:
                 await asyncio.sleep(SHUT.total_seconds())
 
 
-async def register(engine: Relevo, queues: Iterable[str]) -> list[tuple[str, Subscriber]]:
-    """Register the listeners of these queues, and answer with those of them that still are to be
-    given what was published before, and the event of each."""
+async def register(engine: Relevo, queues: Iterable[str]) -> Entries:
+    """Register the listeners of these queues, and answer with them as the store has them now."""
     served = frozenset(queues)
     mine = [each for each in engine.listeners if each.spec.queue in served]
     if not mine:
         return []
     now = await engine.store.now()
     known = await engine.subscribers.read(sorted({each.spec.kind for each in mine}))
-    behind: list[tuple[str, Subscriber]] = []
+    entries: Entries = []
     for binding in mine:
         event, new = binding.spec.kind, subscriber_of(binding, now)
         change = with_subscriber(new)
         if change(known[event]) != known[event]:
             known[event] = await engine.subscribers.change(event, change)
-        behind += [
-            (event, each)
-            for each in known[event]
-            if each.name == new.name and each.behind is not None
-        ]
-    return behind
+        entries += [(event, each) for each in known[event] if each.name == new.name]
+    return entries
+
+
+async def restore_lost(engine: Relevo, entries: Entries) -> Entries:
+    """Put those of these subscribers back that are not on their lists, and answer with them.
+
+    Those that are there are left as they are: newer code may have changed them.
+    """
+    known = await engine.subscribers.read(sorted({event for event, _ in entries}))
+    lost: Entries = []
+    for event, each in entries:
+        if any(other.name == each.name for other in known[event]):
+            continue
+        # Since then it was to get everything. What it has got already is not given twice.
+        since = each.registered_at if each.behind is None else each.behind
+        again = msgspec.structs.replace(each, behind=since)
+        known[event] = await engine.subscribers.change(event, with_lost(again))
+        lost.append((event, again))
+    return lost
 
 
 def _fact(lease: Lease) -> Fact:

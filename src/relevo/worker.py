@@ -305,6 +305,8 @@ class Worker:
                 self.telemetry.trouble("cannot claim jobs; trying again", error)
                 await self._first(asyncio.sleep(_RECONNECT.after(failures).total_seconds()))
                 continue
+            if failures:
+                self._spreader.doubt()
             failures = 0
             self.heard_at = self._loop.time()
             if len(claim.leases) < asked:
@@ -336,6 +338,7 @@ class Worker:
             await self.store.wait(self.queues, timeout)
         except (StoreError, OSError) as error:
             self.telemetry.trouble("cannot listen for new jobs; trying again", error)
+            self._spreader.doubt()
             await asyncio.sleep(1)
 
     async def _first(self, something: Coroutine[Any, Any, object]) -> None:

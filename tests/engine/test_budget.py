@@ -84,7 +84,7 @@ def test_a_cluster_asks_each_queue_by_itself() -> None:
 
 
 def test_what_cannot_fit_is_refused_with_what_to_do() -> None:
-    with pytest.raises(SettingsError, match=r"Raise it to 1,3\d\d/day or more") as refused:
+    with pytest.raises(SettingsError, match=r"Raise it to 1,4\d\d/day or more") as refused:
         pace_within(budget_of("1k/day"), store="redis", lease=LEASE)
     assert "SQLite or PostgreSQL" in str(refused.value)
     with pytest.raises(SettingsError, match="serve fewer queues here"):

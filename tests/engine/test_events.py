@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from relevo import (
@@ -22,10 +23,11 @@ from relevo import (
     listener,
     spreading,
 )
+from relevo.budget import Pace
 from relevo.events import SUBSCRIBERS, without_subscriber
 from relevo.job import LIVE
 from relevo.message import EVENTS, codec
-from relevo.spreading import register
+from relevo.spreading import register, restore_lost
 from relevo.store import Filter, Note
 from relevo.testing import ManualClock, drain, until, working
 from tests.conformance.fresh import SQL_STORES
@@ -277,15 +279,67 @@ async def test_a_catching_up_that_was_broken_off_begins_anew_and_doubles_nothing
 
     for _ in range(2):
         await late.subscribers.change(event, lambda before: (behind,))
-        await drain(late, until=partial(_has_caught_up, late))
+        await drain(late, until=partial(_has_caught_up, late, "mail.send-receipt"))
         await drain(late)
 
     assert sorted(heard) == list(range(20))
 
 
-async def _has_caught_up(relevo: Relevo) -> bool:
-    [found] = (await relevo.subscribers.read(["order.paid"]))["order.paid"]
-    return found.behind is None
+async def _has_caught_up(relevo: Relevo, name: str) -> bool:
+    found = (await relevo.subscribers.read(["order.paid"]))["order.paid"]
+    return [each.behind for each in found if each.name == name] == [None]
+
+
+async def test_a_listener_that_the_store_lost_gets_what_was_published_meanwhile(
+    start: Start, clock: ManualClock
+) -> None:
+    """As after a fail-over to a replica that lacked the last moments."""
+    heard: list[int] = []
+    shop, mail = start(App("shop")), start(subscriber(heard))
+    await shop.publish(Paid(0))
+    await drain(shop)  # before there was any subscriber
+    clock.advance("1h")
+    entries = await register(mail, ["mail:listeners:send-receipt"])
+    [(_, first)] = entries
+    await shop.publish(Paid(1))
+    await drain(mail)
+    other = msgspec.structs.replace(first, name="other.listener", queue="other:listeners:x")
+    await shop.subscribers.change("order.paid", lambda before: (other,))
+    for number in (2, 3):
+        await shop.publish(Paid(number))
+    await drain(shop)
+    assert heard == [1]
+
+    [(event, again)] = await restore_lost(mail, entries)
+    assert (event, again.behind) == ("order.paid", first.registered_at)
+    assert await restore_lost(mail, entries) == []
+    await drain(mail, until=partial(_has_caught_up, mail, "mail.send-receipt"))
+    await drain(mail)
+
+    assert sorted(heard) == [1, 2, 3]
+    listed = (await shop.subscribers.read([event]))[event]
+    assert {each.name: each for each in listed} == {first.name: first, other.name: other}
+    newer = msgspec.structs.replace(first, attempts=7)  # as newer code has it
+    await shop.subscribers.change(event, lambda before: (newer,))
+    assert await restore_lost(mail, entries) == []
+
+
+async def test_a_running_worker_registers_a_listener_again_that_the_store_lost(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relevo.worker.pace_within", lambda *_, **__: Pace(parked=0.2))
+    heard: list[int] = []
+    shop, mail = start(App("shop")), start(subscriber(heard))
+    async with working(mail) as worker:
+        await until(lambda: worker.heard_at is not None)
+        await shop.publish(Paid(0))
+        await until(lambda: heard == [0])
+        for number in (1, 2):
+            await shop.subscribers.change("order.paid", without_subscriber("mail.send-receipt"))
+            await shop.publish(Paid(number))
+            await until(lambda n=number: heard == [*range(n + 1)])
+            await until(partial(_has_caught_up, mail, "mail.send-receipt"))
+    assert heard == [0, 1, 2]
 
 
 async def test_a_renamed_listener_is_a_new_subscriber_until_the_old_one_is_removed(

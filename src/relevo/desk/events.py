@@ -142,8 +142,8 @@ class Events(Looking):
         [found] = mine
         if found.is_served:
             raise MisuseError(
-                f"a running worker serves {found.queue} and would register {name} again at its "
-                "next start: deploy it without this listener first"
+                f"a running worker serves {found.queue} and would register {name} again: "
+                "deploy it without this listener first"
             )
         await Subscribers(self.store).change(event, without_subscriber(name))
         line = Audit(who=signed.who, verb="unsubscribe", target=f"{event} {name}", note=signed.note)

@@ -241,10 +241,10 @@ REFUSALS: Final[dict[str, str]] = {
     "{name} does not subscribe to {event}; those that do: `relevo events subscribers`": (
         "{name} no está suscrito a {event}; los que sí: `relevo events subscribers`"
     ),
-    "a running worker serves {queue} and would register {name} again at its next start: deploy it "
-    "without this listener first": (
-        "un worker en marcha atiende {queue} y volvería a registrar {name} al arrancar: despliega "
-        "antes sin este oyente"
+    "a running worker serves {queue} and would register {name} again: deploy it without this "
+    "listener first": (
+        "un worker en marcha atiende {queue} y volvería a registrar {name}: despliega antes sin "
+        "este oyente"
     ),
     "{id} is alive: stop its process, and it leaves by itself": (
         "{id} está vivo: para su proceso y se irá solo"
