@@ -17,7 +17,7 @@ from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.ids import new_id
 from relevo.store import Store
 from relevo.stores.alive import keep_alive
-from relevo.stores.places import IDLE_AFTER, RESERVED, NoPlace, Places
+from relevo.stores.places import IDLE_AFTER, NoPlace, Places
 
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
@@ -61,8 +61,10 @@ class Database:
                 address(self._url),
                 # Kept while there is something to do: a new one costs more than what it is opened
                 # for. The last that was used is the first to be used again, so that more are
-                # opened only while that many are in use.
-                pool_size=15 if is_file else max(2, self._places.most - RESERVED),
+                # opened only while that many are in use. For PostgreSQL the limit is in Places:
+                # this one is never reached.
+                poolclass=_pool(),
+                pool_size=15 if is_file else self._places.most,
                 max_overflow=0,
                 pool_use_lifo=True,
                 **_options(self._url),
@@ -122,23 +124,32 @@ class Database:
         if self._places.sessions or loop.time() - self._used_at < IDLE_AFTER * 0.9:
             self._look = loop.call_later(IDLE_AFTER, self._close_idle)
         else:
-            self._idle = asyncio.create_task(self._engine.dispose())
+            self._idle = asyncio.create_task(self._close_all_idle())
+
+    async def _close_all_idle(self) -> None:
+        for _ in range(self._places.pooled):
+            await self._places.close_idle()
 
     def _count(self, engine: AsyncEngine) -> None:
         from sqlalchemy import event
 
-        def opened(*_: object) -> None:
-            self._places.pooled += 1
-
-        def closed(*_: object) -> None:
+        def closed(_: object) -> None:
             self._places.gone()
 
+        def opened(connection: Any, _: object) -> None:
+            self._places.pooled += 1
+            # Told by the driver: SQLAlchemy says it before it closes, and while the server still
+            # counts the connection another would be opened in its place.
+            connection.driver_connection.add_termination_listener(closed)
+
         event.listen(engine.sync_engine, "connect", opened)
-        event.listen(engine.sync_engine, "close", closed)
 
     async def _shrink(self) -> None:
         """Close one connection that is not in use, because the store needs its place."""
-        if self._engine is not None and self._places.sessions < self._places.pooled:
+        if self._engine is None:
+            return
+        pool: Any = self._engine.pool
+        if pool.checkedin():
             async with self._engine.connect() as connection:
                 await connection.invalidate()
 
@@ -254,6 +265,25 @@ def _write_from_the_start(engine: AsyncEngine) -> None:
         # A reader that turns writer half-way fails when another has written since.
         is_reader = connection.get_execution_options().get(_READS, False)
         connection.exec_driver_sql("begin" if is_reader else "begin immediate")
+
+
+def _pool() -> type[Any]:
+    from sqlalchemy import AsyncAdaptedQueuePool
+
+    class Pool(AsyncAdaptedQueuePool):
+        """Forgets a connection that was closed on purpose.
+
+        SQLAlchemy's own keeps its entry, and gives that to the next transaction, which opens a new
+        connection for it, although others are idle: one more than there may be.
+        """
+
+        def _do_return_conn(self, record: Any) -> None:
+            if record.dbapi_connection is None:
+                self._dec_overflow()
+            else:
+                super()._do_return_conn(record)
+
+    return Pool
 
 
 def _nothing() -> None:

@@ -42,25 +42,24 @@ class Places:
         self.store = 1  # the thread that keeps leases alive has one of its own
         self.sessions = 0  # transactions under way
         self.pooled = 0  # connections of the database, in use or not
+        self.closing = 0  # of these; a transaction that begins meanwhile gets another one
         self.shrink: Callable[[], Awaitable[None]] = _nothing  # closes one that is not in use
         self._wanted = 0  # by the store
         self._changed = asyncio.Event()
 
     @property
     def _is_full(self) -> bool:
-        return self.store + max(self.sessions, self.pooled) >= self.most
+        database = self.closing + max(self.sessions, self.pooled - self.closing)
+        return self.store + database >= self.most
 
     async def take(self) -> None:
         """A place for a connection of the store; the caller limits how long it waits."""
         self._wanted += 1
         try:
             while self._is_full:
-                if self.pooled > self.sessions:
-                    before = self.pooled
-                    await self.shrink()
-                    if self.pooled < before:
-                        continue
-                await self._change()
+                await self.close_idle()
+                if self._is_full:
+                    await self._change()
             self.store += 1
         finally:
             self._wanted -= 1
@@ -70,6 +69,16 @@ class Places:
         """A connection of the store is closed."""
         self.store -= 1
         self._tell()
+
+    async def close_idle(self) -> None:
+        """Close one connection of the database that no transaction uses, if there is one."""
+        if self.pooled - self.closing > self.sessions:
+            self.closing += 1
+            try:
+                await self.shrink()
+            finally:
+                self.closing -= 1
+                self._tell()
 
     def gone(self) -> None:
         """A connection of the database is closed."""
@@ -97,7 +106,7 @@ class Places:
     def _may_begin(self) -> bool:
         if self._wanted and self.sessions:
             return False
-        return self.sessions < self.most - max(RESERVED, self.store)
+        return self.sessions + self.closing < self.most - max(RESERVED, self.store)
 
     async def _change(self) -> None:
         self._changed = changed = self._changed if not self._changed.is_set() else asyncio.Event()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from relevo.stores.postgres.lines import PATIENCE, Connection, Door, Line
+from relevo.stores.postgres.lines import PATIENCE, Connection, Door, Line, close_slowly
 
 log = logging.getLogger("relevo.postgres")
 
@@ -109,7 +109,7 @@ class Ear:
             await self._hear_out(connection)
         finally:
             self._listening.clear()
-            connection.terminate()
+            await close_slowly(connection)
 
     async def _hear_out(self, connection: Connection) -> None:
         ended = asyncio.Event()

@@ -16,7 +16,7 @@ from relevo.clock import Clock
 from relevo.errors import StoreUnavailable
 from relevo.job import Ending, Lease, State
 from relevo.store import RATE_MARGIN, Claim, Want
-from relevo.stores.postgres.lines import PATIENCE, Record
+from relevo.stores.postgres.lines import PATIENCE, Record, close_slowly
 from relevo.stores.postgres.rows import lease_of, settled_columns_of
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean
@@ -101,8 +101,8 @@ select unnest(relevo.settle_jobs(
 class Leases(Session):
     """The verbs of the way out."""
 
-    def __init__(self, url: str, clock: Clock | None) -> None:
-        super().__init__(url, clock)
+    def __init__(self, url: str, clock: Clock | None, *, is_single: bool = False) -> None:
+        super().__init__(url, clock, is_single=is_single)
         self._claims = 0
         self._is_hurried = False  # the last claim got all it asked for: there is more
         self._known: set[str] = set()  # queues that the store knows for good
@@ -254,7 +254,11 @@ class Leases(Session):
         rows = await self._ends.fetch(self._sql(_SETTLE), self._skew, *columns)
         # By chance, so that it comes as often whether one worker settles them, or many, or a long
         # row of short-lived ones.
-        if self._vacuum is None and random.random() < len(endings) / VACUUM_AFTER:
+        if (
+            not self._is_single
+            and self._vacuum is None
+            and random.random() < len(endings) / VACUUM_AFTER
+        ):
             self._vacuum = asyncio.create_task(self._tidy(), name="relevo-postgres-vacuum")
         return _settled(order, rows)
 
@@ -281,7 +285,7 @@ class Leases(Session):
                         )
                     )
                 finally:
-                    connection.terminate()
+                    await close_slowly(connection)
             finally:
                 self._door.places.give()
         except (StoreUnavailable, OSError, TimeoutError, pg.PostgresError, pg.InterfaceError) as e:

@@ -401,12 +401,17 @@ class Line:
 
 async def _dismiss(connection: Connection, places: Places | None) -> None:
     try:
-        with contextlib.suppress(Exception):
-            await connection.close(timeout=1)
-        connection.terminate()
+        await close_slowly(connection)
     finally:
         if places is not None:
             places.give()
+
+
+async def close_slowly(connection: Connection) -> None:
+    """Close a connection, and wait until the server no longer counts it."""
+    with contextlib.suppress(Exception):
+        await connection.close(timeout=1)
+    connection.terminate()
 
 
 class Lines:
@@ -415,6 +420,10 @@ class Lines:
     def __init__(self, door: Door, size: int, **settings: str) -> None:
         self._lines = [Line(door, **settings) for _ in range(size)]
         self._next = 0
+
+    @property
+    def first(self) -> Line:
+        return self._lines[0]
 
     async def fetch(self, sql: str, *values: object, repeat: bool = False) -> list[Record]:
         """The statement's rows, over whichever line is free."""

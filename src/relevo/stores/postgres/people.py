@@ -112,8 +112,8 @@ select jobs, deliveries from counted
 class People(Session):
     """The verbs of people."""
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # pyright: ignore[reportArgumentType] - passed through
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # pyright: ignore[reportArgumentType] - passed through
         self._done_counts: dict[str, tuple[int, bool]] = {}
         self._done_counted_at = -MINUTE
 

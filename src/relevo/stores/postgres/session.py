@@ -27,15 +27,27 @@ class Session:
     """Connections by purpose, each made when first used.
 
     Whoever enqueues, claims or settles has a line to itself; leases and memory share some, and
-    people others, so that no one's slow question delays the work.
+    people others, so that no one's slow question delays the work. With `is_single` all share one.
     """
 
-    def __init__(self, url: str, clock: Clock | None) -> None:
+    def __init__(self, url: str, clock: Clock | None, *, is_single: bool = False) -> None:
         self._given = url
         self._clock = clock or SystemClock()
         self._address = parse(url)
         self._statements: dict[str, str] = {}
         self._door = Door(self._address)
+        self._upkeep = Lines(self._door, 1 if is_single else 2)
+        self._is_single = is_single
+        if is_single:
+            self._in = self._out = self._ends = self._upkeep.first
+            self._people = self._upkeep
+        else:
+            self._open_lines()
+        self._home = ""  # which database it is, once that was asked
+        self._at_home: WeakSet[Connection] = WeakSet()  # callers' connections to the same one
+        self._ear = Ear(self._door, self._sql("relevo.jobs"), self._in)
+
+    def _open_lines(self) -> None:
         # Arrivals are a plain statement, planned once for tables of any size.
         self._in = Line(self._door, plan_cache_mode="force_generic_plan", enable_seqscan="off")
         # Claims in a hurry are plain statements: their plan is this one whatever the tables hold.
@@ -49,12 +61,8 @@ class Session:
             enable_sort="off",
         )
         self._ends = Line(self._door)
-        self._upkeep = Lines(self._door, 2)
         # People's filters are optional: a plan made for the values at hand finds the right index.
         self._people = Lines(self._door, 1, plan_cache_mode="force_custom_plan")
-        self._home = ""  # which database it is, once that was asked
-        self._at_home: WeakSet[Connection] = WeakSet()  # callers' connections to the same one
-        self._ear = Ear(self._door, self._sql("relevo.jobs"), self._in)
 
     @property
     def places(self) -> Places:

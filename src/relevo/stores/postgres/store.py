@@ -38,8 +38,8 @@ AGES = 10_000_000_000_000  # milliseconds, longer than anything is kept
 class PostgresStore(Leases, People, Groups, Memory, Deliveries, Letters, Doctor):
     """Jobs in PostgreSQL 14 or newer, as a plain role, in a schema of its own."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        super().__init__(url, clock)
+    def __init__(self, url: str, *, clock: Clock | None = None, is_single: bool = False) -> None:
+        super().__init__(url, clock, is_single=is_single)
 
     @property
     def name(self) -> str:
@@ -94,7 +94,8 @@ class PostgresStore(Leases, People, Groups, Memory, Deliveries, Letters, Doctor)
             raise translated(error) from error
 
     def spawn(self) -> PostgresStore:
-        return PostgresStore(self._given, clock=self._clock)
+        # For a thread of the same process, which has one connection of those that are allowed.
+        return PostgresStore(self._given, clock=self._clock, is_single=True)
 
     async def now(self) -> int:
         rows = await self._upkeep.fetch(
