@@ -34,6 +34,7 @@ from relevo.store import (
     Note,
     QueueMode,
     Reception,
+    Schema,
     SqlStore,
     Store,
     Want,
@@ -98,7 +99,12 @@ class Relayed:
         await self.ledger.close()
 
     async def migrate(self) -> list[str]:
-        return [*await self.ledger.migrate(), *await self.fast.migrate()]
+        # The fast one first: it knows the workers, and refuses for those that could not go on.
+        return [*await self.fast.migrate(), *await self.ledger.migrate()]
+
+    async def schema(self) -> Schema:
+        seen = await self.fast.schema(), await self.ledger.schema()
+        return next((one for one in seen if one.number != one.known), seen[0])
 
     def spawn(self) -> Store:
         # Whoever spawns a handle only extends leases and beats; the letters are not its business.

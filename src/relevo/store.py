@@ -184,6 +184,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     started_at: int = 0
     beat_at: int = 0
     version: str = ""  # of relevo
+    schema: int = 0  # the newest that its code knows; the store writes it
     note: str = ""  # such as "event loop blocked"
     overdue: list[str] = []  # jobs whose plain functions run past their time limits; 100 at most
     threads: int = 0
@@ -193,6 +194,14 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     @property
     def is_alive(self) -> bool:
         return self.state in (WorkerState.OK, WorkerState.BLOCKED)
+
+
+class Schema(NamedTuple):
+    """The version of a store's tables or keys, and who may work on them."""
+
+    number: int  # the last step that was taken; 0: there are none
+    readable_from: int  # the last step that the oldest code knows that may work on them
+    known: int  # the last step that the code here knows
 
 
 class Holding(NamedTuple):
@@ -458,7 +467,7 @@ class Store(Protocol):
     # life
 
     async def open(self) -> None:
-        """Connect. SchemaMismatch if the tables are not of this version."""
+        """Connect. SchemaMismatch if the tables are older than this code or for newer code only."""
         ...
 
     async def close(self) -> None:
@@ -466,7 +475,14 @@ class Store(Protocol):
         ...
 
     async def migrate(self) -> list[str]:
-        """Bring the tables up to date and name the steps taken; any number of processes at once."""
+        """Bring the tables up to date and name the steps taken; any number of processes at once.
+
+        SchemaMismatch if they are for newer code only, or a worker is alive that could not go on.
+        """
+        ...
+
+    async def schema(self) -> Schema:
+        """The version of the tables, asked without opening the store."""
         ...
 
     def spawn(self) -> Store:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text as sql_text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from relevo.errors import MisuseError, SchemaMismatch, SettingsError, StoreError
+from relevo.errors import MisuseError, SchemaMismatch, SettingsError, StoreError, StoreUnavailable
 from relevo.ids import new_id
 from relevo.job import Ending, Failure, State, Verdict
 from relevo.store import Arrival, By, Filter, Kept, Loss, QueueMode, Want
@@ -40,6 +40,7 @@ from tests.conformance.steps import (
     take_id,
     take_one,
 )
+from tests.faults.later import knowing
 from tests.servers.postgres import fresh_store, postgres_url
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -142,7 +143,7 @@ async def test_four_processes_migrate_at_once(raw: Any) -> None:
 
         taken = await asyncio.gather(*(one.migrate() for one in handles))
 
-        names = [name for _, name, _ in schema.steps()]
+        names = [step.name for step in schema.steps()]
         assert sorted(name for steps in taken for name in steps) == names
         assert await handle.migrate() == []
         await handle.open()
@@ -183,6 +184,40 @@ async def test_tables_of_another_version_are_refused(store: PostgresStore, raw: 
     await raw.execute(f"insert into {table} values ($1, 'back', now())", newest)  # noqa: S608 - ours
     await other.open()
     await other.close()
+
+
+async def test_a_step_lets_others_go_on_while_a_transaction_has_a_table(
+    raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F75: what waits for a lock on a whole table would have every other call wait behind it."""
+    async with empty_schema(raw) as handle:
+        await handle.migrate()
+        await handle.open()
+        for module, name, value in knowing(1):
+            monkeypatch.setattr(module, name, value)
+        other = await asyncpg.connect(postgres_url())
+        reading = other.transaction()
+        await reading.start()
+        await other.fetch(handle._sql("select count(*) from relevo.jobs"))
+        migrating = asyncio.create_task(handle.migrate())
+        waits = handle._sql(
+            "select exists (select from pg_locks where relation = 'relevo.jobs'::regclass "
+            "and mode = 'AccessExclusiveLock' and not granted)"
+        )
+        for _ in range(3):
+            while not await raw.fetchval(waits):
+                await asyncio.sleep(0.01)
+            began = time.monotonic()
+            await add(handle)
+            assert time.monotonic() - began < 1.5
+        monkeypatch.setattr(schema, "LOCK_PATIENCE", 0.0)
+        with pytest.raises(StoreUnavailable, match="9001_colours found the tables locked"):
+            await asyncio.wait_for(handle.migrate(), 10)
+        monkeypatch.undo()
+        assert not migrating.done()
+        await reading.rollback()
+        await other.close()
+        assert await asyncio.wait_for(migrating, 10) == ["9001_colours"]
 
 
 async def test_no_tables_are_said_to_be_missing(raw: Any) -> None:

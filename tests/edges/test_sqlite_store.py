@@ -189,8 +189,10 @@ async def test_older_and_newer_tables_are_refused_with_the_way_out(path: Path) -
         pass
     with connected(path) as hand:
         hand.execute("update relevo_schema set version = version + 1000")
-    with pytest.raises(SchemaMismatch, match="upgrade relevo"):
-        await SqliteStore(f"sqlite:///{path}").open()
+        hand.execute("update relevo_schema set readable_from = version")
+    for verb in ("open", "migrate"):
+        with pytest.raises(SchemaMismatch, match="upgrade relevo"):
+            await getattr(SqliteStore(f"sqlite:///{path}"), verb)()
     with connected(path) as hand:
         hand.execute("delete from relevo_schema")
     with pytest.raises(SchemaMismatch, match="relevo migrate"):
@@ -224,7 +226,7 @@ async def test_four_processes_migrate_at_once_and_each_step_runs_once(path: Path
     steps = [int((await line_of(racer)).split()[1]) for racer in racers]
 
     assert [await asyncio.to_thread(racer.wait) for racer in racers] == [0] * 4
-    assert sum(steps) == len(schema.migrations())
+    assert sum(steps) == len(schema.steps())
     for racer in racers:
         racer.communicate()
 
@@ -233,7 +235,7 @@ def test_a_migration_killed_at_any_statement_leaves_the_old_tables_or_the_new(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F46: whoever dies before the commit was never there."""
-    statements = [one for _, _, sql in schema.migrations() for one in schema.statements(sql)]
+    statements = [one for step in schema.steps() for one in schema.statements(step.sql)]
 
     class Killed(BaseException):
         pass
@@ -256,12 +258,12 @@ def test_a_migration_killed_at_any_statement_leaves_the_old_tables_or_the_new(
             with pytest.raises(Killed):
                 schema.migrate(target)
         with connected(target) as hand:
-            version = schema.version_of(hand)
+            version = schema.read(hand).number
             tables = hand.execute("select count(*) from sqlite_master").fetchone()
         assert (version == 0) == (tables == (1,))
         schema.migrate(target)
         with connected(target) as hand:
-            assert schema.version_of(hand) == schema.migrations()[-1][0]
+            assert schema.read(hand).number == schema.steps()[-1].number
 
 
 async def test_jobs_from_before_the_promises_go_on(
@@ -269,8 +271,8 @@ async def test_jobs_from_before_the_promises_go_on(
 ) -> None:
     """A file of version 4, with a job of each kind of key."""
     with monkeypatch.context() as patch:
-        steps = schema.migrations()
-        patch.setattr(schema, "migrations", lambda: steps[:4])
+        steps = schema.steps()
+        patch.setattr(schema, "steps", lambda: steps[:4])
         schema.migrate(path)
     with connected(path) as hand:
         hand.execute("insert into relevo_queues (name) values (?)", (WORK,))
@@ -284,7 +286,7 @@ async def test_jobs_from_before_the_promises_go_on(
                 """,
                 (seq, forever, f"{seq:032x}", WORK, key),
             )
-    assert await SqliteStore(f"sqlite:///{path}").migrate() == [name for _, name, _ in steps[4:]]
+    assert await SqliteStore(f"sqlite:///{path}").migrate() == [step.name for step in steps[4:]]
 
     async with opened(path) as store:
         found = await store.find([f"{seq:032x}" for seq in (1, 2, 3)])
@@ -305,8 +307,8 @@ async def test_jobs_from_before_the_crashes_go_on(
 ) -> None:
     """A file of version 7: a job that waits, one that runs, one that has ended."""
     with monkeypatch.context() as patch:
-        steps = schema.migrations()
-        patch.setattr(schema, "migrations", lambda: steps[:7])
+        steps = schema.steps()
+        patch.setattr(schema, "steps", lambda: steps[:7])
         schema.migrate(path)
     ready, running, done = (f"{seq:032x}" for seq in (1, 2, 3))
     with connected(path) as hand:
@@ -324,7 +326,7 @@ async def test_jobs_from_before_the_crashes_go_on(
                 """,
                 (seq, state, attempt, id, WORK),
             )
-    assert await SqliteStore(f"sqlite:///{path}").migrate() == [name for _, name, _ in steps[7:]]
+    assert await SqliteStore(f"sqlite:///{path}").migrate() == [step.name for step in steps[7:]]
 
     async with opened(path) as store:
         found = [one for one in await store.find([ready, running, done]) if one]

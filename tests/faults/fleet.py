@@ -126,6 +126,11 @@ class Fleet:
         """Start `relevo` itself with these words."""
         return self._hire([sys.executable, "-m", "relevo.cli", *words], environment, pass_fds)
 
+    def hire_later(self, version: int, *words: str, **environment: str) -> Member:
+        """Start the program of a version that is still to come."""
+        command = [sys.executable, "-m", "tests.faults.later", str(version), *words]
+        return self._hire(command, environment, ())
+
     def hire_shell(self, script: str, pass_fds: tuple[int, ...] = (), **environment: str) -> Member:
         """Start `relevo` by a line of shell, `$relevo` being the program."""
         program = f"{sys.executable} -m relevo.cli"
@@ -274,9 +279,11 @@ async def _work(orders: dict[str, Any]) -> None:
     from relevo.stores import open_store
     from relevo.telemetry import log, start_logging
     from relevo.testing import FaultyStore
-    from tests.faults import apps
+    from tests.faults import apps, later
 
     start_logging("info", "json")
+    if version := orders.get("later"):
+        later.become(version)
     store: Any = open_store(orders["store"])
     if fault := orders.get("fault"):
         only = fault.pop("only")  # the one verb whose calls are counted

@@ -25,7 +25,7 @@ from relevo.desk import AfterRestore
 from relevo.errors import DefinitionError
 from relevo.restored import Mark, mark_restored
 from relevo.sources import Source
-from relevo.store import Store
+from relevo.store import Schema, Store
 from relevo.stores import restore_store
 
 group = Verbs("The store's files: backup, restore, mark-restored, after-restore.", name="database")
@@ -58,14 +58,24 @@ async def migrate(terminal: Terminal, app: AppOption = None) -> None:
     store = terminal.whole()
     try:
         steps = await store.migrate()
+        schema = await store.schema()
     finally:
         await store.close()
     for package in [each.migrations for each in apps if each.migrations]:
         from relevo.apps import tables  # brings Alembic along
 
         steps += await tables.migrate(terminal.database or terminal.url, package)
-    words = "\n".join(f"done: {step}" for step in steps) or "everything is up to date"
-    terminal.show({"store": store.url, "steps": steps}, lambda: words)
+    words = "\n".join(f"done: {step}" for step in steps) or _up_to_date(schema)
+    terminal.show({"store": store.url, "steps": steps, "schema": schema._asdict()}, lambda: words)
+
+
+def _up_to_date(schema: Schema) -> str:
+    if schema.number == schema.known:
+        return "everything is up to date"
+    return (
+        f"nothing to do: the store is of version {schema.number}, newer than the {schema.known} of "
+        "this relevo, which may work on it"
+    )
 
 
 @group.verb("backup")

@@ -31,7 +31,7 @@ from relevo.job import LIVE, MOVING, State
 from relevo.joining import FLOW
 from relevo.message import EVENTS, narrow
 from relevo.signatures.keys import Keys
-from relevo.store import DeliveryState, Finding, QueueMode, WorkerState
+from relevo.store import DeliveryState, Finding, QueueMode, Schema, WorkerState
 from relevo.stored import read_stored
 from relevo.stores.places import Places
 from relevo.stores.sqlite.doctor import LOW_SPACE
@@ -263,6 +263,7 @@ async def _spool(terminal: Terminal) -> list[Finding]:
 async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
     # Once: a store and its outbox may have the same to say.
     findings = [_ok("store", desk.store.url), *dict.fromkeys(await desk.store.check())]
+    findings.append(_schema(await desk.store.schema()))
     skew = await desk.store.now() / 1000 - time.time()
     if abs(skew) > SKEW:
         findings.append(
@@ -330,6 +331,15 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
     told = [*await _deliveries(desk), *await _waits(desk), *joins, *await _unrouted(desk)]
     told += await _groups(desk)
     return [*findings, *await _open_breakers(desk), *told]
+
+
+def _schema(schema: Schema) -> Finding:
+    """How far the store is, beside this code."""
+    told = f"the store is of version {schema.number}, for code of {schema.readable_from} or later"
+    if schema.number == schema.known:
+        return _ok("schema", told)
+    told += f"; the code here is of {schema.known}: end the upgrade, or what undoes it"
+    return _warning("schema", told)
 
 
 async def _restored(desk: Desk) -> list[Finding]:

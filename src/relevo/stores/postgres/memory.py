@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from relevo.store import Audit, By, Effect, EffectState, Holding, Note, WorkerInfo, follows, seen
+from relevo.stores.postgres import schema
 from relevo.stores.postgres.lines import Record
 from relevo.stores.postgres.rows import hashed, page_size
 from relevo.stores.postgres.session import Session
@@ -308,6 +309,7 @@ class Memory(Session):
             host=clean(worker.host),
             queues=[clean(queue) for queue in worker.queues],
             note=clean(worker.note),
+            schema=schema.steps()[-1].number,
         )
         await self._upkeep.fetch(
             self._sql("""

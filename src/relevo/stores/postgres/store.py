@@ -10,7 +10,7 @@ from typing import Any
 
 from relevo.clock import Clock
 from relevo.job import NewJob, Receipt, Verdict
-from relevo.store import BATCH, KNOWN, Loss, Rescued, Sweep
+from relevo.store import BATCH, KNOWN, Loss, Rescued, Schema, Sweep
 from relevo.stores.postgres import schema
 from relevo.stores.postgres.deliveries import Deliveries
 from relevo.stores.postgres.doctor import Doctor
@@ -27,6 +27,7 @@ from relevo.stores.postgres.rows import (
     lost_columns_of,
 )
 from relevo.stores.postgres.text import clean, restore
+from relevo.stores.versions import judge
 
 log = logging.getLogger("relevo.postgres")
 
@@ -69,7 +70,7 @@ class PostgresStore(Leases, People, Groups, Memory, Deliveries, Letters, Doctor)
                     self._door.places.give()
                     raise
                 try:
-                    schema.judge(await schema.version(connection, self._address))
+                    judge(await schema.read(connection, self._address), schema.WHERE)
                     await learn_types(connection)
                 except BaseException:
                     connection.terminate()
@@ -90,6 +91,16 @@ class PostgresStore(Leases, People, Groups, Memory, Deliveries, Letters, Doctor)
     async def migrate(self) -> list[str]:
         try:
             return await schema.migrate(self._door)
+        except schema.RAISED as error:
+            raise translated(error) from error
+
+    async def schema(self) -> Schema:
+        try:
+            connection = await self._door.open()
+            try:
+                return await schema.read(connection, self._address)
+            finally:
+                connection.terminate()
         except schema.RAISED as error:
             raise translated(error) from error
 

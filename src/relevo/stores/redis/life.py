@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from relevo.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from relevo.store import Finding
+from relevo.store import Finding, Schema
+from relevo.stores import versions
 from relevo.stores.redis.frame import Frame, timely
 from relevo.stores.redis.line import Denied
 
-# A later one reads what earlier ones wrote.
-STEPS = (
+# A later one reads what earlier ones wrote. Each names the oldest code that reads what it writes.
+_NAMES = (
     "0001 keys",
     "0002 lists of fresh jobs",
     "0003 lines of done jobs",
@@ -22,7 +23,15 @@ STEPS = (
     "0006 states of deliveries",
     "0007 suspicions and crashes",
 )
-SCHEMA = len(STEPS)
+STEPS = [versions.Step(int(name[:4]), name, "", int(name[:4])) for name in _NAMES]
+WHERE = "the store in Redis"
+_REPLACE = b"""
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+"""
 OLDEST = (6, 2)
 BETWEEN_LOOKS = 60.0  # seconds
 log = logging.getLogger("relevo.store")
@@ -49,7 +58,26 @@ class Life(Frame):
 
     @timely
     async def migrate(self) -> list[str]:
-        return list(STEPS[await self._agree_on_schema() :])
+        while True:
+            there, value = await self._read_schema()
+            versions.judge_age(there, WHERE)
+            steps = [step for step in STEPS if step.number > there.number]
+            if not steps:
+                return []
+            readable_from = max(there.readable_from, *(step.readable_from for step in steps))
+            if there.number and readable_from > there.readable_from:
+                now, rows = await self._run("workers", [self._people()])
+                workers = [row.split(b"|", 2) for row in rows]
+                alive = [packed for _, until, packed in workers if int(until) > now]
+                for step in steps:
+                    versions.spare(alive, step)
+            wanted = _written(steps[-1].number, readable_from)
+            if await self._replace_schema(value, wanted):
+                return [step.name for step in steps]
+
+    @timely
+    async def schema(self) -> Schema:
+        return (await self._read_schema())[0]
 
     @timely
     async def check(self) -> list[Finding]:
@@ -94,30 +122,41 @@ class Life(Frame):
                     + " Or say allow_volatile=1 and lose jobs when it does."
                 )
         self._looked_at = time.monotonic()
-        await self._agree_on_schema()
+        there, value = await self._read_schema()
+        if not there.number:  # an empty server needs no step
+            await self._replace_schema(value, _written(there.known, STEPS[-1].readable_from))
+            there, _ = await self._read_schema()
+        versions.judge(there, WHERE)
 
-    async def _agree_on_schema(self) -> int:
-        """The layout's version that was there, brought up to ours; SchemaMismatch if newer."""
-        key = self._key("schema")
-        if await self._wire.command(key, b"SET", key, SCHEMA, b"NX") is not None:
-            return 0
-        stored = await self._wire.command(key, b"GET", key)
-        if stored is None or not stored.isdigit():
+    async def _read_schema(self) -> tuple[Schema, bytes]:
+        """The layout's version, and as it is written."""
+        key, known = self._key("schema"), STEPS[-1].number
+        value = await self._wire.command(key, b"GET", key) or b""
+        numbers = value.split()
+        if not all(number.isdigit() for number in numbers) or len(numbers) > 2:
             raise SchemaMismatch(f"{key.decode()} in Redis holds no version of ours")
-        if int(stored) > SCHEMA:
-            raise SchemaMismatch(
-                f"the keys in Redis are of version {int(stored)}, this relevo knows {SCHEMA}: "
-                "upgrade relevo"
-            )
-        if int(stored) < SCHEMA:
-            await self._wire.command(key, b"SET", key, SCHEMA)
-        return int(stored)
+        if not numbers:
+            return Schema(0, 0, known), value
+        # One of before is a number, for code of its own age.
+        return Schema(int(numbers[0]), int(numbers[-1]), known), value
+
+    async def _replace_schema(self, value: bytes, wanted: bytes) -> bool:
+        """Write the layout's version, unless another process was first."""
+        key = self._key("schema")
+        return await self._wire.command(key, b"EVAL", _REPLACE, b"1", key, value, wanted) == 1
+
+    def _people(self) -> bytes:
+        return self._key("workers", tag=True)
 
     async def _look(self) -> list[tuple[str, Info]]:
         return [
             (where, read_info(where, answer))
             for where, answer in await self._wire.everywhere(b"INFO")
         ]
+
+
+def _written(number: int, readable_from: int) -> bytes:
+    return b"%d %d" % (number, readable_from)
 
 
 class Info:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from relevo.errors import MisuseError
 from relevo.store import Holding, Note, WorkerInfo, seen
 from relevo.stores.redis.frame import side_by_side, timely
-from relevo.stores.redis.life import Life, read_info
+from relevo.stores.redis.life import STEPS, Life, read_info
 from relevo.stores.redis.line import Arg
 from relevo.stores.redis.record import digest, dump, from_text, load, to_text
 
@@ -75,7 +76,8 @@ class Memory(Life):
     @timely
     async def beat(self, worker: WorkerInfo, ttl: int) -> None:
         told = b"1" if self._is_time_to_look() else b""
-        values = (to_text(worker.id), ttl, dump(worker), told)
+        known = replace(worker, schema=STEPS[-1].number)
+        values = (to_text(worker.id), ttl, dump(known), told)
         if info := await self._run("beat", [self._people()], values):
             self._shout(self.url, read_info(self.url, info))
 
@@ -129,9 +131,6 @@ class Memory(Life):
 
     def _shelf(self, kind: str) -> bytes:
         return self._key(f"notes_{kind if _PLAIN.fullmatch(kind) else digest(kind)}", tag=True)
-
-    def _people(self) -> bytes:
-        return self._key("workers", tag=True)
 
     async def _register_kinds(self, kinds: Sequence[str]) -> None:
         fresh = [kind for kind in kinds if f"note {kind}" not in self._registered]

@@ -100,10 +100,12 @@ def _scripts() -> dict[str, Script]:
         name: b"".join(found[part] for part in ("moves", *SHARED.get(name, ()), name))
         for name in found
     }
-    return {
-        name: Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
-        for name, source in sources.items()
-    }
+    return {name: scripted(source) for name, source in sources.items()}
+
+
+def scripted(source: bytes) -> Script:
+    """A script of this text."""
+    return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
 def explain(error: BaseException, where: str) -> StoreError:

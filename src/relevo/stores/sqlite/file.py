@@ -249,7 +249,8 @@ def create(path: Path) -> None:
             connection.execute(f"pragma page_size = {PAGE_SIZE}")
             connection.execute("pragma journal_mode = wal")
             connection.execute(
-                "create table relevo_schema (version integer primary key, name text)"
+                "create table relevo_schema "
+                "(version integer primary key, name text, readable_from integer)"
             )
         finally:
             connection.close()

@@ -20,6 +20,7 @@ from relevo.store import (
     follows,
     seen,
 )
+from relevo.stores.sqlite import schema
 from relevo.stores.sqlite.transaction import Tx, as_bytes, as_list, chunks, fill, plain, text
 
 _replace = msgspec.structs.replace
@@ -305,6 +306,7 @@ def _worker_text(worker: WorkerInfo) -> str:
         host=text(worker.host),
         queues=[text(queue) for queue in worker.queues],
         note=text(worker.note),
+        schema=schema.steps()[-1].number,
     )
     return msgspec.json.encode(held).decode()
 

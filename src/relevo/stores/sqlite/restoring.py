@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from relevo.errors import DefinitionError, MisuseError, SchemaMismatch, StoreUnavailable
+from relevo.errors import DefinitionError, MisuseError, StoreUnavailable
 from relevo.stores.sqlite import schema
 from relevo.stores.sqlite.holders import user
 from relevo.stores.sqlite.wake import folder_of
+from relevo.stores.versions import judge_age
 
 _MAGIC = b"SQLite format 3\0"
 _DEAD_MAN_BYTE = (
@@ -47,18 +48,14 @@ def verify(copy: Path) -> None:
         name = f"file:{quote(str(copy.absolute()))}?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(name, uri=True)) as connection:
             (answer,) = connection.execute("pragma integrity_check(1)").fetchone()
-            version = schema.version_of(connection)
+            found = schema.read(connection)
     except sqlite3.Error as error:
         raise DefinitionError(f"{copy} is damaged ({error}): take another copy") from error
     if answer != "ok":
         raise DefinitionError(f"{copy} is damaged ({answer}): take another copy")
-    if not version:
+    if not found.number:
         raise DefinitionError(f"{copy} is a SQLite database, but no store of relevo")
-    if version > (knows := schema.migrations()[-1][0]):
-        raise SchemaMismatch(
-            f"the tables in {copy} are of version {version} and this relevo knows only {knows}: "
-            "upgrade relevo"
-        )
+    judge_age(found, str(copy))
 
 
 def prepare(copy: Path, target: Path, *, force: bool) -> Path:

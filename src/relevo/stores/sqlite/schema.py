@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from relevo.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
+from relevo.errors import StoreDamaged, StoreUnavailable
+from relevo.store import Schema
 from relevo.stores.sqlite import file
 from relevo.stores.sqlite.wake import folder_of
+from relevo.stores.versions import Step, judge, judge_age, spare, steps_in
 
 PATIENCE = 4.5  # seconds to wait for another process that migrates
 
 
-def migrations() -> list[tuple[int, str, str]]:
-    """The steps this code knows: number, name and SQL, in order."""
-    found = sorted(
-        entry.name
-        for entry in files("relevo.stores.sqlite").joinpath("migrations").iterdir()
-        if entry.name.endswith(".sql")
-    )
-    folder = files("relevo.stores.sqlite").joinpath("migrations")
-    return [
-        (int(name[:4]), name.removesuffix(".sql"), folder.joinpath(name).read_text("utf-8"))
-        for name in found
-    ]
+FOLDERS = (files("relevo.stores.sqlite") / "migrations",)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
-    """The last migration that a file has seen; 0 for a file without our tables."""
-    found = connection.execute(
-        "select 1 from sqlite_master where type = 'table' and name = 'relevo_schema'"
+def steps() -> tuple[Step, ...]:
+    """The steps this code knows, in order."""
+    return steps_in(FOLDERS)
+
+
+def read(connection: sqlite3.Connection) -> Schema:
+    """How far the tables of a file are."""
+    known = steps()[-1].number
+    columns = _columns(connection)
+    if not columns:
+        return Schema(0, 0, known)
+    # Tables of before have no such column, and were for code of their own age.
+    oldest = "coalesce(readable_from, version)" if "readable_from" in columns else "version"
+    number, readable_from = connection.execute(
+        f"select max(version), max({oldest}) from relevo_schema"  # noqa: S608 - as above
     ).fetchone()
-    if found is None:
-        return 0
-    (version,) = connection.execute("select max(version) from relevo_schema").fetchone()
-    return version or 0
+    return Schema(number or 0, readable_from or 0, known)
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse tables that are older or newer than this code."""
-    has, needs = version_of(connection), migrations()[-1][0]
-    if has < needs:
-        raise SchemaMismatch(
-            f"the tables in {path} are of version {has} and this relevo needs {needs}: run "
-            "`relevo migrate`"
-        )
-    if has > needs:
-        raise SchemaMismatch(
-            f"the tables in {path} are of version {has} and this relevo knows only {needs}: "
-            "upgrade relevo"
-        )
+    """Refuse tables that are older than this code, or for newer code only."""
+    judge(read(connection), str(path))
+
+
+def look(path: Path) -> Schema:
+    """How far the tables of the file at a path are."""
+    if not path.exists():
+        return Schema(0, 0, steps()[-1].number)
+    try:
+        with contextlib.closing(file.connect(path, timeout=PATIENCE, reading=True)) as connection:
+            return read(connection)
+    except sqlite3.Error as error:
+        raise file.translate(error, path) from error
 
 
 def migrate(path: Path) -> list[str]:
@@ -72,7 +74,8 @@ def migrate(path: Path) -> list[str]:
                     f"{path} cannot keep a write-ahead log (it stays in mode {mode}): put it on a "
                     "local disk"
                 )
-            return [name for step in migrations() if (name := _step(connection, *step))]
+            judge_age(read(connection), str(path))
+            return [step.name for step in steps() if _take(connection, step)]
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -89,34 +92,51 @@ def _refuse_emptied(path: Path) -> None:
         )
 
 
-def _step(connection: sqlite3.Connection, number: int, name: str, sql: str) -> str:
-    """Run one migration in one transaction; answers its name, or nothing if it was done before."""
+def _take(connection: sqlite3.Connection, step: Step) -> bool:
+    """Run one step in one transaction; whether it was not done before."""
     connection.execute("begin exclusive")
     try:
-        has = version_of(connection)
-        if (
-            has
-            and connection.execute(
-                "select 1 from relevo_schema where version = ?", (number,)
-            ).fetchone()
-        ):
+        before = read(connection)
+        if before.number and _is_taken(connection, step):
             connection.execute("rollback")
-            return ""
-        if has == 0:
+            return False
+        if not (columns := _columns(connection)):
             connection.execute(
-                "create table if not exists relevo_schema (version integer primary key, name text)"
+                "create table relevo_schema "
+                "(version integer primary key, name text, readable_from integer)"
             )
-        for statement in statements(sql):
+        elif "readable_from" not in columns:
+            connection.execute("alter table relevo_schema add column readable_from integer")
+        if before.number and step.readable_from > before.readable_from:
+            spare(_alive(connection), step)
+        for statement in statements(step.sql):
             connection.execute(statement)
         connection.execute(
-            "insert into relevo_schema (version, name) values (?, ?)", (number, name)
+            "insert into relevo_schema (version, name, readable_from) values (?, ?, ?)",
+            (step.number, step.name, step.readable_from),
         )
         connection.execute("commit")
     except BaseException:
         if connection.in_transaction:
             connection.execute("rollback")
         raise
-    return name
+    return True
+
+
+def _is_taken(connection: sqlite3.Connection, step: Step) -> bool:
+    found = connection.execute("select 1 from relevo_schema where version = ?", (step.number,))
+    return found.fetchone() is not None
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in connection.execute("pragma table_info(relevo_schema)")}
+
+
+def _alive(connection: sqlite3.Connection) -> list[str]:
+    """The workers that may be alive, as they are stored."""
+    now = time.time() * 1000
+    rows = connection.execute("select info from relevo_workers where silent_at > ?", (now,))
+    return [info for (info,) in rows]
 
 
 def statements(sql: str) -> Iterator[str]:

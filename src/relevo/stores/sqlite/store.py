@@ -38,6 +38,7 @@ from relevo.store import (
     Page,
     QueueMode,
     Reception,
+    Schema,
     Sweep,
     Tally,
     Want,
@@ -118,7 +119,7 @@ class SqliteStore:
     # life
 
     async def open(self) -> None:
-        """Connect. SchemaMismatch if the tables are not of this version, or not there."""
+        """Connect. SchemaMismatch if the tables are not there, older, or for newer code only."""
         if self._writer is not None:
             return
         if not self.path.exists():
@@ -156,6 +157,9 @@ class SqliteStore:
     async def migrate(self) -> list[str]:
         """Bring the tables up to date, making the file, private to its owner, if there is none."""
         return await asyncio.to_thread(schema.migrate, self.path)
+
+    async def schema(self) -> Schema:
+        return await asyncio.to_thread(schema.look, self.path)
 
     def spawn(self) -> SqliteStore:
         """Another handle; in one process all handles on a file share its writer."""
