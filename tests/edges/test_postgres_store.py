@@ -205,8 +205,7 @@ async def test_a_step_lets_others_go_on_while_a_transaction_has_a_table(
             "and mode = 'AccessExclusiveLock' and not granted)"
         )
         for _ in range(3):
-            while not await raw.fetchval(waits):
-                await asyncio.sleep(0.01)
+            await until(lambda: raw.fetchval(waits), what="the step waits")
             began = time.monotonic()
             await add(handle)
             assert time.monotonic() - began < 1.5

@@ -124,7 +124,7 @@ def test_what_is_no_whole_copy_is_refused_and_changes_nothing(
                 file.execute("create table mine (text)")
         case "newer":
             with contextlib.closing(sqlite3.connect(copy)) as file, file:
-                file.execute("insert into relevo_schema values (9999, 'later')")
+                file.execute("insert into relevo_schema values (9999, 'later', 9999)")
         case _:
             Path(f"{copy}-wal").write_bytes(b"x")
     said = box("database", "restore", str(copy))
