@@ -91,6 +91,7 @@ class Context:
         "is_cut_off",
         "is_over",
         "is_recurring",
+        "slowest",
         "unanswered",
         "uncommitted",
     )
@@ -119,6 +120,7 @@ class Context:
         self.is_recurring = False  # a poller's or schedule's turn
         # Whether a once() of this run has asked its provider for anything; None: it used none.
         self.has_reached: bool | None = None
+        self.slowest = 0.0  # seconds of the longest call that once() has made in this run
         self.is_cut_off = False  # a once() of this run was broken off while it waited for that
         self.is_over = False  # its function has ended: nothing more is started or done for it
 
@@ -413,6 +415,7 @@ class Context:
             is_shared=of is not None,
             is_asked=partial(self._is_asked, is_own=of is None),
             doubts=doubts,
+            durations=self._engine.durations,
             **options,
         )
         place = (lease.id, name)
@@ -446,6 +449,7 @@ class Context:
             raise
         finally:
             self._calling = self._calling - {place}
+            self.slowest = max(self.slowest, once.took)
             if once.is_pending:
                 self.unanswered = {**self.unanswered, place: once}
             self.has_reached = self.has_reached or once.has_reached

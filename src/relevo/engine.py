@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import importlib
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,6 +28,7 @@ from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
 from relevo.context import Context, calls_here, current
 from relevo.counters import Counters
 from relevo.desk import Desk
+from relevo.durations import Durations
 from relevo.errors import (
     DefinitionError,
     MisuseError,
@@ -180,6 +181,7 @@ class Relevo:
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)
         self.waiting = Waiting(self.store, self.time)
+        self.durations = Durations()  # of the workers of this process
         self.restored = Restored(self.store)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self.listeners: list[Binding] = []
@@ -860,6 +862,7 @@ class Relevo:
             errors=self.error_rows(queue),
             is_shared=attempt == 1,  # later, the intent may be that of an attempt that died
             doubts=self.restored.doubts(lease),
+            durations=self.durations,
             **options,
         )
         try:
@@ -991,8 +994,13 @@ class Relevo:
         budget: Budget | None = None,
         stop: asyncio.Event | None = None,
         on_blocked: OnBlocked = "report",
+        slots: Mapping[str, int] | None = None,
     ) -> None:
         """Serve queues until `stop` is set or the task is cancelled; either way politely.
+
+        Where it serves several queues, one of them takes at most four fifths of the `concurrency`,
+        so that a slow provider does not stop the others, or as many of it as `slots` says:
+        `slots={"shop:mail:send": 20}`.
 
         A `budget` makes an idle worker sleep longer, where the store bills by the command. When a
         job blocks the event loop past its time limit, the process only says so ("report"), ends
@@ -1011,6 +1019,7 @@ class Relevo:
             grace=grace,
             budget=budget,
             on_blocked=on_blocked,
+            slots=slots,
         )
         self.workers.append(worker)
         running = asyncio.create_task(worker.run(), name="relevo-worker")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from relevo.worker import Flight, Worker
 
 BLOCKED = 1.0
+BUSY_BEAT = 10.0
+"""Seconds between two signs of life while jobs run: they tell how long these take."""
+
 LOOK = 0.25  # seconds; a blocked loop is told of within two
 SHORTEST = 0.02
 GRACE = 5.0
@@ -57,6 +61,8 @@ class Lifeline(threading.Thread):
         self._is_asked = False
         self._is_blocked = self._was_blocked = False
         self._overdue: list[str] = []
+        self._lag = 0.0  # the longest that the event loop has answered nobody, since the last beat
+        self._used = (time.monotonic(), time.process_time())  # at the last beat
         self._is_stopping = False
         self._started_at = 0
         self._version = version()
@@ -72,7 +78,7 @@ class Lifeline(threading.Thread):
     async def _live(self) -> None:
         store = self._worker.store.spawn()
         every = self._worker.lease.total_seconds() / 3
-        beat_at = extend_at = 0.0
+        beat_at = extend_at = beaten_at = 0.0
         is_open = False
         while not self._stopped.is_set():
             now = time.monotonic()
@@ -94,8 +100,11 @@ class Lifeline(threading.Thread):
                     if await self._extend(store):
                         beat_at = 0.0  # its jobs may have been taken back, but it is there
                 await self._release_stale(store)
-                if now >= beat_at:
-                    beat_at = now + self._worker.pace.beat
+                every_beat = self._worker.pace.beat
+                if self._worker.flights:  # a budget stretches this, too
+                    every_beat = min(every_beat, max(BUSY_BEAT, every_beat / 3))
+                if now >= beat_at or now >= beaten_at + every_beat:
+                    beat_at, beaten_at = now + self._worker.pace.beat, now
                     await self._beat(store)
             except Exception as error:  # noqa: BLE001 - were this thread to end, every lease would lapse
                 self._worker.telemetry.trouble("cannot keep leases alive; trying again", error)
@@ -170,6 +179,9 @@ class Lifeline(threading.Thread):
         if not self._started_at:
             self._started_at = await store.now()
         children = child_ids()
+        flights = [each for each in list(worker.flights.values()) if each.task is not None]
+        now = self._loop.time()
+        running = [(each.lease.queue, each.lease.kind, now - each.since) for each in flights]
         info = WorkerInfo(
             id=worker.id,
             state=WorkerState.BLOCKED if self._is_blocked else WorkerState.OK,
@@ -184,8 +196,20 @@ class Lifeline(threading.Thread):
             threads=threading.active_count(),
             children=len(children),
             memory=sum(map(resident, ["self", *children])),
+            cpu=self._cpu(),
+            lag=round(self._lag * 1_000),
+            slots=worker.bulkheads.slots,
+            busy=dict(Counter(queue for queue, _, _ in running)),
+            timings=worker.engine.durations.tell(running),
         )
+        self._lag = 0.0
         await store.beat(info, round(worker.pace.beat * 3_000) + 5_000)
+
+    def _cpu(self) -> float:
+        """How many cores this process has used since the last beat."""
+        (then, used), now = self._used, (time.monotonic(), time.process_time())
+        self._used = now
+        return round((now[1] - used) / max(now[0] - then, 0.001), 3)
 
     def _watch_loop(self, now: float) -> bool:
         """Say, with the stack, when a worker blocks the event loop; True when that has changed."""
@@ -198,6 +222,7 @@ class Lifeline(threading.Thread):
             self._loop.call_soon_threadsafe(self._answer)
             return was_blocked != self._is_blocked
         blocked = now - self._answered
+        self._lag = max(self._lag, blocked)
         if blocked > BLOCKED and not self._is_blocked:
             self._is_blocked = self._was_blocked = True
             log.warning(
@@ -248,6 +273,7 @@ class Lifeline(threading.Thread):
         if self._is_blocked:
             log.warning("the event loop answers again")
             self._is_blocked = False
+        self._lag = max(self._lag, time.monotonic() - self._answered)
         self._is_asked = False
 
     async def _end_process(self, store: Store, now: float) -> None:

@@ -19,6 +19,7 @@ from relevo.backoff import exponential
 from relevo.calling import Caller, Invoke
 from relevo.client_errors import Judge, Means, Proof, Row, judge_client_error, judge_response
 from relevo.clock import Duration, duration, milliseconds
+from relevo.durations import Durations
 from relevo.errors import (
     DefinitionError,
     LeaseLost,
@@ -114,6 +115,7 @@ class Once:
     check: Callable[[], None] = lambda: None
     is_shared: bool = False
     doubts: Doubts | None = None
+    durations: Durations = field(default_factory=Durations)
     is_asked: Callable[[Effect], Awaitable[bool]] = _not_asked
     """Whether a person has retried the job since this refusal."""
     mine: Conclusion = field(init=False)
@@ -123,6 +125,8 @@ class Once:
     """Whether this run has called."""
     has_reached: bool = field(default=False, init=False)
     """Whether this run has asked the provider for anything: it has called, or looked up."""
+    took: float = field(default=0.0, init=False)
+    """The seconds that the call of this run has taken."""
     is_pending: bool = field(default=False, init=False)
     """Whether the ledger may have an intent of this run whose call has not begun."""
 
@@ -263,8 +267,10 @@ class Once:
         self.check()
         try:
             try:
-                result = await caller.run(self.mine.key)
+                with self.durations.call(self.lease.queue, self.name):
+                    result = await caller.run(self.mine.key)
             finally:
+                self.took = caller.took
                 self.is_made = caller.is_begun
                 self.is_pending = not caller.is_begun
                 self.has_reached |= caller.is_begun

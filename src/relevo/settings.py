@@ -43,6 +43,7 @@ class Settings:
     allowed_hosts: tuple[str, ...]
     trusted_proxies: tuple[Network, ...]
     concurrency: int
+    slots: tuple[tuple[str, int], ...]
     connections: int
     lease: timedelta
     grace: timedelta
@@ -198,6 +199,24 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         raise ValueError(f"is a whole number from {least:,} to {most:,}")
 
     return parse
+
+
+def slots_of(text: str) -> tuple[str, int]:
+    """("shop:mail:send=20") → ("shop:mail:send", 20); ValueError if it is not like that."""
+    queue, equals, slots = text.strip().partition("=")
+    if not equals or not queue or not re.fullmatch(r"[1-9]\d{0,3}|10000", slots, re.ASCII):
+        raise ValueError(
+            "gives queues so many slots of each worker: 'shop:mail:send=20,shop:orders:pay=40'"
+        )
+    return queue, int(slots)
+
+
+def _slots(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple(slots_of(each) for each in text.split(",") if each.strip())
+
+
+def _slots_shown(given: tuple[tuple[str, int], ...]) -> str:
+    return ",".join(f"{queue}={slots}" for queue, slots in given)
 
 
 def _password(text: str) -> str:
@@ -356,6 +375,14 @@ VARIABLES = (
         _networks_shown,
     ),
     Variable("RELEVO_CONCURRENCY", _whole(1, 10_000), "100", "jobs a worker runs at once"),
+    Variable(
+        "RELEVO_SLOTS",
+        _slots,
+        "",
+        "how many of these one queue may take: shop:mail:send=20; else all, or 4/5 beside others",
+        _slots_shown,
+        absent=(),
+    ),
     Variable(
         "RELEVO_CONNECTIONS",
         _whole(6, 1_000),

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from relevo.durations import Timing
 from relevo.job import (
     Ending,
     Failure,
@@ -190,6 +191,11 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     threads: int = 0
     children: int = 0  # processes for commands with isolate="process"
     memory: int = 0  # bytes, its child processes included; 0 where the system does not say it
+    cpu: float = 0.0  # of one core: 1.0 is all of it, since the last beat
+    lag: int = 0  # milliseconds for which its event loop answered nobody, at worst since then
+    slots: dict[str, int] = {}  # of the queues that may not take all of them
+    busy: dict[str, int] = {}  # jobs of each queue that are running
+    timings: list[Timing] = []  # how long its runs and effects have taken in the last minutes
 
     @property
     def is_alive(self) -> bool:

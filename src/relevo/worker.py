@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Coroutine, Generator, Iterable, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -20,7 +20,9 @@ from msgspec import Struct
 
 from relevo.backoff import exponential
 from relevo.budget import Budget, pace_within
+from relevo.bulkheads import Bulkheads, Share, check_slots
 from relevo.clock import Duration, duration, milliseconds
+from relevo.durations import QUICK, SAMPLE
 from relevo.errors import SchemaMismatch, SettingsError, StoreError
 from relevo.ids import new_id
 from relevo.isolation import Isolation
@@ -66,6 +68,7 @@ class Flight(Struct, eq=False, gc=False):
     since: float = 0.0  # when its run began; 0 before that
     task: asyncio.Task[None] | None = None
     why: str = ""  # set before its task is cancelled
+    share: Share | None = None  # the slots of its queue, where they are limited
 
 
 class _Steady:
@@ -120,6 +123,7 @@ class Worker:
         grace: Duration = "10s",
         budget: Budget | None = None,
         on_blocked: OnBlocked = "report",
+        slots: Mapping[str, int] | None = None,
     ) -> None:
         if on_blocked not in ON_BLOCKED:
             raise SettingsError(
@@ -131,9 +135,12 @@ class Worker:
         self.engine = engine
         self.store = engine.store
         self.telemetry = engine.telemetry
-        self.wants = [*engine.wants(queues), WANT]
+        check_slots(slots or {}, (queue for queue, _ in engine.bindings))
+        served = engine.wants(queues)
+        self.wants = [*served, WANT]
         self.queues = [want.queue for want in self.wants]
         self.concurrency = concurrency
+        self.bulkheads = Bulkheads([want.queue for want in served], concurrency, slots or {})
         self.lease = duration(lease)
         self.grace = duration(grace)
         self.on_blocked = on_blocked
@@ -293,10 +300,17 @@ class Worker:
                 await self._first(self._slot_free.wait())
                 continue
             asked = min(free, BATCH)
+            portions = self._portions(asked) if self.bulkheads.shares else [(self.wants, asked)]
+            idle = self.pace.claim
             try:
                 if not self._spreader.is_registered:
                     await self._spreader.register()
-                claim = await self.claim(self.wants, asked)
+                for wants, count in portions:
+                    claim = await self.claim(wants, count)
+                    if len(claim.leases) >= count:
+                        idle = 0.0
+                    elif claim.next_due is not None:
+                        idle = min(idle, claim.next_due / 1000)
             except SchemaMismatch:
                 raise
             except (StoreError, OSError) as error:
@@ -309,12 +323,19 @@ class Worker:
                 self._spreader.doubt()
             failures = 0
             self.heard_at = self._loop.time()
-            if len(claim.leases) < asked:
-                idle = self.pace.claim
-                if claim.next_due is not None:
-                    idle = min(idle, claim.next_due / 1000)
-                if idle > 0:
-                    await self._first(self._wait(idle))
+            if idle > 0:
+                queues = [want.queue for wants, _ in portions for want in wants]
+                await self._first(self._wait(queues, idle))
+
+    def _portions(self, asked: int) -> list[tuple[list[Want], int]]:
+        """What to claim, so that no queue comes to have more jobs than it has slots."""
+        shares = self.bulkheads.shares.values()
+        least = min(share.slots for share in shares)
+        # So few that no queue can have too many, whatever the claim brings.
+        is_free = self._running + len(self._local) + asked <= least
+        if is_free and not any(share.aside for share in shares):
+            return [(self.wants, asked)]
+        return self.bulkheads.portions(self.wants, asked, list(self._local))
 
     async def claim(self, wants: Sequence[Want], count: int) -> Claim:
         """Claim jobs, and have them run; for the claimer and the spreader."""
@@ -333,9 +354,9 @@ class Worker:
         """The time of the worker's event loop."""
         return self._loop.time()
 
-    async def _wait(self, timeout: float) -> None:
+    async def _wait(self, queues: Sequence[str], timeout: float) -> None:
         try:
-            await self.store.wait(self.queues, timeout)
+            await self.store.wait(queues, timeout)
         except (StoreError, OSError) as error:
             self.telemetry.trouble("cannot listen for new jobs; trying again", error)
             self._spreader.doubt()
@@ -364,9 +385,10 @@ class Worker:
         now = self._loop.time()
         since, before = self._pace
         if now - since >= PREFETCH or self.finished - before >= BATCH:
-            pace = (self.finished - before) / max(now - since, 0.001)
-            self._ahead = min(AHEAD, int(pace * PREFETCH))
+            passed = max(now - since, 0.001)
+            self._ahead = min(AHEAD, int((self.finished - before) / passed * PREFETCH))
             self._pace = (now, self.finished)
+            self.bulkheads.note(passed, PREFETCH)
         slots = self.concurrency - self._running - len(self._local)
         if slots <= 0 and len(self._local) > self._ahead // 2:
             return 0  # nobody starves, and one large claim costs less than many small ones
@@ -375,10 +397,12 @@ class Worker:
     def _take(self, leases: list[Lease], asked_at: float) -> None:
         # Their time began at the store before the answer was here, however late that came.
         expires = asked_at + self._length
-        flights, local = self.flights, self._local
+        flights, local, shares = self.flights, self._local, self.bulkheads.shares
         for lease in leases:
             lease.expires = expires
             flights[lease] = flight = Flight(lease)
+            if shares:
+                flight.share = shares.get(lease.queue)
             if lease.queue == EVENTS:
                 self._spreader.take(flight)
             elif lease.suspicion >= SUSPECT and lease.crashes < lease.attempts:
@@ -413,6 +437,7 @@ class Worker:
     async def _run_jobs(self, number: int) -> None:
         local, endings, time = self._local, self._endings, self._loop.time
         slot, isolation = self.presence.slot(number), self.isolation
+        durations = self.engine.durations
         tracing = self.telemetry.tracing
         run = self.runner.run if tracing is None else partial(tracing.run, self.runner.run)
         if self.telemetry.narrator is not None:
@@ -439,6 +464,12 @@ class Worker:
                 continue  # the lifeline has just given it back
             if local and not self._is_waking:
                 self._wake_one()
+            share = flight.share
+            if share is not None:
+                if share.running >= share.slots and flight is not isolation.flight:
+                    share.aside.append(flight)
+                    continue
+                share.running += 1
             flight.task, flight.since = task, now
             slot[:] = flight.lease.id.encode()
             self._running += 1
@@ -460,9 +491,16 @@ class Worker:
                 self._running -= 1
                 slot[0] = 0
                 flight.task = None
+                if share is not None:
+                    self._free_slot(share)
                 if isolation.flight is not None:
                     self._tell_isolation(flight)
             self.finished += 1
+            took = time() - now
+            if took > QUICK:
+                durations.add(flight.lease.queue, flight.lease.kind, took)
+            elif not self.finished % SAMPLE:
+                durations.add(flight.lease.queue, flight.lease.kind, took, count=SAMPLE)
             if outcome is DONE:
                 endings.append(Ending(flight.lease, State.DONE))
             else:
@@ -473,6 +511,17 @@ class Worker:
                 self._slot_free.set()
             if task is not None and task.cancelling():
                 await self._uncancel(task)
+
+    def _free_slot(self, share: Share) -> None:
+        """A run has ended: the next job of its queue that was put aside may begin."""
+        share.running -= 1
+        share.finished += 1
+        with suppress(IndexError):  # none, or the lifeline has just given it back
+            self._local.appendleft(share.aside.popleft())
+            self._wake_one()
+        if share.is_left_out and not share.aside:
+            share.is_left_out = False
+            self.nudge()
 
     async def _uncancel(self, task: asyncio.Task[None]) -> None:
         """Take back a cancellation that a job has left to its runner: the next job is innocent."""
@@ -601,15 +650,20 @@ class Worker:
         self._settle_now.set()
 
     def _release_local(self) -> None:
-        """Return all that has not begun; the lifeline may take some of it at the same time."""
-        with suppress(IndexError):
+        """Return all that has not begun."""
+        for waiting in (self._local, *self.bulkheads.aside):
+            self._release_all(waiting)
+
+    def _release_all(self, waiting: deque[Flight]) -> None:
+        with suppress(IndexError):  # the lifeline may take some of it at the same time
             while True:
-                self.release(self._local.popleft())
+                self.release(waiting.popleft())
 
     def withdraw(self, flight: Flight) -> None:
         """Have a job not begin that was to be started."""
-        with suppress(ValueError):  # it was not, or the lifeline has taken it
-            self._local.remove(flight)
+        for waiting in (self._local, *self.bulkheads.aside):
+            with suppress(ValueError):  # it was not, or the lifeline has taken it
+                waiting.remove(flight)
 
     @property
     def has_stuck(self) -> bool:
@@ -629,6 +683,10 @@ class Worker:
             if self._running >= self.concurrency and self._local[0].lease.expires < limit:
                 self._ahead = 0
                 self._release_local()
+        for share in self.bulkheads.shares.values():
+            with suppress(IndexError):
+                if share.running >= share.slots and share.aside[0].lease.expires < limit:
+                    self._release_all(share.aside)
 
     def take_back_stale(self) -> list[Flight]:
         """Take what was claimed half a lease ago and has not begun: the event loop is blocked, or
@@ -637,17 +695,17 @@ class Worker:
         stale: list[Flight] = []
         if self.isolation.is_running:
             return stale  # the only job of the process, about to begin
-        try:
-            while self._local[0].lease.expires < limit:
-                stale.append(self._local.popleft())
-        except IndexError:
-            pass
+        for waiting in (self._local, *self.bulkheads.aside):
+            with suppress(IndexError):
+                while waiting[0].lease.expires < limit:
+                    stale.append(waiting.popleft())
         return stale
 
     def lost(self, flight: Flight) -> None:
         """The lifeline found that a job is no longer ours: stop working on it."""
         is_suspect = flight is self.isolation.flight
-        if flight.task is None and flight not in self._local and not is_suspect:
+        waits = any(flight in waiting for waiting in (self._local, *self.bulkheads.aside))
+        if flight.task is None and not waits and not is_suspect:
             return  # it has ended meanwhile: its settle tells whether it still was ours
         if self.flights.pop(flight.lease, None) is None:
             return

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text, Why
-from relevo.desk import Edited, Sweep
+from relevo.desk import DurationView, Edited, Saturation, Sweep, durations, saturations
 from relevo.errors import DefinitionError, MisuseError, PayloadError
 from relevo.job import Job, State
 from relevo.message import Priority
@@ -324,7 +324,21 @@ async def drain_queue(caller: Caller, ask: OneQueueNoted) -> Turned:
     return Turned(*await caller.desk.drain([ask.queue], caller.person, ask.note))
 
 
+class Pressure(Struct, frozen=True):
+    """How busy the workers are."""
+
+    saturations: list[Saturation]  # where jobs wait because every slot is taken
+    durations: list[DurationView]  # of commands and effects, those first that take most slots
+
+
+async def show_pressure(caller: Caller, ask: Nothing) -> Pressure:
+    """Where all slots are taken while jobs wait, and how long commands and effects take."""
+    workers = await caller.desk.workers()
+    return Pressure(saturations(await caller.desk.queues(), workers), durations(workers))
+
+
 CALLS = (
+    Call("GET", "/pressure", "look", show_pressure),
     Call("GET", "/queues", "look", list_queues),
     Call("GET", "/queues/{queue}", "look", show_queue),
     Call("POST", "/queues/{queue}/pause", "pause", pause_queue),

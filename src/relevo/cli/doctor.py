@@ -21,7 +21,7 @@ from relevo.cli.sealing import sealing_findings, used_keys
 from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.client_errors import OWN_RETRIES
-from relevo.desk import COUNTED, Desk
+from relevo.desk import COUNTED, Desk, saturations
 from relevo.engine import Relevo
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.crowd import room
@@ -296,6 +296,14 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
         told += "See `relevo workers ls` and restart the older ones"
         findings.append(_warning("versions", told))
     findings += await _times(desk)
+    findings += [
+        _warning(
+            each.slowest or "slots",
+            f"{each}. More workers, or more slots (RELEVO_CONCURRENCY), or fewer of them for this "
+            f"queue: `relevo work --slots {each.slowest or 'QUEUE'}=N`",
+        )
+        for each in saturations(await desk.queues(), workers)
+    ]
     served = {queue for worker in workers for queue in worker.queues}
     known = {EVENTS, *(queue for app in apps for queue in queues_of(app))}
     owners = {each.queue: each for each in await desk.subscribers()}

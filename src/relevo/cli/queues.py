@@ -9,7 +9,8 @@ import typer
 from relevo.cli.loading import limits_of, specs_of
 from relevo.cli.tables import STATES, done_of, fields, span, table
 from relevo.cli.terminal import AppOption, NoteOption, Terminal, Verbs
-from relevo.desk import view
+from relevo.desk import DurationView, durations, view
+from relevo.durations import as_text
 from relevo.errors import SettingsError
 from relevo.job import State
 from relevo.store import Tally
@@ -29,8 +30,16 @@ async def ls(terminal: Terminal, app: AppOption = None) -> None:
     limits = _limits(terminal, app)
     async with terminal.desk() as desk:
         tallies = await desk.queues()
-    shown = [{**view(tally), "limits": limits.get(tally.queue)} for tally in tallies]
-    terminal.show(shown, lambda: tallies_table(tallies, limits))
+        took = durations(await desk.workers())
+    shown = [
+        {
+            **view(tally),
+            "limits": limits.get(tally.queue),
+            "durations": view([each for each in took if each.queue == tally.queue]),
+        }
+        for tally in tallies
+    ]
+    terminal.show(shown, lambda: tallies_table(tallies, limits, took))
 
 
 def _limits(terminal: Terminal, names: list[str] | None) -> dict[str, str]:
@@ -50,16 +59,21 @@ async def show(terminal: Terminal, queue: Queue) -> None:
     """Show one queue, who serves it, and its dead letters by mistake."""
     async with terminal.desk() as desk:
         tally = await desk.queue(queue)
-        workers = [w.id for w in await desk.workers() if queue in w.queues and w.is_alive]
+        found = await desk.workers()
+        workers = [worker.id for worker in found if queue in worker.queues and worker.is_alive]
+        took = _of(queue, durations(found))
         groups = [desk.masked_group(each) for each in await desk.groups(queue=queue)]
-    shown = {"queue": tally, "workers": workers, "groups": groups}
+    shown = {"queue": tally, "workers": workers, "groups": groups, "durations": took}
 
     def text() -> RenderableType:
+        from rich.console import Group
+
         counts = [(str(state), tally.counts.get(state, 0)) for state in State]
         counts = [(name, done_of(tally) if name == State.DONE else n) for name, n in counts]
         oldest = None if tally.oldest is None else span(tally.oldest / 1000)
         pairs: list[tuple[str, Any]] = [("queue", tally.queue), ("mode", tally.mode), *counts]
-        return fields([*pairs, ("oldest", oldest), ("workers", " ".join(workers) or "nobody")])
+        pairs += [("oldest", oldest), ("workers", " ".join(workers) or "nobody")]
+        return Group(fields(pairs), "", durations_table(took)) if took else fields(pairs)
 
     terminal.show(shown, text)
 
@@ -99,6 +113,27 @@ async def drain(
     terminal.show(shown, lambda: f"{queue} is {'drained' if wait else 'draining'}")
 
 
+def _of(queue: str, took: list[DurationView]) -> list[DurationView]:
+    return [each for each in took if each.queue == queue]
+
+
+def durations_table(took: list[DurationView]) -> RenderableType:
+    return table(
+        ("command or effect", "median", "95 %", "ended", "running", "longest"),
+        (
+            (
+                f"effect {each.name}" if each.is_effect else each.name,
+                as_text(each.median) if each.count else None,
+                as_text(each.p95) if each.count else None,
+                each.count,
+                each.running,
+                as_text(each.longest) if each.running else None,
+            )
+            for each in took
+        ),
+    )
+
+
 def _report(terminal: Terminal, queues: list[str], changed: list[bool], mode: str) -> None:
     shown = [
         {"queue": queue, "mode": mode, "changed": is_changed}
@@ -111,10 +146,12 @@ def _report(terminal: Terminal, queues: list[str], changed: list[bool], mode: st
     terminal.show(shown, lambda: "\n".join(lines))
 
 
-def tallies_table(tallies: list[Tally], limits: dict[str, str]) -> RenderableType:
+def tallies_table(
+    tallies: list[Tally], limits: dict[str, str], took: list[DurationView]
+) -> RenderableType:
     last = ("limits",) if limits else ()
     return table(
-        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest", *last),
+        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest", "takes", *last),
         (
             (
                 tally.queue,
@@ -123,6 +160,7 @@ def tallies_table(tallies: list[Tally], limits: dict[str, str]) -> RenderableTyp
                 tally.counts.get(State.DEAD, 0),
                 done_of(tally),
                 None if tally.oldest is None else span(tally.oldest / 1000),
+                next((str(each) for each in _of(tally.queue, took) if not each.is_effect), None),
                 *(limits.get(tally.queue) for _ in last),
             )
             for tally in tallies

@@ -187,6 +187,7 @@ async def _run(
             if is_working:
                 await engine.work(
                     concurrency=settings.concurrency,
+                    slots=dict(settings.slots),
                     lease=settings.lease,
                     grace=settings.grace,
                     budget=settings.budget,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.tables import About, span, table
+from relevo.cli.tables import About, cell, span, table
 from relevo.cli.terminal import Terminal, Verbs
 from relevo.cli.workers import workers_table
 from relevo.clock import duration
-from relevo.desk import Desk
+from relevo.desk import Desk, saturations
 from relevo.job import LIVE, State
 from relevo.store import Tally, WorkerInfo
 
@@ -33,6 +33,7 @@ class Sample:
         self.at = time.monotonic()
         self.tallies = tallies
         self.workers = [worker for worker in workers if worker.is_alive]
+        self.full = saturations(tallies, workers)
 
     def rows(self, before: Sample | None) -> list[dict[str, Any]]:
         """A row for each queue; rates are ended jobs a second since `before`."""
@@ -70,26 +71,26 @@ async def top(
         sample = await _sample(desk)
         if once or terminal.json or not terminal.console.is_terminal:
             rows = sample.rows(None)
-            shown = {"queues": rows, "workers": sample.workers}
-            terminal.show(shown, lambda: screen(rows, sample.workers))
+            shown = {"queues": rows, "workers": sample.workers, "saturations": sample.full}
+            terminal.show(shown, lambda: screen(rows, sample))
             return
         from rich.live import Live
 
         with (
-            Live(screen(sample.rows(None), sample.workers), console=terminal.console) as live,
+            Live(screen(sample.rows(None), sample), console=terminal.console) as live,
             suppress(asyncio.CancelledError),  # Ctrl-C is how a person leaves
         ):
             while True:
                 await asyncio.sleep(pause)
                 before, sample = sample, await _sample(desk)
-                live.update(screen(sample.rows(before), sample.workers), refresh=True)
+                live.update(screen(sample.rows(before), sample), refresh=True)
 
 
 async def _sample(desk: Desk) -> Sample:
     return Sample(await desk.queues(), await desk.workers())
 
 
-def screen(rows: list[dict[str, Any]], workers: list[WorkerInfo]) -> RenderableType:
+def screen(rows: list[dict[str, Any]], sample: Sample) -> RenderableType:
     from rich.console import Group
 
     columns = ("ready", "running", "scheduled", "parked", "held", "dead")
@@ -108,4 +109,4 @@ def screen(rows: list[dict[str, Any]], workers: list[WorkerInfo]) -> RenderableT
         ),
         is_screen=True,
     )
-    return Group(queues, "", workers_table(workers))
+    return Group(*map(cell, sample.full), queues, "", workers_table(sample.workers))

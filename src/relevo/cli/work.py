@@ -19,6 +19,7 @@ from relevo.engine import Relevo
 from relevo.errors import MisuseError, SettingsError, StoreUnavailable
 from relevo.job import LIVE, State
 from relevo.message import EVENTS
+from relevo.settings import slots_of
 from relevo.store import Filter, QueueMode
 from relevo.stores.sqlite.writer import stop_process
 
@@ -42,6 +43,15 @@ async def work(
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", min=1, max=10_000, help="Jobs at once in this process."),
+    ] = None,
+    slots: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slots",
+            metavar="QUEUE=N",
+            help="Jobs of this queue at once, at most; else four fifths where it serves several. "
+            "Repeatable.",
+        ),
     ] = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Stop when nothing is left to do now.")
@@ -73,6 +83,7 @@ async def work(
     if not queues:
         raise SettingsError("the apps have no worker and no listener, so there is nothing to serve")
     many = concurrency or settings.concurrency
+    given = dict(settings.slots) | _slots(slots or [])
     stop = asyncio.Event()
     stop_on_signals(stop)
     async with AsyncExitStack() as stack:
@@ -86,6 +97,7 @@ async def work(
             await engine.work(
                 queues=queues,
                 concurrency=many,
+                slots=given,
                 lease=settings.lease,
                 grace=settings.grace,
                 budget=settings.budget,
@@ -100,6 +112,13 @@ async def work(
     shown = {"queues": queues, "left": left, "unserved": unserved}
     terminal.show(shown, None if left is None else lambda: _words(left, unserved or {}))
     return OK
+
+
+def _slots(given: list[str]) -> dict[str, int]:
+    try:
+        return dict(slots_of(each) for each in given)
+    except ValueError as error:
+        raise SettingsError(f"--slots {error}") from error
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

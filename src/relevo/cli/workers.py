@@ -8,6 +8,7 @@ import typer
 
 from relevo.cli.tables import ago, short, table
 from relevo.cli.terminal import NoteOption, Terminal, Verbs
+from relevo.desk import slowest_of
 from relevo.store import WorkerInfo
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ def workers_table(workers: list[WorkerInfo]) -> RenderableType:
             "children",
             "memory",
             "version",
+            "CPU",
+            "lag",
+            "slowest",
             "started",
             "last beat",
             "queues",
@@ -64,6 +68,9 @@ def workers_table(workers: list[WorkerInfo]) -> RenderableType:
                 worker.children or "",
                 f"{worker.memory >> 20} MB" if worker.memory else "",
                 worker.version,
+                f"{worker.cpu:.0%}" if worker.is_alive else "",
+                f"{worker.lag} ms" if worker.is_alive else "",
+                slowest_of(worker),
                 ago(worker.started_at),
                 ago(worker.beat_at),
                 short(" ".join(worker.queues), 60),

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView
+from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView, saturations
+from relevo.durations import as_text
 from relevo.job import MOVING, State
 from relevo.restored import Mark
 from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
@@ -51,6 +52,7 @@ def troubles(
         *_totals(tallies),
         *_breakers(breakers),
         *_waiting(waiting, now),
+        *_saturations(tallies, workers),
         *_queues(tallies, workers),
         *_workers(workers),
         *_recurring(recurring, now),
@@ -132,6 +134,25 @@ def _waiting(waiting: Sequence[WaitView], now: int) -> list[Trouble]:
         if each.parked == 1:
             text = "One job of {queue} waits for a key that the provider accepts: {why}"
         found.append(_bad(text, href, n=each.parked, **values))
+    return found[:MOST]
+
+
+def _saturations(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list[Trouble]:
+    found: list[Trouble] = []
+    for each in saturations(tallies, workers):
+        values: dict[str, Any] = {"n": each.waiting, "slots": each.slots}
+        text = "{n:,} jobs wait while all {slots:,} slots are taken"
+        if each.slowest:
+            text += ": {busy:,} by {queue}"
+            values |= {"busy": each.busy, "queue": each.slowest}
+        if each.slowest and each.command is not None:
+            text += ", where {command} takes {took}"
+            values |= {"command": each.command.name, "took": as_text(each.command.typical)}
+            if each.effect is not None:
+                text += " (its effect {effect} {waited})"
+                values |= {"effect": each.effect.name, "waited": as_text(each.effect.typical)}
+        href = f"/queues/{each.slowest}" if each.slowest else "/workers"
+        found.append(_bad(text, href, **values))
     return found[:MOST]
 
 

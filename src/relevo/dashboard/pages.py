@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from relevo.dashboard.board import Board, limit_of, more_of, one
 from relevo.dashboard.health import LATE
 from relevo.dashboard.live import TooMany
+from relevo.desk import slowest_of
 from relevo.errors import NotFoundError
 from relevo.job import State
 from relevo.message import Spec
@@ -107,7 +108,7 @@ def _specs(board: Board) -> dict[str, Spec]:
 async def workers(board: Board, request: Request) -> Response:
     found = await board.desk(request).workers()
     found.sort(key=lambda each: (not each.is_alive, not each.note, each.id))
-    return board.page(request, "workers", workers=found)
+    return board.page(request, "workers", workers=found, slowest=slowest_of)
 
 
 async def audit(board: Board, request: Request) -> Response:

@@ -240,6 +240,22 @@ SPANISH: Final[dict[str, str]] = {
     ),
     "{queue} is paused, with {n:,} jobs in it": "{queue} está en pausa, con {n:,} trabajos dentro",
     "{queue} is paused, with one job in it": "{queue} está en pausa, con un trabajo dentro",
+    "{n:,} jobs wait while all {slots:,} slots are taken": (
+        "{n:,} trabajos esperan con las {slots:,} plazas ocupadas"
+    ),
+    "{n:,} jobs wait while all {slots:,} slots are taken: {busy:,} by {queue}": (
+        "{n:,} trabajos esperan con las {slots:,} plazas ocupadas: {busy:,} por {queue}"
+    ),
+    "{n:,} jobs wait while all {slots:,} slots are taken: {busy:,} by {queue}, where {command} "
+    "takes {took}": (
+        "{n:,} trabajos esperan con las {slots:,} plazas ocupadas: {busy:,} por {queue}, donde "
+        "{command} tarda {took}"
+    ),
+    "{n:,} jobs wait while all {slots:,} slots are taken: {busy:,} by {queue}, where {command} "
+    "takes {took} (its effect {effect} {waited})": (
+        "{n:,} trabajos esperan con las {slots:,} plazas ocupadas: {busy:,} por {queue}, donde "
+        "{command} tarda {took} (su efecto {effect}, {waited})"
+    ),
     "{queue} has {n:,} jobs to do, and no worker serves it": (
         "{queue} tiene {n:,} trabajos por hacer y ningún worker la atiende"
     ),
@@ -756,6 +772,9 @@ SPANISH: Final[dict[str, str]] = {
     "gone": "muerto",
     "Threads": "Hilos",
     "Memory": "Memoria",
+    "CPU": "CPU",
+    "Loop lag": "Demora del bucle",
+    "Slowest": "Lo más lento",
     "{n:,} child processes": "{n:,} procesos hijos",
     "{n:,} overdue": "{n:,} con retraso",
     "Processes of {n:,} versions of relevo work here: {versions}": (
@@ -772,13 +791,15 @@ SPANISH: Final[dict[str, str]] = {
         "Una función sin async del worker {name} pasa de su límite de tiempo"
     ),
     "Busy: jobs it has taken, those that have not begun included. Overdue: plain functions that "
-    "run past their time limits; they keep their jobs. Blocked: alive, but its event "
-    "loop does not answer. Silent: no sign of life within its time, or since its jobs were taken "
-    "back. Gone: its process is dead, and its jobs were taken back. Those gone for a day are "
-    "forgotten.": (
+    "run past their time limits; they keep their jobs. CPU: of one core, since its last sign. "
+    "Loop lag: how long its event loop answered nobody, at worst since then. Blocked: alive, but "
+    "its event loop does not answer. Silent: no sign of life within its time, or since its jobs "
+    "were taken back. Gone: its process is dead, and its jobs were taken back. Those gone "
+    "for a day are forgotten.": (
         "Ocupado: los trabajos que ha tomado, también los que no han empezado. Con retraso: "
-        "funciones sin async que pasan de su límite de tiempo; conservan sus trabajos. Bloqueado: "
-        "vivo, "
+        "funciones sin async que pasan de su límite de tiempo; conservan sus trabajos. CPU: "
+        "de un núcleo, desde su última señal. Demora del bucle: cuánto tardó su bucle de eventos "
+        "en responder, como mucho, desde entonces. Bloqueado: vivo, "
         "pero su bucle de eventos no responde. Callado: sin señal de vida a tiempo, o desde que se "
         "recuperaron sus trabajos. Muerto: su proceso ha terminado y sus trabajos se recuperaron. "
         "Los idos hace un día se olvidan."

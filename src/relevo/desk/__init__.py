@@ -21,6 +21,13 @@ from relevo.desk.flows import FlowRow, FlowView, JoinedNode, Reason, name_of
 from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.groups import GroupView
 from relevo.desk.people import ACTIONS, Person, Role
+from relevo.desk.pressure import (
+    DurationView,
+    Saturation,
+    durations,
+    saturations,
+    slowest_of,
+)
 from relevo.desk.replaying import (
     COUNTED,
     DeliveryCount,
@@ -59,6 +66,7 @@ __all__ = [
     "DeliveryQuery",
     "DeliveryView",
     "Desk",
+    "DurationView",
     "Edited",
     "EffectsRepeated",
     "EventPage",
@@ -85,6 +93,7 @@ __all__ = [
     "Replays",
     "Role",
     "Row",
+    "Saturation",
     "Story",
     "SubscriberView",
     "Sweep",
@@ -92,8 +101,11 @@ __all__ = [
     "WaitView",
     "What",
     "delivery_job",
+    "durations",
     "error_of",
     "is_replayable",
     "name_of",
+    "saturations",
+    "slowest_of",
     "view",
 ]

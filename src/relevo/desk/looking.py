@@ -190,7 +190,14 @@ class Looking:
         for worker in await self.store.workers():
             queues = [queue for queue in worker.queues if self.sees(queue)]
             if queues or self.apps is None:
-                found.append(replace(worker, queues=queues))
+                seen = replace(
+                    worker,
+                    queues=queues,
+                    busy={queue: n for queue, n in worker.busy.items() if self.sees(queue)},
+                    slots={queue: n for queue, n in worker.slots.items() if self.sees(queue)},
+                    timings=[each for each in worker.timings if self.sees(each.queue)],
+                )
+                found.append(seen)
         return found
 
     async def overdue_on(self, job: Job) -> str | None:

@@ -17,13 +17,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from relevo.counters import Sums
-from relevo.desk import COUNTED
+from relevo.desk import COUNTED, durations, saturations
 from relevo.errors import StoreUnavailable
 from relevo.job import State
 from relevo.relay import Relayed
 from relevo.settings import Settings, spool_file, store_file
 from relevo.signatures.keys import Keys
-from relevo.store import DeliveryState, QueueMode, WorkerState
+from relevo.store import DeliveryState, QueueMode, WorkerInfo, WorkerState
 from relevo.unrouted import CAUSES
 from relevo.version import version
 from relevo.web.auth import is_local
@@ -144,7 +144,8 @@ class Metrics:
             labels=["queue"],
         )
         modes = Gauge("relevo_queue_mode", "1 for the mode it is in.", labels=["queue", "mode"])
-        for tally in await desk.queues():
+        tallies = await desk.queues()
+        for tally in tallies:
             for state in State:
                 if state is State.DONE and tally.is_estimate:
                     done.add_metric([tally.queue], tally.counts.get(state, 0))
@@ -176,6 +177,22 @@ class Metrics:
             versions.add_metric([name], count)
         memory = Gauge("relevo_worker_memory_bytes", "Memory of workers that are alive.")
         memory.add_metric([], sum(worker.memory for worker in alive))
+        full = Gauge(
+            "relevo_saturated_jobs",
+            "Jobs that wait while all slots are taken, by the queue that has most of these.",
+            labels=["queue"],
+        )
+        for each in saturations(tallies, workers):
+            full.add_metric([each.slowest], each.waiting)
+        cpu = Gauge("relevo_worker_cpu_cores", "Cores that a worker uses.", labels=["worker"])
+        lag = Gauge(
+            "relevo_worker_loop_lag_seconds",
+            "How long a worker's event loop answered nobody, at worst since its last heartbeat.",
+            labels=["worker"],
+        )
+        for worker in alive:
+            cpu.add_metric([worker.id], worker.cpu)
+            lag.add_metric([worker.id], worker.lag / 1000)
         circuits = Gauge(
             "relevo_breaker_state", "0 closed, 1 half open, 2 open.", labels=["breaker"]
         )
@@ -192,7 +209,8 @@ class Metrics:
         for wait in (await desk.waiting())[:BREAKERS_MAX]:
             waits.add_metric([wait.name], (now - wait.since) / 1000)
         told = [jobs, done, oldest, modes, states, running, slots, overdue, threads, memory]
-        return [*told, versions, circuits, parked, waits, *await self._unhandled(now)]
+        told += [versions, full, cpu, lag, *_durations(workers)]
+        return [*told, circuits, parked, waits, *await self._unhandled(now)]
 
     async def _unhandled(self, now: int) -> list[Metric]:
         """The deliveries that failed or differ, and wait for their function to work."""
@@ -355,6 +373,36 @@ class Metrics:
         for place, count in sorted(counts.items()):
             unrouted.add_metric(place, count)
         return unrouted
+
+
+def _durations(workers: list[WorkerInfo]) -> list[Metric]:
+    """How long runs and effects took in the last minutes, in all workers that are alive."""
+    from prometheus_client.core import GaugeMetricFamily as Gauge
+
+    ended = "of those that ended in the last two minutes"
+    runs = Gauge(
+        "relevo_run_seconds",
+        f"How long runs take: 0.5 and 0.95 of each command, {ended}.",
+        labels=["queue", "command", "quantile"],
+    )
+    calls = Gauge(
+        "relevo_effect_seconds",
+        f"How long the calls of effects take: 0.5 and 0.95 of each, {ended}.",
+        labels=["queue", "effect", "quantile"],
+    )
+    running = Gauge(
+        "relevo_run_longest_seconds",
+        "How long the longest run that is under way has taken.",
+        labels=["queue", "command"],
+    )
+    for each in durations(workers):
+        family = calls if each.is_effect else runs
+        for share, ms in (("0.5", each.median), ("0.95", each.p95)):
+            if each.count:
+                family.add_metric([each.queue, each.name, share], ms / 1_000)
+        if not each.is_effect:
+            running.add_metric([each.queue, each.name], each.longest / 1_000)
+    return [runs, calls, running]
 
 
 class _Once:
