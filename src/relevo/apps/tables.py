@@ -6,7 +6,8 @@
 The package holds `versions/`, one file per revision; its version stands in a table of its own, so
 that apps share a database without knowing each other. On SQLite the tables follow by themselves
 when the engine opens; elsewhere `relevo migrate` does it, and code that meets older tables refuses
-to start.
+to start. A revision that leaves older code at work says so, `readable_from = "0001"`: code that
+knows that revision works on the tables, though it does not know theirs.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, String, column, inspect, select, text, update
+from sqlalchemy import table as sql_table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -33,9 +35,12 @@ from relevo.errors import DefinitionError, SchemaMismatch
 from relevo.outbox import Database
 from relevo.stores import open_store
 
+READABLE = "readable_from"
+"""The name in a revision, and of the column beside its version."""
+
 
 class Tables:
-    """That an app's tables are there and of its own age."""
+    """That an app's tables are there, and that its code may work on them."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -84,16 +89,19 @@ async def add_row(tx: AsyncSession, table: Any, row: Mapping[str, Any]) -> bool:
 
 
 def _upgrade(connection: Connection, package: str) -> list[str]:
-    steps: list[str] = []
+    taken: list[Script] = []
     script = _script(package)
     if connection.dialect.name == "postgresql":
         # Any number of processes may start at once; one migrates, the others find it done.
         lock = zlib.crc32(package.encode())
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": lock})
 
+    if _is_newer(connection, script, package):
+        return []
+
     def upgrade(revision: Any, context: Any) -> Any:
         todo = script._upgrade_revs("head", revision)  # pyright: ignore[reportPrivateUsage] - what Alembic's own command calls
-        steps.extend(f"{package}: {step.revision.revision}" for step in todo)
+        taken.extend(step.revision for step in todo)
         return todo
 
     try:
@@ -104,17 +112,63 @@ def _upgrade(connection: Connection, package: str) -> list[str]:
             environment.run_migrations()
     except CommandError as error:
         raise SchemaMismatch(f"{package}: {error}") from error
-    return steps
+    if taken:
+        _say_who_may_read(connection, script, taken, _table(package))
+    return [f"{package}: {each.revision}" for each in taken]
 
 
 def _check(connection: Connection, package: str) -> None:
-    context = MigrationContext.configure(connection, opts={"version_table": _table(package)})
-    here, wanted = set(context.get_current_heads()), set(_script(package).get_heads())
-    if here != wanted:
+    script = _script(package)
+    here, wanted = _here(connection, package), set(script.get_heads())
+    if here != wanted and not _is_newer(connection, script, package):
         raise SchemaMismatch(
             f"the tables of {package} are at {', '.join(sorted(here)) or 'nothing'}, the code at "
             f"{', '.join(sorted(wanted))}: run `relevo migrate`, or a newer relevo"
         )
+
+
+def _here(connection: Connection, package: str) -> set[str]:
+    """The revisions that the tables are at."""
+    context = MigrationContext.configure(connection, opts={"version_table": _table(package)})
+    return set(context.get_current_heads())
+
+
+def _is_newer(connection: Connection, script: ScriptDirectory, package: str) -> bool:
+    """Whether the tables are newer than this code, and it may work on them all the same."""
+    known = {each.revision for each in script.walk_revisions()}
+    if not (unknown := _here(connection, package) - known):
+        return False
+    oldest = _readable_from(connection, _table(package))
+    if oldest not in known:
+        raise SchemaMismatch(
+            f"the tables of {package} are at {', '.join(sorted(unknown))}, for code that knows "
+            f"{oldest or 'this'} or later: upgrade relevo"
+        )
+    return True
+
+
+def _readable_from(connection: Connection, table: str) -> str | None:
+    """The revision that the oldest code knows that may work on the tables."""
+    if READABLE not in {each["name"] for each in inspect(connection).get_columns(table)}:
+        return None
+    return connection.execute(
+        select(column(READABLE, String)).select_from(sql_table(table))
+    ).scalar()
+
+
+def _say_who_may_read(
+    connection: Connection, script: ScriptDirectory, taken: list[Script], table: str
+) -> None:
+    """Write down, beside the version, which code may work on what these revisions leave."""
+    order = [each.revision for each in script.walk_revisions()][::-1]
+    said: list[str] = [getattr(each.module, READABLE, each.revision) for each in taken]
+    if (before := _readable_from(connection, table)) is not None:
+        said.append(before)
+    oldest = order[max(order.index(each) for each in said)]
+    if READABLE not in {each["name"] for each in inspect(connection).get_columns(table)}:
+        connection.execute(text(f"alter table {table} add column {READABLE} varchar(32)"))
+    version = sql_table(table, column(READABLE))
+    connection.execute(update(version).values({READABLE: oldest}))
 
 
 def _script(package: str) -> ScriptDirectory:
