@@ -85,6 +85,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F71": ("a dump or base backup taken under load, restored after such work", "postgres"),
     "F72": ("a copy of the append-only file, restored after such work", "redis"),
     "F73": ("deploys under load: a socket that outlives them, a shared port", ANY),
+    "F74": ("a store known to be away: callers are answered at once", "sqlite postgres redis"),
     "F75": ("an upgrade under load, migrated while running, and the way back", ALL),
 }
 

@@ -92,6 +92,7 @@ from relevo.stores import open_store
 from relevo.stores.places import CONNECTIONS, LEAST, Places
 from relevo.stores.sealed import sealed
 from relevo.storetime import StoreTime
+from relevo.storewatch import StoreWatch
 from relevo.telemetry import Telemetry
 from relevo.waiting import Waiting
 from relevo.worker import OnBlocked, Worker
@@ -182,6 +183,7 @@ class Relevo:
         self.breakers = Breakers(self.store, self.time)
         self.waiting = Waiting(self.store, self.time)
         self.durations = Durations()  # of the workers of this process
+        self.watch = StoreWatch(self.store, self.clock)
         self.restored = Restored(self.store)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self.listeners: list[Binding] = []
@@ -326,6 +328,7 @@ class Relevo:
         if self._front is not None:
             await self._front.stop()
         await self.receiver.close()
+        await self.watch.close()
         await self.joining.close()
         await self.counters.close()
         await self._opened.aclose()

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from relevo.addresses import Proxies
+from relevo.clock import moment
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.gate import Gate
 from relevo.ingress.reply import FORWARDED, Receive, Reply, Scope, Send, error, reply, send_reply
@@ -26,9 +27,24 @@ if TYPE_CHECKING:
 HEALTH_SECONDS = 1.0
 HEALTH_PATIENCE = 2.0
 
+
+def _small(status: int, body: bytes) -> Reply:
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    return reply(status, headers, body)
+
+
 NOT_FOUND = error(404, "not_found")
 ONLY_GET = error(405, "method_not_allowed", allow="GET, HEAD")
 NOT_READY = error(503, "not_ready", retry_after="1")
+READY = _small(200, b'{"ok":true}')
+
+
+class Health(NamedTuple):
+    """What a load balancer, a stranger and a person are told."""
+
+    status: str  # ok, degraded, not ok
+    takes: bool  # whether a delivery would be taken
+    told: dict[str, Any]
 
 
 def _forward(scope: Scope, proxies: Proxies) -> None:
@@ -44,11 +60,6 @@ def _forward(scope: Scope, proxies: Proxies) -> None:
         scope["scheme"] = schemes[-1].decode()
 
 
-def _small(status: int, body: bytes) -> Reply:
-    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-    return reply(status, headers, body)
-
-
 class Front:
     """What `Relevo.asgi()` gives. It may be mounted under a prefix of another application."""
 
@@ -61,7 +72,10 @@ class Front:
         self._starting = asyncio.Lock()
         self._parts: list[tuple[str, Any]] | None = None  # by prefix, longest first
         self._closing: list[Callable[[], Awaitable[None]]] = []
-        self._health: tuple[float, Reply] = (0.0, NOT_READY)
+        self._looking = asyncio.Lock()
+        self._looked_at = 0.0
+        self._health: Health | None = None
+        self._web: Web | None = None
 
     # life
 
@@ -114,7 +128,7 @@ class Front:
                 return
             if path in ("/health", "/ready"):
                 is_asked = scope["method"] in ("GET", "HEAD")
-                await send_reply(send, await self._state(path) if is_asked else ONLY_GET)
+                await send_reply(send, await self._state(path, scope) if is_asked else ONLY_GET)
                 return
             _forward(scope, self.proxies)
             send = self.gate.strays.watched(path, scope, send)
@@ -136,39 +150,62 @@ class Front:
 
     def _elsewhere(self, path: str) -> Any:
         if self._parts is None:
-            self._parts = sorted(
-                _parts(self._engine, self._closing), key=lambda part: -len(part[0])
-            )
+            parts, self._web = _parts(self._engine, self._closing)
+            self._parts = sorted(parts, key=lambda part: -len(part[0]))
         for prefix, part in self._parts:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return part
         return _nothing
 
-    async def _state(self, path: str) -> Reply:
+    async def _state(self, path: str, scope: Scope) -> Reply:
+        health = await self._look()
         if path == "/ready":
-            # Deliveries are taken even while the store is away; whoever works must be working.
-            is_ready = all(worker.is_consuming for worker in self._engine.workers)
-            return _small(200, b'{"ok":true}') if is_ready else NOT_READY
-        asked_at, told = self._health
-        if time.monotonic() - asked_at > HEALTH_SECONDS:
-            told = await self._ask()
-            self._health = (time.monotonic(), told)
-        return told
+            is_working = all(worker.is_consuming for worker in self._engine.workers)
+            return READY if is_working and health.takes else NOT_READY
+        told = health.told if await self._is_somebody(scope) else {"status": health.status}
+        return _small(200 if health.takes else 503, msgspec.json.encode(told))
 
-    async def _ask(self) -> Reply:
-        """Whether the store answers and nothing waits for it."""
-        told: dict[str, Any] = {"ok": True}
+    async def _look(self) -> Health:
+        """What takes deliveries now, or did so a moment ago: the store, or else the spool."""
+        async with self._looking:
+            if self._health is None or time.monotonic() - self._looked_at > HEALTH_SECONDS:
+                self._health = await self._make_health()
+                self._looked_at = time.monotonic()
+            return self._health
+
+    async def _make_health(self) -> Health:
+        watch, spool = self._engine.watch, self.gate.spool
+        is_there = takes = await watch.check()
+        store: dict[str, Any] = {"state": "ok"}
+        if not is_there:
+            since = moment(watch.since).isoformat(timespec="seconds")
+            store = {"state": "away", "since": since, "error": watch.error}
+        told: dict[str, Any] = {"status": "ok", "store": store}
+        is_whole = is_there
+        place: dict[str, Any] = {}
+        if spool is not None:
+            try:
+                place["waiting"] = await spool.waiting()
+            except StoreError as trouble:
+                place["error"] = str(trouble)
+            is_whole = is_there and place.get("waiting") == 0
+            if not is_there:
+                place["takes"] = takes = await spool.takes()
+        told["spool"] = place or "off"
+        told["status"] = "ok" if is_whole else "degraded" if takes else "not ok"
+        return Health(told["status"], takes, told)
+
+    async def _is_somebody(self, scope: Scope) -> bool:
+        """Whether a person or a token asks, and may be told more than a word."""
+        if self._web is None:
+            return False
+        from relevo.web import is_somebody
+
         try:
             async with asyncio.timeout(HEALTH_PATIENCE):
-                await self._engine.store.now()
-        except (StoreError, TimeoutError):
-            told |= {"ok": False, "store": "away"}
-        try:
-            waiting = 0 if self.gate.spool is None else await self.gate.spool.waiting()
-            told |= {"spool": waiting} if waiting else {}
-        except StoreError:
-            told |= {"ok": False, "spool": "unreadable"}
-        return _small(200 if told["ok"] else 503, msgspec.json.encode(told))
+                return await is_somebody(self._web, scope)
+        except (RelevoError, TimeoutError):
+            return False
 
     async def _live(self, receive: Receive, send: Send) -> None:
         is_ours = False
@@ -198,7 +235,9 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1008})
 
 
-def _parts(engine: Relevo, closing: list[Callable[[], Awaitable[None]]]) -> list[tuple[str, Any]]:
+def _parts(
+    engine: Relevo, closing: list[Callable[[], Awaitable[None]]]
+) -> tuple[list[tuple[str, Any]], Web | None]:
     """Every prefix and the ASGI application behind it; `closing` gets what they have to end."""
     parts = [
         (site.prefix, site.build(engine), app.name if site.title else None)
@@ -208,16 +247,17 @@ def _parts(engine: Relevo, closing: list[Callable[[], Awaitable[None]]]) -> list
     if find_spec("starlette") is None:
         if any(app for _, _, app in parts):
             raise SettingsError("pages for people need the web: pip install 'relevo[web]'")
-        return [(prefix, built) for prefix, built, _ in parts]
+        return [(prefix, built) for prefix, built, _ in parts], None
     from relevo.web import Web
 
     web = Web(engine, Settings.read(), closing)
     doors = web.doors()
-    return [
+    made = [
         *((prefix, web.guard(built, of=app) if app else built) for prefix, built, app in parts),
         *((prefix, doors) for prefix in ("/login", "/logout", "/static")),
         *_rooms(engine, web),
     ]
+    return made, web
 
 
 def _rooms(engine: Relevo, web: Web) -> list[tuple[str, Any]]:

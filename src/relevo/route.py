@@ -65,6 +65,14 @@ class Webhook:
     on_differing: OnDiffering
     takes: tuple[str, ...]  # what the function takes besides the delivery: intake, tx
 
+    @property
+    def gives_answers(self) -> bool:
+        """Whether the function says that it always returns an answer of its own: `-> Answer`."""
+        given: Any = inspect.signature(self.function).return_annotation
+        if isinstance(given, str):
+            return "None" not in given and given != "Any"
+        return given not in (inspect.Signature.empty, None, Any) and "None" not in str(given)
+
     def rules(self, use: Use) -> Source:
         """The source's rules, or those that `verify=` and `key=` say."""
         if self.source is not None:
@@ -114,7 +122,9 @@ def webhook(
     function is for, such as ["push", "pull_request.*"]; others are answered as the provider likes
     it, and kept as ignored. For a provider that has no source, `verify` says who may deliver and
     `key` gives what makes two deliveries the same one: the provider's event id; beside a source
-    `key` replaces its id. `answer` is what the provider gets unless the function returns another.
+    `key` replaces its id. `answer` is what the provider gets unless the function returns another;
+    where it is not given and the function returns answers, none is given in the function's place
+    while the store is away: 503.
     `challenge` answers GET without storing anything, for providers that ask who we are. A content
     type of "" is a call without one, "*" is any at all. `limit` holds for the body as it came and,
     with `accept_gzip`, unpacked.

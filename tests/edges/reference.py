@@ -218,8 +218,9 @@ def _http() -> str:
     lines += [f"| `{call.verb} {call.plain_path}` | {call.role} | {call.says} |" for call in CALLS]
     lines += [
         "",
-        "Besides: `GET /health` (the store answers) and `GET /ready` (this process consumes) for",
-        "everyone, `GET /metrics` for this machine, people and tokens.",
+        "Besides: `GET /health` (`ok`, `degraded` or `not ok`; why, for people and tokens) and",
+        "`GET /ready` (this process takes deliveries and consumes) for everyone, `GET /metrics`",
+        "for this machine, people and tokens.",
     ]
     return "\n".join(lines) + "\n"
 

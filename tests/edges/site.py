@@ -120,7 +120,7 @@ class Site:
 
     def routes(self) -> Iterator[tuple[str, str]]:
         """Every verb and path that is answered behind the guard or in front of it."""
-        for _, part in _parts(self.relevo, []):
+        for _, part in _parts(self.relevo, [])[0]:
             inner = getattr(part, "app", part)
             for route in getattr(inner, "routes", []):
                 yield from _verbs(route)

@@ -888,19 +888,24 @@ async def test_health_is_small_and_tells_when_the_store_is_away(
     health = await deliver(relevo, "/health", method="GET", sign=False)
     ready = await deliver(relevo, "/ready", method="GET", sign=False)
     assert health.status == ready.status == 200
-    assert health.body == b'{"ok":true}'
+    assert (health.body, ready.body) == (b'{"status":"ok"}', b'{"ok":true}')
     for method in ("POST", "OPTIONS", "TRACE"):
         other = await deliver(relevo, "/health", method=method, sign=False)
         assert code(other) == (405, "method_not_allowed")
 
-    async def away() -> int:
-        raise StoreUnavailable("gone")
+    async def away(_: object) -> list[bool]:
+        raise StoreUnavailable("gone from 10.0.0.7")
 
-    monkeypatch.setattr(relevo.store, "now", away)
+    monkeypatch.setattr(relevo.store, "remember", away)
+    monkeypatch.setattr("relevo.storewatch.RARELY", -1.0)
     monkeypatch.setattr("relevo.front.HEALTH_SECONDS", -1.0)
     health = await deliver(relevo, "/health", method="GET", sign=False)
-    assert health.status == 503
-    assert len(health.body) <= 64
+    assert (health.status, health.body) == (200, b'{"status":"degraded"}')
+    relevo.asgi().gate.spool = None
+    for path in ("/health", "/ready"):
+        told = await deliver(relevo, path, method="GET", sign=False)
+        assert told.status == 503
+        assert b"10.0.0.7" not in told.body and len(told.body) <= 64
 
 
 async def test_it_works_mounted_under_a_prefix(relevo: Relevo) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,23 @@ import msgspec
 import pytest
 
 import relevo.ingress.spool as spool_module
-from relevo import App, Relevo, StoreUnavailable, sources, webhook
+from relevo import (
+    Answer,
+    App,
+    Delivery,
+    Relevo,
+    StoreUnavailable,
+    sources,
+    storewatch,
+    webhook,
+)
 from relevo.ids import new_id
 from relevo.store import DeliveryState, Kept, Letterbox
 from relevo.testing import ManualClock, deliver, drain, until
 from tests.edges import doors
 from tests.edges.doors import ODD, SECRET, SIGNED, STRIPE, TX, jobs, kept
 from tests.edges.test_ingress import OK, code
+from tests.faults.disk import small_disk
 
 
 @pytest.fixture
@@ -29,7 +39,7 @@ def relevo_apps() -> list[App]:
 class Away:
     """Takes the store away, and brings it back."""
 
-    VERBS = ("receive", "delivered", "receive_within")
+    VERBS = ("receive", "delivered", "receive_within", "remember")
 
     def __init__(self, relevo: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
         self._relevo = relevo
@@ -42,8 +52,12 @@ class Away:
             self.calls += 1
             raise StoreUnavailable("the store is away")
 
+        async def not_probed(*_: Any) -> Any:
+            raise StoreUnavailable("the store is away")
+
         for verb in (*self.VERBS, "now"):
-            self._patch.setattr(self._relevo.store, verb, gone)
+            verb_gone = not_probed if verb == "remember" else gone
+            self._patch.setattr(self._relevo.store, verb, verb_gone)
         self._patch.setattr(self._relevo.receiver._arrivals, "_flush", gone)
 
     def come_back(self) -> None:
@@ -55,6 +69,7 @@ class Away:
 @pytest.fixture
 def away(relevo: Relevo, monkeypatch: pytest.MonkeyPatch) -> Away:
     monkeypatch.setattr(spool_module, "AGAIN", 0.02)
+    monkeypatch.setattr(storewatch, "AGAIN", 0.01)
     monkeypatch.setattr(spool_module, "LOOK", 0.05)
     return Away(relevo, monkeypatch)
 
@@ -76,11 +91,12 @@ async def test_a_delivery_waits_out_the_store_and_happens_once(
     assert await deliver(relevo, path, json={"id": "e1"}) == OK
     assert await deliver(relevo, path, json={"id": "e1"}) == OK  # the provider sends it again
     assert await deliver(relevo, path, json={"id": "e2"}) == OK
-    assert away.calls <= 4, "whoever comes next need not wait for the same deadline"
+    assert away.calls <= 3, "whoever comes next need not wait for the same deadline"
     assert await relevo.asgi().gate.spool.waiting() == 3
     assert stat.S_IMODE((tmp_path / "relevo-spool.db").stat().st_mode) == 0o600
     health = await deliver(relevo, "/health", method="GET", sign=False)
-    assert health.body == b'{"ok":false,"store":"away","spool":3}'
+    assert (health.status, health.body) == (200, b'{"status":"degraded"}')
+    assert (await deliver(relevo, "/ready", method="GET", sign=False)).status == 200
 
     away.come_back()
     await until(lambda: is_empty(relevo))
@@ -136,7 +152,6 @@ async def test_a_process_ends_when_its_spool_is_empty_or_says_what_waits(
     assert await jobs(relevo) == ["e1"]
 
     away.go()
-    gate._away_until = 0.0
     assert await deliver(relevo, SIGNED, json={"id": "e2"}) == OK
     with caplog.at_level("ERROR", logger="relevo"):
         await relevo.close()
@@ -262,7 +277,6 @@ async def test_one_that_comes_at_the_very_end_of_a_pass_is_not_left_behind(
         rows = await real(after)
         if not rows and late:
             away.go()
-            relevo.asgi().gate._away_until = 0.0
             assert await deliver(relevo, SIGNED, json={"id": late.pop()}) == OK
             away.come_back()
         return rows
@@ -271,6 +285,50 @@ async def test_one_that_comes_at_the_very_end_of_a_pass_is_not_left_behind(
     away.come_back()
 
     await until(lambda: _is_taken(relevo, "e2"))
+
+
+async def asked(delivery: Delivery) -> Answer:
+    return Answer.json({"said": delivery.json["id"]})
+
+
+async def learned(delivery: Delivery):
+    return {"said": delivery.json["id"]}
+
+
+async def at_times(delivery: Delivery) -> Answer | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("function", "answer", "is_first", "status"),
+    [
+        (asked, None, False, 503),
+        (learned, None, True, 503),
+        (learned, None, False, 200),  # nothing tells yet
+        (at_times, None, True, 200),
+        (asked, Answer.json({"ok": True}), True, 200),
+    ],
+)
+async def test_an_answer_that_only_the_function_has_is_never_given_for_it(
+    function: Callable[..., Any],
+    answer: Answer | None,
+    is_first: bool,
+    status: int,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signed = sources.hmac_header("X-Signature", SECRET)
+    hook = webhook("/hooks/a", function, verify=signed, key=lambda d: d.json["id"], answer=answer)
+    url = f"sqlite:///{tmp_path / 'relevo.db'}"
+    async with Relevo(url, apps=[App("shop", webhooks=[hook])], clock=clock) as engine:
+        if is_first:
+            assert (await deliver(engine, "/hooks/a", json={"id": "e0"})).status == 200
+        Away(engine, monkeypatch).go()
+        for _ in range(2):
+            told = await deliver(engine, "/hooks/a", json={"id": "e1"})
+            assert told.status == status
+        assert await engine.asgi().gate.spool.waiting() == (2 if status == 200 else 0)
 
 
 async def test_what_would_not_be_known_again_is_503_and_nothing_is_promised(
@@ -319,6 +377,9 @@ async def test_f20_a_spool_that_cannot_be_written_is_503(
     away.go()
 
     assert code(await deliver(relevo, SIGNED, json={"id": "e1"})) == (503, "unavailable")
+    assert (await deliver(relevo, "/ready", method="GET", sign=False)).status == 503
+    health = await deliver(relevo, "/health", method="GET", sign=False)
+    assert (health.status, health.body) == (503, b'{"status":"not ok"}')
 
 
 async def test_c21_the_spool_holds_no_secret(relevo: Relevo, away: Away, tmp_path: Path) -> None:
@@ -331,3 +392,36 @@ async def test_c21_the_spool_holds_no_secret(relevo: Relevo, away: Away, tmp_pat
     assert SECRET.encode() not in data
     with sqlite3.connect(tmp_path / "relevo-spool.db") as db:
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+async def test_f20_a_full_disk_is_not_ready_until_it_is_freed(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, unmade: Callable[[str], None]
+) -> None:
+    """Neither the store nor the spool beside it takes anything: a load balancer is to know."""
+    monkeypatch.setattr("relevo.front.HEALTH_SECONDS", -1.0)
+    monkeypatch.setattr(storewatch, "RARELY", -1.0)
+    monkeypatch.setattr(storewatch, "AGAIN", 0.01)
+    with small_disk(16 << 20) as disk:
+        if disk is None:
+            unmade("only root may mount a small disk")
+            return
+        async with Relevo(
+            f"sqlite:///{disk.path}/relevo.db", apps=[doors.app()], clock=clock
+        ) as engine:
+            states: list[tuple[int, bytes, int]] = []
+
+            async def look() -> None:
+                ready = await deliver(engine, "/ready", method="GET", sign=False)
+                health = await deliver(engine, "/health", method="GET", sign=False)
+                states.append((ready.status, health.body, health.status))
+
+            await look()
+            disk.weigh_down(disk.left() - 65_536)
+            await look()
+            assert code(await deliver(engine, SIGNED, json={"id": "e1"})) == (503, "unavailable")
+            disk.free()
+            await engine.watch.back()
+            await look()
+            assert await deliver(engine, SIGNED, json={"id": "e1"}) == OK
+    well = (200, b'{"status":"ok"}', 200)
+    assert states == [well, (503, b'{"status":"not ok"}', 503), well]

@@ -378,3 +378,35 @@ async def test_a_flood_from_one_address_is_held_back(
         assert [(await here.get("/metrics")).status_code for _ in range(12)] == [200] * 12
         web.clock.advance("61s")
         assert (await flood.get("/api/me")).status_code == 200
+
+
+async def test_while_the_store_is_away_a_page_is_shown_as_it_was_last_seen(
+    web: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F10"""
+    real = web.relevo.store
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("10.0.0.7 does not answer for now")
+
+    await add(real, "cars:suppliers:book")
+    async with web.browser(Role.ADMIN) as admin, web.browser(Role.VIEWER) as other:
+        before = await admin.get("/queues", headers=ACCEPT)
+        assert "cars:suppliers:book" in before.text and "away since" not in before.text
+        with monkeypatch.context() as broken:
+            for verb in ("recall", "tally", "remember", "now"):
+                broken.setattr(real, verb, away)
+            seen = await admin.get("/queues", headers=ACCEPT)
+            assert seen.status_code == 200
+            assert "cars:suppliers:book" in seen.text
+            assert "The store has been away since" in seen.text and "10.0.0.7" in seen.text
+            assert web.relevo.watch.is_away
+            assert (await admin.get("/dead", headers=ACCEPT)).status_code == 503  # was never seen
+            told = await admin.get("/health")
+            assert told.json()["store"]["error"].endswith("10.0.0.7 does not answer for now")
+            # Whoever was not here before cannot be told from a stranger, and sees nothing.
+            assert (await other.get("/queues", headers=ACCEPT)).status_code == 503
+            assert "error" not in (await other.get("/health")).text
+        await web.relevo.watch.back()
+        again = await admin.get("/queues?lang=es", headers=ACCEPT)
+        assert again.status_code == 200 and "no responde" not in again.text

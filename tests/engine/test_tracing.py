@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from relevo import (
     PlainContext,
     Relevo,
     SettingsError,
+    StoreUnavailable,
     sources,
 )
 from relevo.desk import Person, Role
@@ -248,7 +248,7 @@ async def test_a_spooled_call_is_one_trace(
 
     await relevo.open()
     try:
-        front.gate._away_until = time.monotonic() + 60  # as after a call that the store refused
+        relevo.watch.failed(StoreUnavailable("away"))  # as after a call that the store refused
         assert (await deliver(relevo, HOOK, json={"id": "1"})).status == 200
         await until(is_empty)
         await drain(relevo)

@@ -32,12 +32,12 @@ SHORT, LONG = (2, 100), (6, 150)
 class Callers:
     """Call at an even pace, each number once; a call without a 2xx is not made again."""
 
-    def __init__(self, port: int, rate: int) -> None:
-        self.port, self.rate = port, rate
+    def __init__(self, port: int, rate: int, kept: int = KEPT) -> None:
+        self.port, self.rate, self.kept = port, rate, kept
         self.sent = 0
         self.is_over = False
         self.answers: Counter[str] = Counter()
-        self.waited: list[float] = []
+        self.waited: list[tuple[float, float]] = []  # when a call began, and how long it took
 
     @property
     def answered(self) -> int:
@@ -46,7 +46,7 @@ class Callers:
     async def run(self) -> None:
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for _ in range(KEPT):
+            for _ in range(self.kept):
                 group.create_task(self._keep())
             while not self.is_over:
                 await asyncio.sleep(max(0.0, began + self.sent / self.rate - time.monotonic()))
@@ -95,7 +95,7 @@ class Callers:
             self.answers[f"{type(error).__name__} after the call"] += 1
             return False
         self.answers[told.split()[1]] += 1
-        self.waited.append(time.monotonic() - began)
+        self.waited.append((began, time.monotonic() - began))
         return "connection: close" not in told
 
 
@@ -194,7 +194,7 @@ async def judged(store: Store, callers: Callers, matrix: Recorder, deploys: int)
     refused = callers.answers.total() - callers.answered
     queue = Print.__relevo__.queue
     stored = await store.count(Filter(queue=queue), most=2 * callers.sent)
-    longest = max(callers.waited)
+    longest = max(took for _, took in callers.waited)
     note = f"{callers.sent} calls over {deploys} deploys, {refused} refused"
     matrix.record(lost=callers.answered - stored, doubled=0, recovery=longest, note=note)
     assert set(callers.answers) == {"200"}, callers.answers

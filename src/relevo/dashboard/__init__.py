@@ -118,7 +118,7 @@ def routes(board: Board) -> list[BaseRoute]:
     """Every page and action."""
     made: list[BaseRoute] = [Route("/look/{name}", FILES)]
     for path, page in LOOK.items():
-        made.append(Route(path, _bound(board, page), methods=["GET"]))
+        made.append(Route(path, _bound(board, page, is_look=True), methods=["GET"]))
     for path, (action, verbs) in ACT.items():
         for verb in verbs or ("",):
             place = path.replace("{verb}", verb)
@@ -126,11 +126,13 @@ def routes(board: Board) -> list[BaseRoute]:
     return made
 
 
-def _bound(board: Board, page: Page, verb: str = "") -> Callable[[Request], Awaitable[Response]]:
+def _bound(
+    board: Board, page: Page, verb: str = "", *, is_look: bool = False
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         if verb:
             request.path_params["verb"] = verb
-        return await page(board, request)
+        return await (board.seen.look(page, request) if is_look else page(board, request))
 
     endpoint.__name__ = page.__name__
     return endpoint

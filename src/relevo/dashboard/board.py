@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.live import Live
+from relevo.dashboard.seen import Seen
 from relevo.dashboard.sentences import RETOLD, counted
 from relevo.dashboard.sweeps import Sweeps
 from relevo.dashboard.words import SPANISH
@@ -41,6 +42,7 @@ class Board:
         self.relevo = relevo
         self.web = web
         self.sweeps = Sweeps()
+        self.seen = Seen(self)
         self._lives: dict[tuple[frozenset[str] | None, bool], Live] = {}
 
     def desk(self, request: Request) -> Desk:
@@ -90,6 +92,12 @@ class Board:
             "here_again": again,
         }
         return room.page(request, f"{template}.html", status=status, **ours, **context)
+
+    def away(self, request: Request, at: int) -> bytes:
+        """What a page that was seen at a moment says while the store is away."""
+        watch = self.relevo.watch
+        told: dict[str, Any] = {"since": watch.since, "at": at, "error": watch.error}
+        return bytes(room.page(request, "away.html", block="away", **told).body)
 
     def words(self, request: Request) -> Words:
         return room.words(request)

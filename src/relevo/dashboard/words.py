@@ -97,6 +97,10 @@ SPANISH: Final[dict[str, str]] = {
     "Replay": "Repetición",
     "Result": "Resultado",
     "Resume": "Reanudar",
+    "The store has been away since {at}": "El almacén no responde desde {at}",
+    "This page is as it was at {at}. Deliveries that come in meanwhile wait in the spool.": (
+        "Esta página es de las {at}. Las entregas que llegan mientras tanto esperan en el spool."
+    ),
     "Retry": "Reintentar",
     "Retry…": "Reintentar…",
     "Run now": "Ejecutar ya",

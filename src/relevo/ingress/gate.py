@@ -65,8 +65,8 @@ all at once, and it for them."""
 
 BODY_SECONDS = 30.0
 FUNCTION_SECONDS = 30.0
-LOOK_SECONDS = 1.0
-AWAY = 5.0  # seconds for which a store that did not answer is not asked again
+LOOK_SECONDS = 0.15
+SLOW = 0.25  # seconds that a call waits for the store until a probe tells whether it is there
 
 BUSY = error(503, "busy", retry_after="1")
 FULL = error(503, "busy", close=True, retry_after="1")
@@ -90,7 +90,9 @@ class Gate:
         self._looking: asyncio.TimerHandle | None = None
         self._nonces: Coalescer[Note, bool] = Coalescer(engine.store.remember)
         self._held = 0
-        self._away_until = 0.0
+        self._saving: set[asyncio.Task[None]] = set()
+        self._watch = engine.watch
+        self._watch.on_away.append(self._save)
         self.spool = spool
         self.refusals = Refusals(engine, proxies)
         self.strays = Strays(engine, proxies)
@@ -117,6 +119,8 @@ class Gate:
         await self.refusals.close()
         await self.strays.calls.close()
         await self._nonces.close()
+        if self._saving:
+            await asyncio.wait(self._saving)
         if self.spool is not None:
             await self.spool.close()
 
@@ -308,6 +312,13 @@ class Gate:
         """One look a second for all calls costs less than a timer for each."""
         self._looking = None
         now = time.monotonic()
+        if not self._watch.is_away:
+            for flight in self._flights:
+                if not self._waits(flight):
+                    continue
+                flight.asks_since = flight.asks_since or now
+                if now - flight.asks_since > SLOW:
+                    self._watch.doubt()
         for flight in [each for each in self._flights if now > each.deadline]:
             if flight.is_late:
                 continue
@@ -319,6 +330,11 @@ class Gate:
         if self._flights:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(LOOK_SECONDS, self._look)
+
+    def _waits(self, flight: Flight) -> bool:
+        """Whether it may be the store that a call waits for, and not only its function's work."""
+        door = flight.door
+        return flight.is_handled or door.is_transactional or flight.asks_nonce
 
     def _hold(self, flight: Flight, size: int) -> None:
         flight.held += size
@@ -363,8 +379,8 @@ class Gate:
         except QueueClosed:
             reply = CLOSED
         except StoreError as trouble:
-            self._away_until = time.monotonic() + AWAY
-            self._engine.telemetry.trouble("the store is away; deliveries wait", trouble)
+            self._watch.failed(trouble)
+            self._engine.telemetry.counts["trouble"] += 1
             reply = await self._spool(door, delivery)
         except asyncio.CancelledError as error:
             if flight.task is not None and flight.task.cancelling():
@@ -408,11 +424,15 @@ class Gate:
         if used and not delivery.verified_by:
             self._engine.telemetry.secrets[door.endpoint, used] += 1
             force_setattr(delivery, "verified_by", used)  # a copy would be parsed once more
-        if self.spool is not None and self._away_until and time.monotonic() < self._away_until:
+        if self._is_away(door, delivery):
             return await self._spool(door, delivery)
         nonce = door.scheme.nonce(delivery)
-        if nonce is not None and not await self._is_first(door, delivery, nonce):
-            return self.refusals.spent(door, delivery)
+        if nonce is not None:
+            flight.asks_nonce = True
+            is_first = await self._is_first(door, delivery, nonce)
+            flight.asks_nonce = False
+            if not is_first:
+                return self.refusals.spent(door, delivery)
         taken = await self._receiver.give(door, delivery, flight, flight.generation)
         if taken is None:
             return None
@@ -420,6 +440,33 @@ class Gate:
             flight.generation = door.variant(delivery)
             return await self._judge(flight, door, delivery)
         return self._told(door, taken.answer, taken.kept, is_new=taken.is_new)
+
+    def _is_away(self, door: Door, delivery: Delivery) -> bool:
+        """Whether a delivery need not try the store: it would find out what others have found."""
+        if self.spool is not None and door.endpoint in self.spool.stuck:
+            return True
+        if not self._watch.is_away:
+            return False
+        # Where a delivery cannot wait elsewhere, a store that may only be slow is tried.
+        can_wait = self.spool is not None and door.can_wait(delivery)
+        return can_wait or self._watch.is_sure
+
+    def _save(self) -> None:
+        """The store went away: what waits for it is spooled, and answered, now."""
+        if self.spool is None:
+            return
+        for flight in self._flights:
+            is_told = flight.trouble is not None  # and will be spooled for that
+            if flight.is_handled and not is_told and flight.door.can_wait(flight.delivery):
+                saving = asyncio.create_task(self._save_one(flight), name="relevo-gate-save")
+                self._saving.add(saving)
+                saving.add_done_callback(self._saving.discard)
+
+    async def _save_one(self, flight: Flight) -> None:
+        # The store may have it after all: its key is the same.
+        reply = await self._spool(flight.door, flight.delivery)
+        if reply is not AWAY_REPLY:
+            flight.reply(reply)
 
     def _set_up(self, setup: Setup, delivery: Delivery) -> Reply | None:
         """The answer to a call that only sets the webhook up, of which nothing is stored."""
@@ -461,13 +508,14 @@ class Gate:
         self._let_run(flight)
 
     def _told(self, door: Door, answer: Answer, kept: Kept, *, is_new: bool) -> Reply:
-        self._away_until = 0.0
         if (narrator := self._engine.telemetry.narrator) is not None:
             narrator.delivery(kept, is_new=is_new)
         name = "delivery_taken" if is_new else "delivery_repeated"
         self._engine.telemetry.counts[name] += 1
         if answer is door.answer:
             return self._replies[door.endpoint]
+        if is_new:
+            door.answered(answer)
         return reply_of(answer)
 
     async def _is_first(self, door: Door, delivery: Delivery, nonce: Nonce) -> bool:
@@ -493,7 +541,7 @@ class Gate:
 
     async def _spool(self, door: Door, delivery: Delivery) -> Reply:
         """Safe on the local disk until the store is back; 503 where there is no such place."""
-        if self.spool is None or door.answers_content(delivery):
+        if self.spool is None or not door.can_wait(delivery):
             return AWAY_REPLY
         try:
             key = door.any_key(delivery)

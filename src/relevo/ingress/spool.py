@@ -10,6 +10,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from relevo.intake import Door, Reject, delivery_of
 from relevo.sealing import opened, sealed_text, unsealed
 from relevo.settings import spool_file
 from relevo.store import DeliveryState, Kept
+from relevo.storewatch import has_room
 from relevo.telemetry import log
 from relevo.webhook import Delivery
 
@@ -35,7 +37,9 @@ T = TypeVar("T")
 BYTES_MAX = 1 << 30
 PAGE = 4_096
 BATCH = 100
-AGAIN = 1.0  # seconds until the store is tried again
+PROBE = 65_536  # bytes of a delivery that may come
+AGAIN = 1.0  # seconds until what was left is tried again; a store back sooner was not away
+TRIES = 2  # of a delivery that fails though the store is there
 LOOK = 30.0  # until the file is looked at again: another process may have written to it
 
 
@@ -50,6 +54,7 @@ class Spool:
         self._lock = threading.Lock()
         self._keeping: Coalescer[Kept, None] = Coalescer(self._write)
         self._draining: asyncio.Task[None] | None = None
+        self.stuck: set[str] = set()  # endpoints whose deliveries fail, though the store is there
         self._fed = asyncio.Event()
         self._emptied = asyncio.Event()
 
@@ -57,6 +62,20 @@ class Spool:
         """Write it down durably; StoreUnavailable if this disk does not take it either."""
         await self._keeping.add([kept])
         self._fed.set()
+
+    async def takes(self) -> bool:
+        """Whether a delivery can be written here now."""
+
+        def write(db: sqlite3.Connection) -> None:
+            # In one row, which is written anew each time: what is not committed needs no room.
+            db.execute("create table if not exists probe (id integer primary key, data blob)")
+            db.execute("replace into probe values (1, zeroblob(?))", (PROBE,))
+
+        try:
+            await self._do(write)
+        except StoreError:
+            return False
+        return has_room(self.path.absolute().parent)
 
     async def waiting(self) -> int:
         """How many deliveries wait here."""
@@ -119,32 +138,37 @@ class Spool:
     async def _drain(self) -> None:
         while True:
             self._fed.clear()
-            await self._empty()
+            if await self._is_stuck():
+                await asyncio.sleep(AGAIN)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._fed.wait()
 
-    async def _empty(self) -> None:
+    async def _is_stuck(self) -> bool:
+        """Go through it once; whether something was left."""
         try:
-            await self._pass()
+            left = await self._pass()
             if not await self.waiting():
                 self._emptied.set()
         except StoreError as trouble:
             # What is in it was promised: a disk or a store that fails once is asked again.
             self._engine.telemetry.trouble("the spool cannot be emptied", trouble)
+            return True
+        return left
 
-    async def _pass(self) -> None:
-        """Go through it once, oldest first; what the store does not take is left where it is."""
-        if not self._is_there:
-            return
-        after = 0
-        while rows := await self._read(after):
+    async def _pass(self) -> bool:
+        """Go through it once, oldest first; True if some had to be left where they were."""
+        after, left = 0, False
+        while self._is_there and (rows := await self._read(after)):
             for number, data in rows:
                 after = number
                 if await self._carry(data):
                     await self._do(
                         lambda db, n=number: db.execute("delete from spool where id = ?", (n,))
                     )
+                else:
+                    left = True
+        return left
 
     async def _read(self, after: int) -> list[tuple[int, bytes]]:
         question = "select id, data from spool where id > ? order by id limit ?"
@@ -165,15 +189,22 @@ class Spool:
             return await self._take(door, delivery, kept)
 
     async def _take(self, door: Door, delivery: Delivery, kept: Kept) -> bool:
-        receiver = self._engine.receiver
+        receiver, watch = self._engine.receiver, self._engine.watch
+        tries = 0
         while True:
+            if watch.is_away:
+                await watch.back()
             try:
                 await receiver.take(door, delivery, received_at=kept.received_at)
             except StoreError as trouble:
-                await asyncio.sleep(AGAIN)
-                if await self._is_back():
-                    # It is not the store but this one: the others shall not wait for it.
+                began = time.monotonic()
+                await watch.back()
+                tries = tries + 1 if time.monotonic() - began < AGAIN else 0
+                if tries == TRIES:
+                    # Not the store, but this one, or a database that its function asks: the others
+                    # shall not wait for it.
                     self._engine.telemetry.trouble("a delivery stays in the spool", trouble)
+                    self.stuck.add(kept.endpoint)
                     return False
                 continue
             except Reject as rejected:
@@ -193,14 +224,8 @@ class Spool:
                     extra={"endpoint": kept.endpoint, "delivery": kept.id},
                 )
                 return False
+            self.stuck.discard(kept.endpoint)
             return True
-
-    async def _is_back(self) -> bool:
-        try:
-            await self._engine.store.now()
-        except StoreError:
-            return False
-        return True
 
     # the file
 

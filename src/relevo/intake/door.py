@@ -71,6 +71,7 @@ class Door:
         "base",
         "content_types",
         "endpoint",
+        "gives_answers",
         "is_transactional",
         "methods",
         "route",
@@ -95,6 +96,7 @@ class Door:
         self.content_types = route.content_types or self.rules.content_types
         self.answer = route.answer or self.rules.answer
         self.is_transactional = "tx" in route.takes
+        self.gives_answers = route.answer is None and route.gives_answers
         keep = (*route.keep_headers, *self.rules.keep_headers)
         names = Headers((name, "") for name in (*KEPT, *keep))
         hidden = {name.lower() for name in self.scheme.hides}
@@ -153,6 +155,15 @@ class Door:
     def answers_content(self, delivery: Delivery) -> bool:
         """Whether the caller acts on what is answered, so that a failure must be told as one."""
         return self.rules.answers_content(delivery)
+
+    def can_wait(self, delivery: Delivery) -> bool:
+        """Whether the plain answer may be given before the function has run."""
+        return not self.gives_answers and not self.answers_content(delivery)
+
+    def answered(self, answer: Answer) -> None:
+        """Learn from what the function has answered."""
+        if answer is not self.answer and self.route.answer is None and answer.status < 400:
+            self.gives_answers = True
 
     def keep(
         self,

@@ -42,10 +42,22 @@ a page, or JSON under /api, with the status that fits.
 No inline script or style: the Content-Security-Policy refuses both, style attributes too.
 """
 
-from relevo.web.doors import go, needs, site, visit_of
+from relevo.web.doors import go, is_somebody, needs, site, visit_of
 from relevo.web.files import Files
 from relevo.web.forms import Form, form
 from relevo.web.room import Room
 from relevo.web.web import Entry, Web
 
-__all__ = ["Entry", "Files", "Form", "Room", "Web", "form", "go", "needs", "site", "visit_of"]
+__all__ = [
+    "Entry",
+    "Files",
+    "Form",
+    "Room",
+    "Web",
+    "form",
+    "go",
+    "is_somebody",
+    "needs",
+    "site",
+    "visit_of",
+]

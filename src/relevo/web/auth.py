@@ -13,7 +13,7 @@ from relevo import addresses
 from relevo.addresses import caller, is_loopback
 from relevo.clock import Clock
 from relevo.desk import Person, Role
-from relevo.errors import SettingsError
+from relevo.errors import SettingsError, StoreError
 from relevo.web.entries import Entries
 from relevo.web.people import (
     PASSWORD_MAX,
@@ -29,6 +29,7 @@ from relevo.web.visit import SESSION
 
 if TYPE_CHECKING:
     from relevo.settings import Settings
+    from relevo.storewatch import StoreWatch
 
 ADMIN = "admin"
 LOCAL = Person("local", Role.ADMIN)
@@ -40,6 +41,7 @@ _ATTEMPTS_OF_ADDRESS = 30
 _ATTEMPTS_OF_NAME = 20  # from everywhere together
 _WINDOW = 60.0
 _REMEMBERED = 10_000
+_BELIEVED = 3_600.0  # seconds for which a session is believed without the store
 
 
 class Found(NamedTuple):
@@ -85,7 +87,16 @@ class Throttle:
 class Auth:
     """Lets people in, and says who a request is from."""
 
-    def __init__(self, people: People, entries: Entries, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        people: People,
+        entries: Entries,
+        settings: Settings,
+        clock: Clock,
+        watch: StoreWatch,
+    ) -> None:
+        self._watch = watch
+        self._sessions: OrderedDict[str, tuple[Found, float]] = OrderedDict()  # when last good
         self._people = people
         self._entries = entries
         self._seen: dict[str, float] = {}  # tokens, each of which is in the store
@@ -125,6 +136,31 @@ class Auth:
             await self._people.saw(person_of(record).name)
 
     async def _session(self, cookie: str) -> Found:
+        """Whose session it is; while the store is away, whose it was not long ago."""
+        now = self._clock.now().timestamp()
+        if (found := self._known(cookie, now)) is not None:
+            return found
+        try:
+            found = await self._asked(cookie)
+        except StoreError as error:
+            self._watch.failed(error)
+            if (found := self._known(cookie, now)) is None:
+                raise
+            return found
+        self._sessions.pop(cookie, None)
+        if found.person is not None:
+            self._sessions[cookie] = found, now
+            if len(self._sessions) > _REMEMBERED:
+                self._sessions.popitem(last=False)
+        return found
+
+    def _known(self, cookie: str, now: float) -> Found | None:
+        if not self._watch.is_away:
+            return None
+        found, at = self._sessions.get(cookie, (None, 0.0))
+        return found if now - at < _BELIEVED else None
+
+    async def _asked(self, cookie: str) -> Found:
         whose = await self._people.whose(cookie)
         if whose is None:
             return Found()
@@ -208,6 +244,7 @@ class Auth:
 
     async def log_out(self, session: str) -> None:
         """End a session for good."""
+        self._sessions.pop(session, None)
         await self._people.end(session)
 
     # where

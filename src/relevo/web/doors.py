@@ -204,6 +204,16 @@ async def _enter(web: Web, asked: Request) -> Visit:
     return visit
 
 
+async def is_somebody(web: Web, scope: Scope) -> bool:
+    """Whether a request that nothing guards comes from a person or a token of ours."""
+    asked = Request(scope)
+    try:
+        _check_shape(web, asked)
+    except HTTPException:
+        return False
+    return (await web.auth.find(asked)).person is not None
+
+
 def headed(send: Send) -> Send:
     """Send, with the headers that every answer of ours has."""
 

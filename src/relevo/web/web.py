@@ -53,7 +53,7 @@ class Web:
         self.settings = settings
         self.people = People(relevo.store, relevo.clock)
         entries = Entries(relevo.store, relevo.clock)
-        self.auth = Auth(self.people, entries, settings, relevo.clock)
+        self.auth = Auth(self.people, entries, settings, relevo.clock, relevo.watch)
         self.files = Files(STATIC, "/static")
         self.search: str | None = None
         self.closing = [] if closing is None else closing

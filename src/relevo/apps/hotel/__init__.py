@@ -5,7 +5,7 @@ Its table of contents. See docs/systems/hotel.md.
 
 from __future__ import annotations
 
-from relevo import App, exponential, site, webhook
+from relevo import Answer, App, exponential, site, webhook
 from relevo.apps.hotel import bot, listeners, panel, webhooks, workers
 from relevo.apps.hotel.hotel import open_hotel
 from relevo.apps.hotel.settings import hotels
@@ -24,6 +24,7 @@ app = App(
             key=webhooks.key,
             methods=("GET", "POST"),
             content_types=webhooks.CONTENT_TYPES,
+            answer=Answer.json({"ok": True}),  # while the store is away
         )
     ],
     workers=[
