@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -53,7 +54,22 @@ def _env() -> str:
     lines = ["# Settings of relevo; the apps' own are on their pages under docs/systems.", ""]
     for row in describe():
         lines += [f"# {row.meaning}", f"#{row.variable}={row.default}", ""]
-    return "\n".join(lines)
+    lines += [
+        "# What the compose files want besides; letters and digits: they stand in addresses",
+        "",
+    ]
+    lines += [f"#{name}={default}" for name, default in _composed().items()]
+    return "\n".join([*lines, ""])
+
+
+def _composed() -> dict[str, str]:
+    """The variables of the compose files that are no settings, and their defaults."""
+    found: dict[str, str] = {}
+    for path in sorted((ROOT / "deploy").glob("compose*.yaml")):
+        for name, default in re.findall(r"\$\{(\w+)(?::-(\w*))?", path.read_text()):
+            if not name.startswith("RELEVO_"):
+                found[name] = found.get(name) or default
+    return found
 
 
 def _cli() -> str:

@@ -20,11 +20,15 @@ import yaml
 
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.settings import describe
+from tests.servers import composed
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSED = sorted(DEPLOY.glob("compose*.yaml"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SOCKETS = sorted((DEPLOY / "systemd").glob("*.socket"))
+CTL = DEPLOY / "systemd" / "relevo-ctl"
+PAGE = ROOT / "docs" / "guides" / "deploy-without-a-gap.md"
 SETTINGS = {row.variable for row in describe()}
 
 
@@ -77,11 +81,31 @@ def test_a_compose_file_names_what_exists(path: Path) -> None:
         build = service["build"]
         assert (path.parent / build["context"] / build["dockerfile"]).exists()
         assert service["command"][0] in verbs()
+        assert service["image"] == "${IMAGE:-relevo}"
         ours = {each for each in service["environment"] if each.startswith("RELEVO_")}
         assert ours <= SETTINGS
         assert service["read_only"] and service["cap_drop"] == ["ALL"]
     published = [port for each in services.values() for port in each.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+@pytest.mark.parametrize("path", COMPOSED, ids=lambda path: path.name)
+def test_a_compose_file_fits_the_schema_and_bounds_what_runs(path: Path, tmp_path: Path) -> None:
+    """By Debian's docker-compose, which also says what is wrong with a wrong one."""
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text())
+    (tmp_path / ".env").touch()
+    passwords = {"POSTGRES_PASSWORD": "a", "REDIS_PASSWORD": "b"}
+    read = composed.config(copy, **passwords)
+    assert read.returncode == 0, read.stderr
+    for name, service in yaml.safe_load(read.stdout)["services"].items():
+        assert "mem_limit" in service, name
+        assert {"max-size", "max-file"} <= set(service["logging"]["options"]), name
+        if service.get("command") not in (["migrate"], "migrate"):
+            assert "stop_grace_period" in service, name
+    copy.write_text(path.read_text().replace("mem_limit: 1g", "mem_limits: 1g"))
+    wrong = composed.config(copy, **passwords)
+    assert wrong.returncode != 0 and "mem_limits" in wrong.stderr
 
 
 @pytest.mark.parametrize("path", COMPOSED, ids=lambda path: path.name)
@@ -103,12 +127,16 @@ def test_a_compose_file_starts_nothing_without_its_passwords(path: Path) -> None
             assert (limit["soft"], limit["hard"]) == (65_536, 65_536), name
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
+def read(path: Path) -> configparser.ConfigParser:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - names have capitals
     unit.read_string(path.read_text())
-    service = unit["Service"]
+    return unit
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
+    service = read(path)["Service"]
     program, verb, *_ = service["ExecStart"].split()
     assert program == "/opt/relevo/bin/relevo" and verb in verbs()
     assert "ExecStartPre" not in service, "no process migrates as it starts"
@@ -119,6 +147,107 @@ def test_a_unit_runs_a_verb_as_somebody_who_is_not_root(path: Path) -> None:
     # Each unit has a /tmp of its own; what tells that a neighbour died must be in a shared place.
     assert service["Environment"] == "TMPDIR=/run/relevo"
     assert (service["RuntimeDirectory"], service["RuntimeDirectoryPreserve"]) == ("relevo", "yes")
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_bounds_its_process_and_is_never_given_up(path: Path) -> None:
+    service, unit = read(path)["Service"], read(path)["Unit"]
+    assert {"MemoryMax", "TimeoutStopSec", "EnvironmentFile"} <= set(service)
+    assert (service["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
+    assert "Environment=PYTHONPATH=/opt/relevo/app" in path.read_text()
+    speaks = service["ExecStart"].split()[1] in ("serve", "work")
+    assert (service["Type"], "WatchdogSec" in service) == ("notify" if speaks else "exec", speaks)
+    if "web" in path.name:
+        socket = path.with_suffix(".socket")
+        assert socket in SOCKETS
+        named = socket.name.replace("@", "@%i")
+        assert unit["Requires"] == named and named in unit["After"]
+
+
+def test_systemd_takes_every_unit_without_a_word(tmp_path: Path) -> None:
+    """As `systemd-analyze verify` reads them, with a program that is there."""
+    analyze = shutil.which("systemd-analyze")
+    assert analyze is not None, "install Debian's 'systemd'"
+    program = Path(sys.executable).with_name("relevo")
+    names: list[str] = []
+    for path in (*UNITS, *SOCKETS):
+        text = path.read_text().replace("/opt/relevo/bin/relevo", str(program))
+        (tmp_path / path.name).write_text(text)
+        names.append(str(tmp_path / path.name.replace("@.", "@8701.")))
+    done = verified(analyze, *names)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout
+    web = tmp_path / "relevo-web.service"
+    web.write_text(web.read_text().replace("MemoryMax=1G", "MemoryMaximum=1G"))
+    assert "MemoryMaximum" in verified(analyze, str(web)).stdout
+
+
+def verified(analyze: str, *names: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [analyze, "verify", "--man=no", *names],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_line_of_the_units_has_what_they_have(tmp_path: Path) -> None:
+    """relevo-ctl asks systemd for the user, settings, folders and code of a worker."""
+    given = tmp_path / "systemd-run"
+    given.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "id").write_text("#!/bin/sh\necho 0\n")
+    for each in (given, tmp_path / "id"):
+        each.chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["sh", str(CTL), "jobs", "ls", "--key", "two words"],
+        env={"PATH": path, "SUDO_USER": "ann"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    said = done.stdout.splitlines()
+    split = said.index("--")
+    assert said[split + 1 :] == ["/opt/relevo/bin/relevo", "jobs", "ls", "--key", "two words"]
+    asked = {each.removeprefix("--property=") for each in said[:split] if "--property=" in each}
+    unit = (DEPLOY / "systemd" / "relevo-worker@.service").read_text().splitlines()
+    assert asked and asked <= set(unit), asked - set(unit)
+    set_here = {each.removeprefix("--setenv=") for each in said[:split] if "--setenv=" in each}
+    assert {
+        each.removeprefix("Environment=") for each in unit if "Environment=" in each
+    } <= set_here
+    assert "SUDO_USER=ann" in set_here and "--pipe" in said
+    helped = subprocess.run(
+        ["systemd-run", "--help"], capture_output=True, text=True, timeout=30, check=False
+    ).stdout
+    options = {each.partition("=")[0] for each in said[:split]}
+    assert [each for each in sorted(options) if each not in helped] == []
+
+
+def test_the_page_s_kubernetes_objects_are_what_they_say() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+    web, worker = (yaml.safe_load(block) for block in blocks)
+    assert (web["kind"], worker["kind"]) == ("StatefulSet", "Deployment")
+    for made in (web, worker):
+        spec = made["spec"]["template"]["spec"]
+        labels = made["spec"]["template"]["metadata"]["labels"]
+        assert made["spec"]["selector"]["matchLabels"] == labels
+        [container] = spec["containers"]
+        assert container["args"][0] in verbs()
+        assert container["resources"]["limits"]["memory"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        names = {each["name"] for each in spec["volumes"]}
+        names |= {e["metadata"]["name"] for e in made["spec"].get("volumeClaimTemplates", [])}
+        assert {each["name"] for each in container["volumeMounts"]} == names
+        assert {each["name"] for each in container.get("env", [])} <= SETTINGS
+    [container] = web["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+    waits = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert web["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > waits + 2 * 10
+    assert worker["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 300
 
 
 def test_the_grafana_dashboard_is_one() -> None:
