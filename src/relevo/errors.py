@@ -111,7 +111,7 @@ class StoreDamaged(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The store's tables are older (migrate first) or newer (upgrade relevo) than this code."""
+    """The store's tables are older than this code (migrate first), or for newer code only."""
 
 
 class ProviderError(RelevoError):

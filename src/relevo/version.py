@@ -59,7 +59,8 @@ def _git(*words: str) -> str:
     try:
         said = subprocess.run(  # noqa: S603 - words of this file alone
             ["git", "-C", str(_CHECKOUT), *words],  # noqa: S607 - the one on PATH
-            env=environ | {"TZ": "UTC"},
+            # Without the lock, which a person's own git would meet.
+            env=environ | {"TZ": "UTC", "GIT_OPTIONAL_LOCKS": "0"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
