@@ -76,5 +76,5 @@ def spare(workers: Iterable[bytes | str], step: Step) -> None:
             raise SchemaMismatch(
                 f"the worker {worker.id} ({worker.version or 'an older relevo'}) is alive and "
                 f"could not work after the step {step.name}: restart it with this relevo, or stop "
-                "it, and run `relevo migrate` again"
+                "it (one that was killed counts as alive for two minutes), then `relevo migrate`"
             )
