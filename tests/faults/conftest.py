@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,16 @@ STORES_HERE = [
     else one
     for one in STORES
 ]
+
+
+def short_on(*names: str) -> list[Any]:
+    """Every store; on all but these the test is a long form."""
+    return [
+        one
+        if one.id in names
+        else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.soak])
+        for one in STORES
+    ]
 
 
 @pytest.fixture(params=STORES_HERE)

@@ -102,7 +102,7 @@ class Count:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("most", [6, CONNECTIONS])
+@pytest.mark.parametrize("most", [pytest.param(6, marks=pytest.mark.soak), CONNECTIONS])
 async def test_f60_an_engine_opens_no_more_than_it_may_and_keeps_few(
     server: PostgresServer, most: int
 ) -> None:
@@ -157,9 +157,14 @@ KINDS = {
     "hotel": ["up", "hotel"],
     "qstash": ["qstash", "--dev"],
 }
+SHORT = {"up", "streams"}
+"""A server with a worker, and what reads streams; the others are long forms."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in SHORT else pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS],
+)
 async def test_f60_a_process_of_any_kind_opens_no_more_than_it_may_and_keeps_few(
     server: PostgresServer, kind: str, tmp_path: Path
 ) -> None:
@@ -222,7 +227,7 @@ async def _load(server: PostgresServer, count: Count, port: int, kind: str) -> N
             await asyncio.gather(*(client.get("/ready") for _ in range(20)))
 
 
-@pytest.mark.parametrize("mode", ["transaction", "session"])
+@pytest.mark.parametrize("mode", ["transaction", pytest.param("session", marks=pytest.mark.soak)])
 async def test_f60_a_pooler_in_between_loses_and_doubles_nothing(
     server: PostgresServer, mode: str
 ) -> None:

@@ -148,7 +148,7 @@ async def test_f65_a_fault_at_any_call_of_the_worker_that_spreads_loses_and_doub
         await Relevo(store).publish(OrderPaid(number))
         engine = Relevo(faulty.as_store(), apps=[mail if at == 1 else _both(mail, past)])
         async with working(engine, concurrency=5, lease="1s"):
-            await engine.publish(OrderPaid(number + 1))
+            await Relevo(store).publish(OrderPaid(number + 1))  # the fault is for the worker
             number += 2
             names = ("mail",) if at == 1 else ("mail", "past")
             await until(partial(_have_all, ledger, names, number))

@@ -20,7 +20,7 @@ from relevo.testing import until
 from tests.conformance.fresh import SQL_STORES
 from tests.faults import apps
 from tests.faults.apps import Block, Nap, Print
-from tests.faults.conftest import STORES_HERE
+from tests.faults.conftest import STORES_HERE, short_on
 from tests.faults.every_call import PARTS
 from tests.faults.every_call import main as die_everywhere
 from tests.faults.fleet import NURSERY, Fleet
@@ -127,6 +127,7 @@ def begun_since(ledger: Ledger, at: float) -> dict[int, float]:
     return {fact.number: fact.at - at for fact in ledger.facts("start") if fact.at > at}
 
 
+@pytest.mark.parametrize("store_name", short_on("redis"))
 async def test_f01_whom_a_dead_process_leaves_behind_restarts_in_two_seconds(
     store: Store, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
@@ -152,6 +153,7 @@ async def test_f01_whom_a_dead_process_leaves_behind_restarts_in_two_seconds(
     assert begun[-1] < 2 + SLACK + 5 * (WATCH + SLACK)
 
 
+@pytest.mark.parametrize("store_name", short_on("postgres"))
 async def test_f01_whom_nobody_knows_to_be_dead_restarts_in_a_lease_and_a_half(
     store: Store, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
@@ -264,6 +266,7 @@ async def test_f04_rescuers_that_die_and_many_at_once_rescue_each_job_once(
         assert job.attempt == 1  # what was lost with its worker spends nothing
 
 
+@pytest.mark.parametrize("store_name", short_on("sqlite"))
 async def test_f05_a_polite_stop_hands_over_what_is_too_long(
     store: Store, ledger: Ledger, tmp_path: Path, matrix: Recorder
 ) -> None:
@@ -308,6 +311,7 @@ async def test_f05_a_polite_stop_hands_over_what_is_too_long(
     assert await stuck(store, 2) == []
 
 
+@pytest.mark.parametrize("store_name", short_on("postgres"))
 async def test_f06_a_blocked_event_loop_keeps_its_jobs(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -334,6 +338,7 @@ async def test_f06_a_blocked_event_loop_keeps_its_jobs(
         assert (job.attempt, [run.outcome for run in job.history]) == (1, ["done"])
 
 
+@pytest.mark.parametrize("store_name", short_on("redis"))
 async def test_a_process_that_was_frozen_longer_than_its_lease_doubles_nothing(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from relevo.testing import until
 from tests.conformance.fresh import STORES
 from tests.faults import apps
 from tests.faults.apps import Good, Guest, Nap, Piece, Pill, Whole
+from tests.faults.conftest import short_on
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.verdict import OPEN, whole
@@ -44,16 +45,6 @@ def cases(*kinds: str) -> list[object]:
         )
         for one in STORES
         for kind in kinds
-    ]
-
-
-def some(short: str) -> list[object]:
-    """Every store, all but one of them, or all, in long forms."""
-    return [
-        one
-        if one.id == short
-        else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.soak])
-        for one in STORES
     ]
 
 
@@ -155,7 +146,7 @@ async def test_f55_one_that_always_takes_its_whole_host_with_it_is_found(
     assert kinds.count("HostLost") == EXCUSES
 
 
-@pytest.mark.parametrize("store_name", some("redis"))
+@pytest.mark.parametrize("store_name", short_on("redis"))
 @pytest.mark.parametrize(
     ("verb", "when", "runs"), [("isolate", "after", 1), ("settle", "before", 2)]
 )
@@ -188,7 +179,7 @@ async def test_f55_a_death_just_before_or_after_a_run_alone_counts_no_crash(
     assert ledger.counts("effect") == {1: 1}
 
 
-@pytest.mark.parametrize("store_name", some(""))
+@pytest.mark.parametrize("store_name", short_on())
 async def test_f55_two_at_once_are_both_found(store: Store, ledger: Ledger, tmp_path: Path) -> None:
     relevo = Relevo(store, apps=[apps.app(ledger)])
     receipts = await relevo.enqueue_many([Pill(-1, "kill"), Pill(-2, "exit")])
@@ -203,7 +194,7 @@ async def test_f55_two_at_once_are_both_found(store: Store, ledger: Ledger, tmp_
     await innocent(store, ledger, Good.__relevo__.kind, GOOD)
 
 
-@pytest.mark.parametrize("store_name", some("postgres"))
+@pytest.mark.parametrize("store_name", short_on("postgres"))
 async def test_f55_one_in_an_ordered_lane_holds_up_its_own_lane_only(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -223,7 +214,7 @@ async def test_f55_one_in_an_ordered_lane_holds_up_its_own_lane_only(
     assert sorted(ends) == list(range(50))
 
 
-@pytest.mark.parametrize("store_name", some("sqlite"))
+@pytest.mark.parametrize("store_name", short_on("sqlite"))
 async def test_f55_one_inside_a_flow_ends_its_flow_as_a_dead_child_does(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -283,7 +274,7 @@ async def test_f55_a_deploy_that_kills_all_workers_five_times_in_a_minute_ends_n
     assert (napped.state, napped.attempt) == (State.DONE, 1)
 
 
-@pytest.mark.parametrize("store_name", some("postgres"))
+@pytest.mark.parametrize("store_name", short_on("postgres"))
 async def test_f56_a_job_that_blocks_the_event_loop_for_ever_ends_dead_alone(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:

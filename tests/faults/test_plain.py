@@ -15,15 +15,15 @@ from relevo.store import Filter, Store
 from relevo.testing import until
 from tests.faults import apps
 from tests.faults.apps import Good, Nap, Parcel, Resize
+from tests.faults.conftest import short_on
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
-from tests.faults.test_pills import some
 from tests.faults.verdict import OPEN, whole
 
 
 def mostly_long(short: str) -> pytest.MarkDecorator:
     """Every store; all but one of them in long forms."""
-    return pytest.mark.parametrize("store_name", some(short))
+    return pytest.mark.parametrize("store_name", short_on(short))
 
 
 def once_each(ledger: Ledger, count: int) -> None:

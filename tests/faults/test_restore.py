@@ -15,7 +15,7 @@ import pytest
 from relevo import Relevo
 from relevo.desk import Desk, Person, Role
 from relevo.job import State
-from relevo.store import Effect, EffectState, Filter, Store
+from relevo.store import By, Edit, Effect, EffectState, Filter, Store
 from relevo.stores import open_store
 from relevo.testing import until
 from tests.faults import apps
@@ -30,8 +30,6 @@ RESERVED = 1_000_000
 """Numbers from here on are reservations, which nobody can look up."""
 
 LATER = 500_000
-COPIED_WITHIN = 4
-"""Seconds in which a copy is taken; what ran before would be in it as ended, and prove nothing."""
 
 SHORT, LONG = 60, 600
 
@@ -67,10 +65,11 @@ async def rehearse(
             reserves = Producer(engine, rate=20, make=Reserve, first=RESERVED, crowd=2)
             async with prints, reserves:
                 await prints.until_acked(many)
-                waiting = await order_for_later(engine)
+                waiting, ids = await order_for_later(engine)
                 before = prints.acked | reserves.acked | waiting
                 await asyncio.to_thread(take)
                 # What nobody knows of afterwards: jobs that are in the copy end, and others come.
+                await run_now(engine.store, ids)
                 await until(
                     lambda: waiting <= set(ledger.counts("effect")),
                     timeout="30s",
@@ -83,6 +82,7 @@ async def rehearse(
     restored = await asyncio.to_thread(put)
     store = open_store(restored)
     await store.open()
+    await run_now(store, ids)
     (folder / "again").mkdir()
     try:
         with Fleet(restored, ledger, folder / "again") as fleet:
@@ -106,14 +106,17 @@ async def rehearse(
         await store.close()
 
 
-async def order_for_later(engine: Relevo) -> set[int]:
-    """Order what waits when the copy is taken, and runs soon after."""
-    numbers = range(LATER, LATER + 40), range(RESERVED + LATER, RESERVED + LATER + 10)
-    for number in numbers[0]:
-        await engine.enqueue(Print(number), delay=f"{COPIED_WITHIN}s")
-    for number in numbers[1]:
-        await engine.enqueue(Reserve(number), delay=f"{COPIED_WITHIN}s")
-    return {*numbers[0], *numbers[1]}
+async def order_for_later(engine: Relevo) -> tuple[set[int], list[str]]:
+    """Order what waits when the copy is taken, however long that takes; the numbers, the ids."""
+    orders = [Print(number) for number in range(LATER, LATER + 40)]
+    orders += [Reserve(number) for number in range(RESERVED + LATER, RESERVED + LATER + 10)]
+    ids = [(await engine.enqueue(order, delay="1h")).id for order in orders]
+    return {order.number for order in orders}, ids
+
+
+async def run_now(store: Store, ids: list[str]) -> None:
+    now = await store.now()
+    assert all(await store.edit([Edit(id=id, run_at=now) for id in ids], By("ann")))
 
 
 async def decide(store: Store, ledger: Ledger) -> list[Effect]:

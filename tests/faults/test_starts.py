@@ -12,7 +12,7 @@ import pytest
 
 from relevo.store import Filter, Store
 from tests.conformance.fresh import SQL_STORES
-from tests.faults.conftest import STORES_HERE
+from tests.faults.conftest import STORES_HERE, short_on
 from tests.faults.every_call import Tale
 from tests.faults.every_call import main as die_everywhere
 from tests.faults.fleet import NURSERY
@@ -66,7 +66,7 @@ async def test_f51_a_run_that_dies_at_every_call_starts_nothing_twice(
     await every_start(store, ledger, tmp_path, STARTS, stride=1, waves=100)
 
 
-@pytest.mark.parametrize("store_name", STORES_HERE)
+@pytest.mark.parametrize("store_name", short_on("sqlite", "redis"))
 async def test_f51_what_a_run_posts_in_a_transaction_is_posted_once(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -98,6 +98,7 @@ async def turned(store: Store, ledger: Ledger, folder: Path, database: str | Non
     assert await store.count(Filter(queue=Tock.__relevo__.queue)) == turns
 
 
+@pytest.mark.parametrize("store_name", short_on("sqlite"))
 async def test_f52_a_hundred_turns_of_a_poller_start_a_hundred_jobs(
     store: Store, ledger: Ledger, tmp_path: Path
 ) -> None:
