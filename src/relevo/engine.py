@@ -85,7 +85,7 @@ from relevo.recurring import Recurring
 from relevo.relay import Relayed
 from relevo.restored import Restored
 from relevo.sealing import Seal
-from relevo.settings import public_url_of
+from relevo.settings import Settings, public_url_of
 from relevo.store import BATCH, Effect, Filter, Gate, Note, SqlStore, Store, Want
 from relevo.stored import Releasing
 from relevo.stores import open_store
@@ -142,17 +142,35 @@ class Relevo:
 
     def __init__(
         self,
-        store: str | Store = "sqlite:///relevo.db",
+        store: str | Store | None = None,
         *,
         apps: Iterable[App] = (),
         database: str | None = None,
         clock: Clock | None = None,
-        keep_dead: Duration = KEEP_DEAD,
+        keep_dead: Duration | None = None,
         spool: str | None = None,
         seal: Seal | None = None,
         public_url: str | None = None,
-        connections: int = CONNECTIONS,
+        connections: int | None = None,
     ) -> None:
+        """Without a store, the settings of the environment count, as for `relevo work`.
+
+        A store that is given leaves RELEVO_STORE_URL, RELEVO_DATABASE_URL, RELEVO_SEAL_KEYS and the
+        other settings of a store aside: what is given here is all there is.
+        """
+        self.telemetry = Telemetry()
+        if store is None:
+            settings = Settings.read()
+            store = settings.store_url
+            database = database or settings.database_url
+            seal = seal or settings.seal_keys
+            spool = spool or settings.spool
+            keep_dead = settings.keep_dead if keep_dead is None else keep_dead
+            connections = settings.connections if connections is None else connections
+            if settings.tracing == "on":
+                self.telemetry.trace()
+        keep_dead = KEEP_DEAD if keep_dead is None else keep_dead
+        connections = CONNECTIONS if connections is None else connections
         if connections < LEAST:
             raise SettingsError(f"connections is {LEAST} or more, not {connections}")
         self.clock = clock or SystemClock()
@@ -161,7 +179,6 @@ class Relevo:
             raise DefinitionError(f"a store's address is text: 'sqlite:///{os.fspath(store)}'")
         opened = open_store(store, clock=self.clock) if isinstance(store, str) else store
         self.store: Store = sealed(opened, seal)
-        self.telemetry = Telemetry()
         limited = opened
         self._relay: Relayed | None = None
         self._relaying: asyncio.Task[None] | None = None
