@@ -14,6 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from relevo.errors import StoreError, StoreUnavailable
+from relevo.restored import Restored
 from relevo.store import Note, Store
 from relevo.telemetry import Telemetry
 
@@ -28,8 +29,9 @@ _decode = msgspec.json.Decoder(dict[str, int]).decode
 class Counters:
     """The counts of one engine, and the sums of all of them."""
 
-    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, telemetry: Telemetry, restored: Restored) -> None:
         self._store = store
+        self._restored = restored
         self._telemetry = telemetry
         self._written: Counter[str] = Counter()  # of this process's own, what the note has
         self._sums: Counter[str] | None = None  # as last read
@@ -57,6 +59,8 @@ class Counters:
 
     async def _is_written(self) -> bool:
         [note] = await self._store.recall(KIND, [_NAME])
+        version = 0 if note is None else note.version
+        await self._restored.saw(version)
         sums = Counter({} if note is None else _decode(note.value))
         if self._unsure is not None:
             value, mine = self._unsure
@@ -69,7 +73,6 @@ class Counters:
             return True
         sums = sums + (mine - self._written)
         value = msgspec.json.encode(sums, order="sorted")
-        version = 0 if note is None else note.version
         try:
             [is_ours] = await self._store.remember(
                 [Note(kind=KIND, name=_NAME, value=value, version=version)]
@@ -79,6 +82,7 @@ class Counters:
             raise
         if is_ours:
             self._written, self._sums = mine, sums
+            await self._restored.saw(version + 1)
         return is_ours
 
     def _mine(self) -> Counter[str]:

@@ -193,7 +193,6 @@ class Relevo:
         self.is_atomic = self._relay is not None or self.store.name in SQL
         self.desk = Desk(self.store, keep_dead=self.keep_dead)
         self.joining = Joining(self.store, self.telemetry)
-        self.counters = Counters(self.store, self.telemetry)
         if self._relay is not None:
             self._relay.joined = self.joining.noticed
         self.time = StoreTime(self.store, self.clock)
@@ -202,6 +201,7 @@ class Relevo:
         self.durations = Durations()  # of the workers of this process
         self.watch = StoreWatch(self.store, self.clock)
         self.restored = Restored(self.store)
+        self.counters = Counters(self.store, self.telemetry, self.restored)
         self.bindings: dict[tuple[str, str], Binding] = {}
         self.listeners: list[Binding] = []
         self.subscribers = Subscribers(self.store)

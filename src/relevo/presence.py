@@ -71,12 +71,17 @@ def _id_at(data: bytes, at: int) -> str:
     return slot.decode("ascii", "replace") if slot[0] else ""
 
 
+def directory_of(store: str) -> Path:
+    """The folder that the processes of this host and user on a store share."""
+    place = hashlib.blake2s(store.encode(), digest_size=8).hexdigest()
+    return Path(tempfile.gettempdir()) / f"relevo-{os.getuid()}" / place
+
+
 class Presence:
     """This worker's file, and the files of its neighbours on the same store."""
 
     def __init__(self, worker: str, store: str, slots: int = 0) -> None:
-        place = hashlib.blake2s(store.encode(), digest_size=8).hexdigest()
-        self._directory = Path(tempfile.gettempdir()) / f"relevo-{os.getuid()}" / place
+        self._directory = directory_of(store)
         self._file = self._directory / worker
         self._handle = -1
         self._size = _HEAD + slots * _SLOT

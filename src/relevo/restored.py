@@ -11,8 +11,13 @@ began before the mark alone.
 
 from __future__ import annotations
 
+import contextlib
+import socket
+from pathlib import Path
+
 import msgspec
 
+from relevo.clock import moment
 from relevo.errors import StoreUnavailable
 from relevo.ids import moment_of, parse_id
 from relevo.job import Lease, State
@@ -20,7 +25,10 @@ from relevo.once import Doubts
 from relevo.store import Audit, By, Filter, Letterbox, Note, Store
 from relevo.telemetry import log
 
-KIND, NAME = "restored", "store"
+KIND, NAME, WENT_BACK = "restored", "store", "went back"
+WARNED = 7 * 86_400_000
+"""Milliseconds for which a store that went back is told of, unless it is marked as restored."""
+
 RUNNING_MAX = 1_000
 """The most jobs that a mark names as running when the copy was taken."""
 
@@ -62,6 +70,7 @@ async def mark_restored(store: Store, by: By) -> Mark:
         running=tuple(job.id for job in page.jobs),
     )
     await _write(store, mark)
+    await store.forget(KIND, [WENT_BACK])
     await store.audit([Audit(who=by.who, verb="mark restored", target="store", note=by.note)])
     return mark
 
@@ -99,6 +108,23 @@ async def last_write(store: Store) -> int:
     return max(moments, default=0)
 
 
+class WentBack(msgspec.Struct, frozen=True, kw_only=True):
+    """That the store has less than a process has seen in it, and no mark that explains it."""
+
+    at: int  # when it was noticed, in the store's milliseconds
+    seen_at: int  # when the process had seen more
+    host: str
+
+
+_decode_back = msgspec.json.Decoder(WentBack).decode
+
+
+async def read_went_back(store: Store) -> WentBack | None:
+    """What the store was found to lack; None where nothing is known to be missing."""
+    [note] = await store.recall(KIND, [WENT_BACK])
+    return None if note is None else _decode_back(note.value)
+
+
 class Restored:
     """The mark of the store as this process knows it."""
 
@@ -106,6 +132,55 @@ class Restored:
         self._store = store
         self.is_known = False
         self.mark: Mark | None = None
+        self._seen = (0, 0)  # the newest version that this process has seen, and when
+        self._memory: Path | None = None
+
+    def remember_in(self, memory: Path) -> None:
+        """Know from a file what earlier processes of this host have seen in the store."""
+        self._memory = memory
+        with contextlib.suppress(OSError, ValueError):
+            version, at = memory.read_text().split()
+            self._seen = int(version), int(at)
+
+    async def saw(self, version: int) -> None:
+        """Compare the version of a note that only rises with the newest that was seen before.
+
+        An older one means that the store was put back to an earlier moment: restored from a copy,
+        or taken over by a server that lacked the last writes.
+        """
+        before, seen_at = self._seen
+        if version == before:
+            return
+        now = await self._store.now()
+        self._seen = version, now
+        if self._memory is not None:
+            with contextlib.suppress(OSError):
+                self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._memory.write_text(f"{version} {now}")
+        if version > before:
+            return
+        mark = await read_mark(self._store)
+        if mark is not None and mark.at >= seen_at:
+            return  # it is known to be a copy
+        log.warning(
+            "the store has less than a process has seen in it: it was restored from a copy, or a "
+            "server without the last writes took over; stop every process, and `relevo database "
+            "mark-restored`, or effects may be made again",
+            extra={"seen_at": moment(seen_at).isoformat(timespec="seconds")},
+        )
+        found = WentBack(at=now, seen_at=seen_at, host=socket.gethostname())
+        [note] = await self._store.recall(KIND, [WENT_BACK])
+        await self._store.remember(
+            [
+                Note(
+                    kind=KIND,
+                    name=WENT_BACK,
+                    value=msgspec.json.encode(found),
+                    version=0 if note is None else note.version,
+                    ttl=WARNED,
+                )
+            ]
+        )
 
     async def learn(self) -> None:
         """Read the mark, once; a store without one gets none while processes work on it."""

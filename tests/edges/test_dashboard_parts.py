@@ -13,6 +13,7 @@ from relevo.dashboard.threads import in_order
 from relevo.desk import BreakerView, FlowView, RecurringView, WaitView
 from relevo.desk.flows import _layers, _state  # pyright: ignore[reportPrivateUsage] - as a view has them
 from relevo.job import After, Attempt, Job, Policy, State
+from relevo.restored import WentBack
 from relevo.store import Effect, QueueMode, Tally, WorkerInfo, WorkerState
 
 NOW = 1_800_000_000_000
@@ -24,6 +25,13 @@ QUEUE = "cars:suppliers:book"
 
 def said(**what: Any) -> list[str]:
     return [trouble.text.format(**trouble.values) for trouble in troubles(**what, now=NOW)]
+
+
+def test_a_store_that_went_back_comes_first() -> None:
+    back = WentBack(at=NOW - 60_000, seen_at=NOW - 120_000, host="web-1")
+    [text] = said(back=back)
+    assert text.startswith("The store has less than was seen in it 2")
+    assert troubles(back=back, now=NOW)[0].is_bad
 
 
 def tally(mode: QueueMode = QueueMode.OPEN, oldest: int | None = None, **counts: int) -> Tally:

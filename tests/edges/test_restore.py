@@ -188,6 +188,39 @@ def test_providers_are_asked_for_the_time_that_was_lost(box: Box, copy: Path) ->
     assert "stripe events resend" in stripe
 
 
+def test_a_copy_that_nobody_has_marked_is_noticed(box: Box) -> None:
+    box.environment["TMPDIR"] = str(box.folder)
+
+    def works() -> str:
+        process = box.start(
+            "work", "--app", "shop:app", "--queue", "shop:mail:send", "--until-empty"
+        )
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        return err.decode()
+
+    def sends(number: int) -> None:
+        added(box, queue="shop:mail:send", kind="SendMail", payload=b'{"order":"o%d"}' % number)
+        assert "less than" not in works()
+
+    sends(1)
+    copy = box.folder / "monday.db"
+    assert box("database", "backup", str(copy)).code == 0
+    sends(2)
+    for name in ("relevo.db", "relevo.db-wal", "relevo.db-shm"):
+        (box.folder / name).unlink(missing_ok=True)
+    shutil.copy(copy, box.path)
+    added(box, queue="shop:mail:send", kind="SendMail", payload=b'{"order":"o3"}')
+    assert "the store has less than a process has seen in it" in works()
+    [said] = [row for row in box("doctor", "--json").json if row["subject"] == "restored"]
+    assert said["level"] == "warning"
+    assert "mark-restored" in said["message"]
+    assert box("database", "mark-restored").code == 0
+    assert "the store has less" not in works()
+    told = box("doctor", "--json").json
+    assert not [row for row in told if "has less than" in row["message"]]
+
+
 async def test_a_store_is_not_marked_under_a_worker_that_is_alive(store: Store) -> None:
     desk = Desk(store)
     async with Relevo(store.spawn(), apps=[_app()]) as relevo, working(relevo):

@@ -26,11 +26,13 @@ from relevo.ids import lasting
 from relevo.restored import end_mark, mark_restored, read_mark
 from relevo.store import By, Filter, Store
 from relevo.testing import ManualClock, deliver, drain
+from tests.conformance.fresh import STORES
 from tests.engine.test_once import Book, Supplier, state_of
 
 Start = Callable[..., Relevo]
 
 ANN = By("ann")
+BESIDE = [store for store in STORES if store.id in ("redis", "cluster")]
 
 
 def booking(supplier: Supplier, **once: Any) -> tuple[App, list[str]]:
@@ -225,3 +227,40 @@ async def test_a_delivery_that_is_sent_again_gives_its_jobs_the_keys_they_had(
     assert len(told) == 4
     assert told[:2] == told[2:]
     assert ids[0] != ids[1]
+
+
+@pytest.mark.parametrize("store_name", BESIDE)
+async def test_an_engine_with_a_database_beside_its_store_doubts_what_its_ledger_lacks(
+    store: Store, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Jobs are in Redis; effects, and the mark, in the database."""
+    supplier = Supplier()
+    app, codes = booking(supplier, find=supplier.find)
+    beside = f"sqlite:///{tmp_path}/side.db"
+    relevo = Relevo(store, apps=[app], clock=clock, database=beside)
+    await relevo.open()
+    try:
+        kept = await relevo.enqueue(Book("RES-0"))
+        await drain(relevo, skip_waits=True)
+        done = await relevo.enqueue(Book("RES-1"))
+        undone = await relevo.enqueue(Book("RES-2"))
+        supplier.bookings[f"{lasting(done.id)}:book"] = "CONF-LOST"
+        supplier.calls.clear()
+        desk = Desk(relevo.store)
+        person = Person("ann", Role.ADMIN)
+        mark = await desk.mark_restored(person, force=True)
+        relevo.restored.is_known = False
+        await relevo.restored.learn()
+        assert relevo.restored.mark == mark
+
+        await drain(relevo, skip_waits=True)
+
+        assert sorted(codes) == ["CONF-1", "CONF-2", "CONF-LOST"]
+        assert supplier.calls == [f"{lasting(undone.id)}:book"]
+        told = await desk.after_restore()
+        assert told.mark == mark
+        assert told.held == 0
+        assert (await desk.end_restore(person)).over_at
+        assert await state_of(relevo, kept.id) is State.DONE
+    finally:
+        await relevo.rest()

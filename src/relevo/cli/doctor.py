@@ -21,6 +21,7 @@ from relevo.cli.sealing import sealing_findings, used_keys
 from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.client_errors import OWN_RETRIES
+from relevo.clock import moment
 from relevo.desk import COUNTED, Desk, saturations
 from relevo.engine import Relevo
 from relevo.errors import RelevoError, SettingsError, StoreError
@@ -352,6 +353,14 @@ def _schema(schema: Schema) -> Finding:
 
 async def _restored(desk: Desk) -> list[Finding]:
     """That the store is a copy, until what it has lost has come again."""
+    if (back := await desk.went_back()) is not None:
+        said = (
+            f"the store has less than a process on {back.host} saw in it at "
+            f"{moment(back.seen_at):%Y-%m-%d %H:%M:%S} UTC: it was restored from a copy, or a "
+            "server without the last writes took over. Effects made since may be made again: stop "
+            "every process, and `relevo database mark-restored`"
+        )
+        return [_warning("restored", said)]
     mark = await desk.mark()
     if mark is None or mark.over_at:
         return []

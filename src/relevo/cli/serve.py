@@ -166,6 +166,7 @@ async def _run(
     with ExitStack() as sockets:
         listeners = [sockets.enter_context(each) for each in _listeners(place, settings)]
         engine = terminal.engine(apps, keep_dead=settings.keep_dead, spool=settings.spool)
+        terminal.remember(engine)
         if settings.tracing == "on":
             engine.telemetry.trace()
         if is_read:

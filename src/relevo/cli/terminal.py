@@ -37,6 +37,7 @@ import typer
 from relevo.desk import Desk, Person, Replays, Role, Sweep, view
 from relevo.errors import DefinitionError, SettingsError
 from relevo.outcome import scrub
+from relevo.presence import directory_of
 from relevo.relay import Relayed
 from relevo.sensitive import HIDDEN
 from relevo.stores import open_store
@@ -205,6 +206,12 @@ class Terminal:
             seal=self.settings.seal_keys,
             connections=self.settings.connections,
         )
+
+    @staticmethod
+    def remember(engine: Relevo) -> None:
+        """Let a process that serves know what those before it have seen in the store."""
+        folder = directory_of(engine.store.url)
+        engine.restored.remember_in(folder.with_name(f"{folder.name}.newest"))
 
     def start_logging(self, form: str | None) -> bool:
         """Begin to log, for a verb that serves; whether a person is to read it.

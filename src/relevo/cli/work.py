@@ -72,6 +72,7 @@ async def work(
             "no app to work for: name one with --app module:attribute or RELEVO_APPS"
         )
     engine = terminal.engine(apps, keep_dead=settings.keep_dead)
+    terminal.remember(engine)
     if settings.tracing == "on":
         engine.telemetry.trace()
     if is_read:

@@ -11,7 +11,7 @@ import msgspec
 from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView, saturations
 from relevo.durations import as_text
 from relevo.job import MOVING, State
-from relevo.restored import Mark
+from relevo.restored import Mark, WentBack
 from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
 from relevo.version import mixed
 from relevo.web.room import span
@@ -42,12 +42,13 @@ def troubles(
     waiting: Sequence[WaitView] = (),
     deliveries: Sequence[DeliveryGroup] = (),
     mark: Mark | None = None,
+    back: WentBack | None = None,
     *,
     now: int,
 ) -> list[Trouble]:
     """Everything a person should know, the worst first."""
     found = [
-        *_restored(mark, now),
+        *_restored(mark, back, now),
         *_deliveries(deliveries),
         *_totals(tallies),
         *_breakers(breakers),
@@ -60,7 +61,13 @@ def troubles(
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
 
-def _restored(mark: Mark | None, now: int) -> list[Trouble]:
+def _restored(mark: Mark | None, back: WentBack | None, now: int) -> list[Trouble]:
+    if back is not None:
+        text = (
+            "The store has less than was seen in it {ago} ago: it was restored from a copy, or a "
+            "server without the last writes took over. Outside calls made since may be repeated"
+        )
+        return [_bad(text, "/effects?state=unknown", ago=span(now - back.seen_at))]
     if mark is None or mark.over_at:
         return []
     text = (

@@ -126,7 +126,10 @@ class Live:
             recurring = [*await desk.recurring("poller"), *await desk.recurring("schedule")]
             waiting = await desk.waiting()
             mark = await desk.mark()
-            self._recurring = troubles(recurring=recurring, waiting=waiting, mark=mark, now=now)
+            back = await desk.went_back()
+            self._recurring = troubles(
+                recurring=recurring, waiting=waiting, mark=mark, back=back, now=now
+            )
         self._looks += 1
         groups = [*failed.groups, *differs.groups]
         found = troubles(tallies, workers, breakers, deliveries=groups, now=now)

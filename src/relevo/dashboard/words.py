@@ -222,6 +222,12 @@ SPANISH: Final[dict[str, str]] = {
     "The breaker {name} is open, and {n:,} jobs wait behind it": (
         "El disyuntor {name} está abierto, y {n:,} trabajos esperan detrás"
     ),
+    "The store has less than was seen in it {ago} ago: it was restored from a copy, or a "
+    "server without the last writes took over. Outside calls made since may be repeated": (
+        "Al almacén le falta algo que hace {ago} estaba en él: se restauró desde una copia, o lo "
+        "sustituyó un servidor sin las últimas escrituras. Las llamadas externas hechas desde "
+        "entonces pueden repetirse"
+    ),
     "The store was restored {ago} ago from a copy that ended {age} before: outside calls that it "
     "does not know of are looked up, or put on hold": (
         "El almacén se restauró hace {ago} desde una copia que terminaba {age} antes: las llamadas "

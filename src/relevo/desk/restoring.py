@@ -8,7 +8,7 @@ from relevo.desk.looking import PAGE_MAX, Looking
 from relevo.desk.people import Person
 from relevo.errors import MisuseError, NotAllowed, NotFoundError
 from relevo.job import State
-from relevo.restored import Mark, end_mark, mark_restored, read_mark
+from relevo.restored import Mark, WentBack, end_mark, mark_restored, read_mark, read_went_back
 from relevo.store import UNDECIDED, Effect, Filter, Letterbox
 
 DELIVERIES = 1_000
@@ -40,6 +40,10 @@ class Restoring(Looking):
     async def mark(self) -> Mark | None:
         """The mark; None where the store was never restored."""
         return await read_mark(self.store)
+
+    async def went_back(self) -> WentBack | None:
+        """What the store was found to lack though it has no mark; None where nothing is missing."""
+        return await read_went_back(self.store)
 
     async def mark_restored(self, by: Person, note: str = "", *, force: bool = False) -> Mark:
         """Mark the store as restored, while no process works on it; `force` does so anyway."""
