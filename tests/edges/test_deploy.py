@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import yaml
 from relevo.cli import _program  # pyright: ignore[reportPrivateUsage] - its own tree of verbs
 from relevo.settings import describe
 from tests.servers import composed
+from tests.servers.prometheus import promtool
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -290,12 +290,8 @@ def test_what_every_process_tells_alike_is_never_added_up() -> None:
 
 
 def test_prometheus_reads_every_panel_and_rings_for_what_it_should(
-    tmp_path: Path, unmade: Callable[[str], None]
+    tmp_path: Path,
 ) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        unmade("no promtool here to try the rules and to read what the dashboard asks")
-        return
     board = json.loads((DEPLOY / "grafana" / "relevo.json").read_text())
     asked = {
         f"panel_{panel['id']}_{target['refId']}": target["expr"]
@@ -314,7 +310,7 @@ def test_prometheus_reads_every_panel_and_rings_for_what_it_should(
         ["test", "rules", "alerts.test.yaml"],
     ):
         made = subprocess.run(
-            [promtool, *words],
+            [promtool(), *words],
             cwd=DEPLOY / "grafana",
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -8,10 +8,9 @@ import hashlib
 import importlib
 import logging
 import re
-import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +37,7 @@ from relevo.web.words import SPANISH
 from tests.conformance.steps import add
 from tests.edges.box import Box
 from tests.edges.site import ACCEPT, HOOK, ORIGIN, PASSWORD, Site, token_of
+from tests.servers.prometheus import promtool
 
 FOLDER = Path(relevo.web.__file__).parent
 
@@ -633,18 +633,14 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
 
 
 async def test_prometheus_finds_no_fault_with_the_numbers(
-    web: Site, unmade: Callable[[str], None]
+    web: Site,
 ) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        unmade("no promtool here to read the metrics")
-        return
     await add(web.relevo.store, "cars:suppliers:book")
     async with web.browser(address="127.0.0.1") as here:
         told = (await here.get("/metrics")).content
     read = await asyncio.to_thread(
         subprocess.run,
-        [promtool, "check", "metrics"],
+        [promtool(), "check", "metrics"],
         input=told,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
