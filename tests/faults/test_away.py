@@ -15,7 +15,7 @@ import pytest
 
 from relevo.store import Filter
 from relevo.testing import ManualClock, until
-from tests.conformance.fresh import STORES, fresh
+from tests.conformance.fresh import fresh
 from tests.faults.apps import Print
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
@@ -30,10 +30,16 @@ KNOWN = 1.0
 
 FAST = 0.05
 STRANGER = {"x-forwarded-for": "192.0.2.7"}
-SECONDS = {"short": 4, "long": 20}
+SECONDS = {"short": 2, "long": 20}
 
 
-@pytest.fixture(params=[store for store in STORES if store.id != "cluster"])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=[pytest.mark.soak, pytest.mark.xdist_group("postgres")]),
+        pytest.param("redis", marks=[pytest.mark.soak, pytest.mark.xdist_group("redis")]),
+    ]
+)
 def store_name(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -107,10 +113,11 @@ async def test_f74_a_store_known_to_be_away_keeps_nobody_waiting(
                 queue = Print.__relevo__.queue
                 return await store.count(Filter(queue=queue), most=10_000) == callers.sent
 
-            await until(all_stored, timeout="30s")
+            await until(all_stored, timeout="60s")
             await until(lambda: is_well(port))
     assert set(callers.answers) == {"200"}, callers.answers
     late = [took for at, took in callers.waited if gone + KNOWN <= at < back]
+    usual = [took for at, took in callers.waited if at < gone - 0.1]
     early = [took for at, took in callers.waited if gone - 1 <= at < gone + KNOWN]
     assert len(late) >= RATE
     matrix.record(
@@ -120,10 +127,12 @@ async def test_f74_a_store_known_to_be_away_keeps_nobody_waiting(
         f"longest {1_000 * max(late):.0f} ms of {len(late)}; in the first second "
         f"{max(early):.1f} s",
     )
-    assert known < KNOWN + 0.5
-    assert statistics.median(late) <= FAST
-    assert statistics.quantiles(late, n=100)[94] <= 4 * FAST  # a busy machine has its pauses
-    assert max(early) < 3  # as soon as it was known
+    # Where the machine is busy, it is so for a store that is there, too.
+    slow = max(1.0, 2 * statistics.median(usual) / FAST)
+    assert known < (KNOWN + 0.5) * slow
+    assert statistics.median(late) <= FAST * slow
+    assert statistics.quantiles(late, n=100)[94] <= 4 * FAST * slow
+    assert max(early) < 3 * slow  # as soon as it was known
     [begin] = [each for each in server.lines() if each.get("message") == "the store is away"]
     assert begin["error"]
     [end] = [each for each in server.lines() if each.get("message") == "the store is back"]

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ SERVE = ("serve", "--app", "tests.faults.door:app")
 KEPT = 4
 """Callers that keep their connections, as a proxy does."""
 
-SHORT, LONG = (2, 100), (6, 150)
+SHORT, LONG = (1, 100), (6, 150)
 
 
 class Callers:
@@ -66,6 +66,7 @@ class Callers:
             while reader is not None and writer is not None and is_open and not self.is_over:
                 is_open = await self._call(reader, writer, "keep-alive")
                 await asyncio.sleep(0.02)
+                is_open = is_open and not reader.at_eof()
             if writer is not None:
                 writer.close()
 
@@ -127,7 +128,7 @@ async def up(member: Member) -> Member:
 
 
 @pytest.mark.parametrize("many", [SHORT, pytest.param(LONG, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("hire", [by_number, as_systemd_does])
+@pytest.mark.parametrize("hire", [by_number, pytest.param(as_systemd_does, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("store_name", ["sqlite"])
 async def test_f73_a_socket_outlives_the_processes_that_serve_it(
     store: Store,
@@ -180,6 +181,45 @@ async def test_f73_a_shared_port_is_left_to_the_next_process(
         callers.is_over = True
         await calling
         await judged(store, callers, matrix, deploys)
+
+
+@pytest.mark.parametrize(
+    ("words", "app"),
+    [(("serve", "--port", "0"), "tests.faults.door:app"), (("work",), "tests.faults.program:app")],
+    ids=["serve", "work"],
+)
+@pytest.mark.parametrize("store_name", ["sqlite"])
+async def test_a_supervisor_hears_that_a_process_serves_lives_and_ends(
+    store: Store, ledger: Ledger, tmp_path: Path, words: tuple[str, ...], app: str
+) -> None:
+    """Told as systemd is told: a process that is stopped is silent, and would be replaced."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.setblocking(False)
+        said: list[str] = []
+
+        def hears(word: str) -> bool:
+            with suppress(BlockingIOError):
+                while True:
+                    said.append(heard.recv(1_000).decode())
+            return any(word in each for each in said)
+
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+        with Fleet(store.dsn, ledger, tmp_path) as fleet:
+            member = fleet.hire_program(*words, "--app", app, **environment)
+            await until(lambda: hears("READY=1\nSTATUS="), timeout="30s")
+            await until(lambda: hears("WATCHDOG=1"))
+            member.freeze()
+            hears("")
+            said.clear()
+            await asyncio.sleep(1.5)  # longer than the supervisor would wait
+            assert not hears("WATCHDOG=1")
+            said.clear()
+            member.thaw()
+            await until(lambda: hears("WATCHDOG=1"))
+            assert not hears("STOPPING=1")
+            await gone(fleet, member)
+            assert hears("STOPPING=1")
 
 
 async def gone(fleet: Fleet, member: Member) -> None:

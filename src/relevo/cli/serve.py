@@ -184,7 +184,7 @@ async def _run(
                 world.target = url
             said = f"{_named(apps)} at {url}, on {engine.store.url}"
             say(AsIs(said))
-            supervised(stack, stop, said, beats=not is_working)
+            supervised(stack, said, beats=not is_working)
             if is_working:
                 await engine.work(
                     concurrency=settings.concurrency,

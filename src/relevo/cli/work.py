@@ -92,7 +92,7 @@ async def work(
         names = ", ".join(queues[:5]) + (f" and {len(queues) - 5} more" if len(queues) > 5 else "")
         said = f"serving {names} on {engine.store.url}, {counted(many, 'job')} at once"
         say(said)
-        supervised(stack, stop, said, beats=False)
+        supervised(stack, said, beats=False)
         watch = asyncio.create_task(_until_empty(engine, queues, stop)) if until_empty else None
         try:
             await engine.work(
@@ -131,14 +131,15 @@ def stop_on_signals(stop: asyncio.Event) -> None:
         if stop.is_set():
             os._exit(128 + number)
         say("stopping politely; once more to stop at once")
+        supervisor.notify("STOPPING=1")
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping, int(number))
 
 
-def supervised(stack: AsyncExitStack, stop: asyncio.Event, said: str, *, beats: bool) -> None:
-    """Tell the supervisor, if there is one, that we serve, that we live, and that we end.
+def supervised(stack: AsyncExitStack, said: str, *, beats: bool) -> None:
+    """Tell the supervisor, if there is one, that we serve, and from then on that we live.
 
     A worker's thread that keeps the leases beats for it; `beats` has the event loop do so.
     """
@@ -150,13 +151,8 @@ def supervised(stack: AsyncExitStack, stop: asyncio.Event, said: str, *, beats: 
             watchdog.beat()
             await asyncio.sleep(watchdog.every)
 
-    async def tell() -> None:
-        await stop.wait()
-        supervisor.notify("STOPPING=1")
-
-    for each in (beat(), tell()):
-        task = asyncio.create_task(each, name="relevo-supervised")
-        stack.callback(task.cancel)
+    task = asyncio.create_task(beat(), name="relevo-supervised")
+    stack.callback(task.cancel)
 
 
 def pause_on_signal() -> None:

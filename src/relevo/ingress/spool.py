@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 BYTES_MAX = 1 << 30
 PAGE = 4_096
-BATCH = 100
+BATCH = 50
 PROBE = 65_536  # bytes of a delivery that may come
 AGAIN = 1.0  # seconds until what was left is tried again; a store back sooner was not away
 TRIES = 2  # of a delivery that fails though the store is there
@@ -160,14 +161,12 @@ class Spool:
         """Go through it once, oldest first; True if some had to be left where they were."""
         after, left = 0, False
         while self._is_there and (rows := await self._read(after)):
-            for number, data in rows:
-                after = number
-                if await self._carry(data):
-                    await self._do(
-                        lambda db, n=number: db.execute("delete from spool where id = ?", (n,))
-                    )
-                else:
-                    left = True
+            after = rows[-1][0]
+            # Together, as calls come together: each alone would wait for a commit of its own.
+            taken = await asyncio.gather(*(self._carry(data) for _, data in rows))
+            gone = [(row[0],) for row, is_taken in zip(rows, taken, strict=True) if is_taken]
+            await self._do(partial(_delete, gone))
+            left = left or len(gone) < len(rows)
         return left
 
     async def _read(self, after: int) -> list[tuple[int, bytes]]:
@@ -277,6 +276,12 @@ class Spool:
             )
             self._connection = db
         return self._connection
+
+
+def _delete(gone: list[tuple[int]], db: sqlite3.Connection) -> None:
+    db.execute("begin immediate")
+    db.executemany("delete from spool where id = ?", gone)
+    db.execute("commit")
 
 
 def spool_path(engine: Relevo, setting: str | None) -> Path | None:
