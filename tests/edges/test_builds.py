@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +131,27 @@ def test_the_program_tells_versions_and_warns_of_several(box: Box) -> None:
     assert "0.0.9" in box("workers", "ls").out
     [row] = [row for row in box("doctor", "--json").json if row["subject"] == "versions"]
     assert row["level"] == "warning" and f"0.0.9, {version()}" in row["message"]
+
+
+def test_the_program_tells_how_far_the_store_is(box: Box) -> None:
+    """F45: a store of SQLite that is for newer code only was "up to date"."""
+    known = box.do(lambda store: store.schema()).known
+    assert box("migrate").out == "everything is up to date\n"
+    assert schema_row(box)["level"] == "ok"
+
+    with contextlib.closing(sqlite3.connect(box.path)) as hand, hand:
+        hand.execute("insert into relevo_schema values (9001, 'later', ?)", (known,))
+    newer = box("migrate")
+    assert newer.code == 0 and "version 9001, newer than" in newer.out
+    assert schema_row(box)["level"] == "warning" and "9001" in schema_row(box)["message"]
+
+    with contextlib.closing(sqlite3.connect(box.path)) as hand, hand:
+        hand.execute("update relevo_schema set readable_from = 9001 where version = 9001")
+    for verb in (("migrate",), ("jobs", "ls")):
+        refused = box(*verb)
+        assert refused.code and "upgrade relevo" in refused.err and "up to date" not in refused.out
+
+
+def schema_row(box: Box) -> dict[str, str]:
+    [row] = [row for row in box("doctor", "--json").json if row["subject"] == "schema"]
+    return row
