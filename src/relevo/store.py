@@ -257,6 +257,9 @@ class Filter(Struct, frozen=True, kw_only=True):
     flow: str | None = None
     fingerprint: str | None = None
     text: str | None = None  # found literally in payload, key or error
+    error: str | None = None  # found literally in "type: message" of its last error
+    since: int | None = None  # ended then or later; one that has not ended: enqueued
+    until: int | None = None  # ended before, or enqueued before
 
 
 class Page(Struct, frozen=True):
@@ -322,7 +325,7 @@ class Audit(Struct, frozen=True, kw_only=True):
 class By(Struct, frozen=True):
     """Who acts, and why; it is written down in the same step as the act."""
 
-    who: str
+    who: str  # "" for a part of a decision that is written down already, by audit()
     note: str = ""
 
 

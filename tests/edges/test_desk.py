@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from relevo import App, Delivery, Relevo, sources
-from relevo.desk import ACTIONS, EDITABLE, Desk, Person, Role, Sweep, view
+from relevo.desk import ACTIONS, EDITABLE, Desk, Pace, Person, Role, Sweep, view
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, NotFoundError, PayloadError
 from relevo.events import Subscriber, Subscribers, with_subscriber
 from relevo.ids import new_id
@@ -598,7 +598,8 @@ async def test_many_pages_are_retried_once_each(desk: Desk, store: Store) -> Non
     sweep = await desk.retry_where(Filter(), ANN)
 
     assert sweep == Sweep(total=450, changed=450)
-    assert await audit_of(store, ids[0]) == ["retry"]
+    assert await audit_of(store, ids[0]) == []
+    assert [row.verb for row in (await desk.audits())[0]] == ["retry many"]
 
 
 @every_store
@@ -608,7 +609,7 @@ async def test_what_dies_again_meanwhile_is_not_retried_twice(desk: Desk, store:
         await end(store, lease, State.DEAD)
     server = asyncio.create_task(serve(store, State.DEAD))
     try:
-        sweep = await desk.retry_where(Filter(), ANN, rate="900/s")
+        sweep = await desk.retry_where(Filter(), ANN, pace=Pace(rate="900/s"))
     finally:
         server.cancel()
 
@@ -620,7 +621,7 @@ async def test_a_canary_that_dies_again_stops_the_rest(desk: Desk, store: Store)
     ids = [await dead(store) for _ in range(5)]
     server = asyncio.create_task(serve(store, State.DEAD))
     try:
-        sweep = await desk.retry_where(Filter(), ANN, canary=2, patience="30s")
+        sweep = await desk.retry_where(Filter(), ANN, pace=Pace(canary=2, patience="30s"))
     finally:
         server.cancel()
 
@@ -634,7 +635,7 @@ async def test_canaries_that_end_well_let_the_rest_follow(desk: Desk, store: Sto
     ids = [await dead(store, keep=0) for _ in range(3)] + [await dead(store) for _ in range(3)]
     server = asyncio.create_task(serve(store, State.DONE))
     try:
-        sweep = await desk.retry_where(Filter(), ANN, canary=4, patience="30s")
+        sweep = await desk.retry_where(Filter(), ANN, pace=Pace(canary=4, patience="30s"))
     finally:
         server.cancel()
 
@@ -647,7 +648,9 @@ async def test_canaries_without_an_outcome_stop_the_rest(desk: Desk, store: Stor
         await dead(store)
 
     seen: list[Sweep] = []
-    sweep = await desk.retry_where(Filter(), ANN, canary=1, patience="50ms", progress=seen.append)
+    sweep = await desk.retry_where(
+        Filter(), ANN, pace=Pace(canary=1, patience="50ms"), progress=seen.append
+    )
 
     # How far it has come is known while the canaries are waited for, not only after.
     assert seen[:2] == [Sweep(total=3), Sweep(total=3, changed=1)]
@@ -661,7 +664,7 @@ async def test_a_rate_spreads_what_is_retried(desk: Desk, store: Store) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
 
-    sweep = await desk.retry_where(Filter(), ANN, rate="10/s")
+    sweep = await desk.retry_where(Filter(), ANN, pace=Pace(rate="10/s"))
 
     assert sweep.changed == 4
     due = sorted([(await look(store, id)).run_at for id in ids])
@@ -684,7 +687,7 @@ async def test_a_bulk_retry_written_wrongly_changes_nothing(
 ) -> None:
     id = await dead(store)
     with pytest.raises(DefinitionError):
-        await desk.retry_where(Filter(), ANN, **wrong)
+        await desk.retry_where(Filter(), ANN, pace=Pace(**wrong))
     with pytest.raises(DefinitionError):
         await desk.retry_where(Filter(states=frozenset({State.RUNNING})), ANN)
     assert await state(store, id) is State.DEAD

@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.desk import ACTIONS, Desk, Edited, Person, RecurringView, Role, view
+from relevo.desk.sweeps import Sweeps
 from relevo.errors import NotAllowed
 from relevo.job import Job
 from relevo.store import Effect, Kept
@@ -65,6 +66,7 @@ class Caller(NamedTuple):
     desk: Desk
     person: Person
     relevo: Relevo
+    sweeps: Sweeps
 
     def job(self, job: Job) -> Job:
         """The job as this person may see it."""
@@ -142,7 +144,8 @@ class Call:
             )
             raise NotAllowed(f"{name} may not do this: it needs the role {self.role}")
         ask = await self._read(request)
-        answer = await self.function(Caller(visit.desk, visit.person, visit.web.relevo), ask)
+        caller = Caller(visit.desk, visit.person, visit.web.relevo, visit.web.sweeps)
+        answer = await self.function(caller, ask)
         return Response(_encoded(answer), media_type="application/json")
 
     async def _read(self, request: Request) -> Asked:

@@ -81,6 +81,7 @@ class ManyReplays(Asked):
         ]
         | None
     ) = None
+    canary: Annotated[int, Meta(ge=1, le=200, description="So many first.")] | None = None
     note: Note = ""
     dry_run: Annotated[
         bool, Meta(description="Only tell which would be handled, and which effects are confirmed.")
@@ -159,6 +160,7 @@ async def replay_deliveries(caller: Caller, ask: ManyReplays) -> Replays:
         cursor=ask.cursor,
         dry_run=ask.dry_run,
         rate=ask.rate,
+        canary=ask.canary,
         repeat_effects=ask.repeat_effects,
     )
 

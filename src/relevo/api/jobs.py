@@ -7,15 +7,41 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text, Why
-from relevo.desk import DurationView, Edited, Saturation, Sweep, durations, saturations
+from relevo.clock import stamp
+from relevo.desk import (
+    BulkVerb,
+    DurationView,
+    Edited,
+    Pace,
+    Progress,
+    Saturation,
+    Sweep,
+    durations,
+    meant,
+    saturations,
+)
+from relevo.desk.bulk import reason
+from relevo.desk.sweeps import BulkView
 from relevo.errors import DefinitionError, MisuseError, PayloadError
 from relevo.job import Job, State
 from relevo.message import Priority
 from relevo.store import BATCH, Effect, Filter, Group, Tally
 
 Ids = Annotated[list[str], Meta(min_length=1, max_length=BATCH, description="Jobs' ids.")]
+
+
+ErrorText = Annotated[Text, Meta(description="Found literally in the last error.")]
+Since = Annotated[
+    datetime, Meta(tz=True, description="Ended then or later; enqueued, if it has not ended.")
+]
+Until = Annotated[datetime, Meta(tz=True, description="Ended before, or enqueued before.")]
+Most = Annotated[int, Meta(ge=1, description="So many at most.")]
+Canary = Annotated[int, Meta(ge=1, le=200, description="So many first.")]
+Rate = Annotated[str, Meta(description="No faster than that, such as 50/s.")]
+Patience = Annotated[str, Meta(description="How long canaries may take.")]
 
 
 class Some(Asked):
@@ -32,6 +58,9 @@ class Some(Asked):
     text: Annotated[Text, Meta(description="Found literally in payload, key or error.")] | None = (
         None
     )
+    error: ErrorText | None = None
+    since: Since | None = None
+    until: Until | None = None
 
     def where(self) -> Filter:
         return Filter(
@@ -44,6 +73,9 @@ class Some(Asked):
             flow=self.flow,
             fingerprint=self.fingerprint,
             text=self.text,
+            error=self.error,
+            since=None if self.since is None else stamp(self.since),
+            until=None if self.until is None else stamp(self.until),
         )
 
 
@@ -199,25 +231,36 @@ class SomeGroups(Asked):
 
 
 class Dead(Asked):
-    """Which dead letters: some said by queue, kind, fingerprint or text, or everything."""
+    """Which dead letters: some by a filter, or everything."""
 
     queue: Text | None = None
     kind: Text | None = None
+    lane: Text | None = None
     fingerprint: Text | None = None
     text: Text | None = None
+    error: ErrorText | None = None
+    since: Since | None = None
+    until: Until | None = None
     everything: bool = False
+    limit: Most | None = None
 
     def where(self) -> Filter:
-        said = (self.queue, self.kind, self.fingerprint, self.text)
-        if all(each is None for each in said) and not self.everything:
-            raise DefinitionError("say which: queue, kind, fingerprint or text, or everything")
-        return Filter(
+        where = Filter(
             queue=self.queue,
-            states=frozenset({State.DEAD}),
             kind=self.kind,
+            lane=self.lane,
             fingerprint=self.fingerprint,
             text=self.text,
+            error=self.error,
+            since=None if self.since is None else stamp(self.since),
+            until=None if self.until is None else stamp(self.until),
         )
+        if where == Filter() and not self.everything:
+            raise DefinitionError(
+                "say which: queue, kind, lane, fingerprint, text, error, since or until, or "
+                "everything"
+            )
+        return replace(where, states=frozenset({State.DEAD}))
 
 
 class DeadDiscard(Dead, kw_only=True):
@@ -226,9 +269,9 @@ class DeadDiscard(Dead, kw_only=True):
 
 class DeadRetry(Dead):
     note: Note = ""
-    canary: Annotated[int, Meta(ge=1, le=200, description="So many first.")] | None = None
-    rate: Annotated[str, Meta(description="No faster than that, such as 50/s.")] | None = None
-    patience: Annotated[str, Meta(description="How long canaries may take.")] = "60s"
+    canary: Canary | None = None
+    rate: Rate | None = None
+    patience: Patience = "60s"
 
 
 async def dead_groups(caller: Caller, ask: SomeGroups) -> Page[Group]:
@@ -267,22 +310,77 @@ async def retry_dead(caller: Caller, ask: DeadRetry) -> Sweep:
         ask.where(),
         caller.person,
         ask.note,
-        canary=ask.canary,
-        rate=ask.rate,
-        patience=ask.patience,
+        pace=Pace(limit=ask.limit, canary=ask.canary, rate=ask.rate, patience=ask.patience),
     )
 
 
 async def discard_dead(caller: Caller, ask: DeadDiscard) -> Sweep:
     """Put many dead letters aside; the note says why."""
-    return await caller.desk.discard_where(ask.where(), caller.person, ask.note)
+    pace = Pace(limit=ask.limit)
+    return await caller.desk.discard_where(ask.where(), caller.person, ask.note, pace=pace)
 
 
-# queues
+# many at once
+
+
+class JobsBulk(Some):
+    verb: Annotated[BulkVerb, Meta(description="retry, cancel or discard.")] = "retry"
+    limit: Most | None = None
+    canary: Canary | None = None
+    rate: Rate | None = None
+    patience: Patience = "60s"
+    note: Note = ""
 
 
 class Nothing(Asked):
     """Nothing is asked but this."""
+
+
+class OneBulk(Asked):
+    id: str
+
+
+class OneBulkNoted(OneBulk):
+    note: Note = ""
+
+
+async def begin_bulk(caller: Caller, ask: JobsBulk) -> BulkView:
+    """Begin to change all jobs that a filter means; ask for it by its id, and stop it so."""
+    desk, by = caller.desk, caller.person
+    by.acts(ask.verb, ask.note)
+    if ask.verb == "discard":
+        reason(ask.note)
+    if ask.where() == Filter():
+        raise DefinitionError("say which jobs: by their state, queue, error, time or any other")
+    where = meant(ask.verb, ask.where())
+    pace = Pace(limit=ask.limit, canary=ask.canary, rate=ask.rate, patience=ask.patience).checked()
+
+    async def act(progress: Progress) -> Sweep:
+        return await desk.change_where(ask.verb, where, by, ask.note, pace=pace, progress=progress)
+
+    begun = caller.sweeps.begin(act, verb=ask.verb, who=by.name, apps=desk.apps, back="/jobs")
+    await begun.told.wait()
+    return begun.view()
+
+
+async def list_bulk(caller: Caller, ask: Nothing) -> Page[BulkView]:
+    """The changes of many that are under way in this process, newest first."""
+    return Page(items=[each.view() for each in caller.sweeps.under_way(caller.desk.apps)])
+
+
+async def show_bulk(caller: Caller, ask: OneBulk) -> BulkView:
+    """How far a change of many has come."""
+    return caller.sweeps.find(ask.id, caller.desk.apps).view()
+
+
+async def stop_bulk(caller: Caller, ask: OneBulkNoted) -> BulkView:
+    """Stop a change of many; what was changed stays changed."""
+    found = caller.sweeps.find(ask.id, caller.desk.apps)
+    await caller.sweeps.stop(found, caller.desk.store, caller.person.acts("cancel", ask.note))
+    return found.view()
+
+
+# queues
 
 
 class OneQueue(Asked):
@@ -357,6 +455,10 @@ CALLS = (
     Call("POST", "/jobs/{id}/cancel", "cancel", cancel_job),
     Call("POST", "/jobs/{id}/discard", "discard", discard_job),
     Call("GET", "/dead", "look", dead_groups),
+    Call("POST", "/bulk", "retry", begin_bulk),
+    Call("GET", "/bulk", "look", list_bulk),
+    Call("GET", "/bulk/{id}", "look", show_bulk),
+    Call("POST", "/bulk/{id}/stop", "cancel", stop_bulk),
     Call("POST", "/dead/retry", "retry", retry_dead),
     Call("POST", "/dead/discard", "discard", discard_dead),
 )

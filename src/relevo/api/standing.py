@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from relevo.api.call import Asked, Call, Caller, Cursor, Limit, Note, Page, Text
 from relevo.api.jobs import Nothing, Turned
+from relevo.clock import stamp
 from relevo.desk import (
     ACTIONS,
     AfterRestore,
@@ -228,6 +230,11 @@ class Decided(Struct, frozen=True):
 
 class SomeAudits(Asked):
     target: Text | None = None
+    who: Annotated[Text, Meta(description="One person.")] | None = None
+    verb: Annotated[Text, Meta(description="As the audit has it, such as retry many.")] | None = (
+        None
+    )
+    since: Annotated[datetime, Meta(tz=True, description="Done then or later.")] | None = None
     cursor: Cursor | None = None
     limit: Limit = 50
 
@@ -305,7 +312,14 @@ async def deny_effect(caller: Caller, ask: EffectDenied) -> Decided:
 
 async def list_audits(caller: Caller, ask: SomeAudits) -> Page[Audit]:
     """What people did, newest first."""
-    rows, cursor = await caller.desk.audits(target=ask.target, cursor=ask.cursor, limit=ask.limit)
+    rows, cursor = await caller.desk.audits(
+        target=ask.target,
+        who=ask.who,
+        verb=ask.verb,
+        since=None if ask.since is None else stamp(ask.since),
+        cursor=ask.cursor,
+        limit=ask.limit,
+    )
     return Page(items=rows, cursor=cursor)
 
 

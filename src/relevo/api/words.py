@@ -58,6 +58,26 @@ SPANISH: Final = {
     "Change payload, priority, run_at or attempts of a job that is neither running nor done.": (
         "Cambia contenido, prioridad, run_at o intentos de un trabajo ni en curso ni hecho."
     ),
+    "Begin to change all jobs that a filter means; ask for it by its id, and stop it so.": (
+        "Empieza a cambiar todos los trabajos de un filtro; con su id se consulta y se para."
+    ),
+    "The changes of many that are under way in this process, newest first.": (
+        "Los cambios masivos en marcha en este proceso, primero los más nuevos."
+    ),
+    "How far a change of many has come.": "Hasta dónde ha llegado un cambio masivo.",
+    "Stop a change of many; what was changed stays changed.": (
+        "Para un cambio masivo; lo ya cambiado se conserva."
+    ),
+    "Found literally in the last error.": "Tal cual en el último error.",
+    "Ended then or later; enqueued, if it has not ended.": (
+        "Terminado entonces o después; si no ha terminado, encolado."
+    ),
+    "Ended before, or enqueued before.": "Terminado antes, o encolado antes.",
+    "So many at most.": "Tantos a lo sumo.",
+    "retry, cancel or discard.": "retry, cancel o discard.",
+    "One person.": "Una persona.",
+    "As the audit has it, such as retry many.": "Como aparece en la auditoría, p. ej. retry many.",
+    "Done then or later.": "Hecho entonces o después.",
     "Take the last edit of a job back, for a day.": (
         "Deshace el último cambio de un trabajo, durante un día."
     ),

@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relevo.cli import jobs
+from relevo.cli.bulk import (
+    CanaryOption,
+    DryRun,
+    ErrorOption,
+    GroupOption,
+    LaneOption,
+    MostOption,
+    PatienceOption,
+    RateOption,
+    SinceOption,
+    UntilOption,
+    between,
+    change_many,
+)
 from relevo.cli.jobs import QueueOption, job_text, jobs_table, report, retry_some
 from relevo.cli.tables import ago, counted, short, table
 from relevo.cli.terminal import (
@@ -21,7 +35,7 @@ from relevo.cli.terminal import (
     Yes,
     ids_from,
 )
-from relevo.desk import COUNT_MAX, Sweep
+from relevo.desk import Pace
 from relevo.errors import DefinitionError
 from relevo.ids import parse_id
 from relevo.job import State
@@ -38,11 +52,7 @@ SomeIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID…]", help="Jobs' ids; - reads them from standard input."),
 ]
-GroupOption = Annotated[
-    str | None, typer.Option("--group", metavar="FINGERPRINT", help="One mistake's jobs.")
-]
 AllOption = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
 
 
 @group.verb("ls")
@@ -90,43 +100,37 @@ async def retry(
     ids: SomeIds = None,
     fingerprint: GroupOption = None,
     queue: QueueOption = None,
+    lane: LaneOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     every: AllOption = False,
-    canary: Annotated[
-        int | None, typer.Option("--canary", metavar="N", help="So many first; stop if one dies.")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option("--rate", metavar="50/s", help="No faster than that.")
-    ] = None,
-    patience: Annotated[
-        str, typer.Option("--patience", metavar="60s", help="How long canaries may take.")
-    ] = "60s",
+    limit: MostOption = None,
+    canary: CanaryOption = None,
+    rate: RateOption = None,
+    patience: PatienceOption = "60s",
     dry_run: DryRun = False,
     yes: Yes = False,
     note: NoteOption = "",
 ) -> int:
-    """Retry dead letters: some, a group, a queue's, or all."""
-    where = _where(ids, fingerprint, queue, every)
+    """Retry dead letters: some, a group, a queue's, those of a time or an error, or all."""
+    where = Filter(states=_DEAD, fingerprint=fingerprint, queue=queue, lane=lane, error=error)
+    _check(ids, where, since, until, every)
+    pace = Pace(limit=limit, canary=canary, rate=rate, patience=patience)
     async with terminal.desk() as desk:
-        if where is None:
-            wanted = ids_from(ids or ())
+        if ids:
+            wanted = ids_from(ids)
             if dry_run:
                 return _told(terminal, len(wanted), "would be retried")
             return await retry_some(terminal, desk, wanted, note)
-        count = await desk.count(where, most=COUNT_MAX)
-        if dry_run or not count:
-            return _told(terminal, count, "would be retried")
-        terminal.ask(f"Retry {count:,} dead letters?", yes)
-        with terminal.progress("retrying", count) as progress:
-            sweep = await desk.retry_where(
-                where,
-                terminal.person,
-                note,
-                canary=canary,
-                rate=rate,
-                patience=patience,
-                progress=progress,
-            )
-    return _swept(terminal, sweep, "retried")
+        where = await between(desk, where, since, until)
+        return await change_many(
+            *(terminal, desk, "retry", where, pace),
+            note=note,
+            what="dead letter",
+            dry_run=dry_run,
+            yes=yes,
+        )
 
 
 @group.verb("discard")
@@ -136,57 +140,54 @@ async def discard(
     ids: SomeIds = None,
     fingerprint: GroupOption = None,
     queue: QueueOption = None,
+    lane: LaneOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     every: AllOption = False,
+    limit: MostOption = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
     """Put dead letters aside for good, with the reason."""
-    where = _where(ids, fingerprint, queue, every)
+    where = Filter(states=_DEAD, fingerprint=fingerprint, queue=queue, lane=lane, error=error)
+    _check(ids, where, since, until, every)
     async with terminal.desk() as desk:
-        wanted = ids_from(ids or ())
-        count = len(wanted) if where is None else await desk.count(where, most=COUNT_MAX)
-        if dry_run or not count:
-            return _told(terminal, count, "would be discarded")
-        if where is None:
-            if count > 1:
-                terminal.ask(f"Discard {counted(count, 'job')}?", yes)
+        if ids:
+            wanted = ids_from(ids)
+            if dry_run or not wanted:
+                return _told(terminal, len(wanted), "would be discarded")
+            if len(wanted) > 1:
+                terminal.ask(f"Discard {counted(len(wanted), 'job')}?", yes)
             done = await desk.discard(wanted, terminal.person, note)
             return await report(terminal, desk, wanted, done)
-        terminal.ask(f"Discard {count:,} dead letters?", yes)
-        with terminal.progress("discarding", count) as progress:
-            sweep = await desk.discard_where(where, terminal.person, note, progress=progress)
-    return _swept(terminal, sweep, "discarded")
+        where = await between(desk, where, since, until)
+        return await change_many(
+            *(terminal, desk, "discard", where, Pace(limit=limit)),
+            note=note,
+            what="dead letter",
+            dry_run=dry_run,
+            yes=yes,
+        )
 
 
-def _where(
-    ids: list[str] | None, fingerprint: str | None, queue: str | None, every: bool
-) -> Filter | None:
-    """The filter that was meant; None for a list of ids."""
-    by_filter = fingerprint is not None or queue is not None
+_DEAD = frozenset({State.DEAD})
+
+
+def _check(
+    ids: list[str] | None, where: Filter, since: str | None, until: str | None, every: bool
+) -> None:
+    """DefinitionError unless it is said which, in one way."""
+    by_filter = where != Filter(states=_DEAD) or (since, until) != (None, None)
     if bool(ids) + by_filter + every != 1:
-        raise DefinitionError("say which: ids, --group and/or --queue, or --all")
-    if ids:
-        return None
-    return Filter(states=frozenset({State.DEAD}), fingerprint=fingerprint, queue=queue)
+        raise DefinitionError(
+            "say which: ids, --all, or --group, --queue, --lane, --error, --since, --until"
+        )
 
 
 def _told(terminal: Terminal, count: int, what: str) -> int:
     terminal.show({"matched": count}, lambda: f"{count:,} {what}" if count else "nothing matched")
     return OK if count else PROBLEM
-
-
-def _swept(terminal: Terminal, sweep: Sweep, what: str) -> int:
-    if not terminal.json and sweep.refused:
-        terminal.warn(f"{sweep.refused:,} were not in a state for it, or a younger job has the key")
-    if not terminal.json and sweep.outlived:
-        terminal.warn(
-            f"{sweep.outlived:,} of them ran so long ago that what they enqueued then may not be "
-            "known any more, and may be enqueued once again"
-        )
-    if not terminal.json and sweep.stopped:
-        terminal.warn(f"stopped: {sweep.stopped}")
-    terminal.show(sweep, lambda: f"{sweep.changed:,} of {sweep.total:,} {what}")
-    return PROBLEM if sweep.stopped or not sweep.changed else OK
 
 
 def groups_table(groups: list[Group]) -> RenderableType:

@@ -7,13 +7,13 @@ import http.client
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
+from relevo.cli.bulk import moment
 from relevo.cli.tables import ago, at, cell, counted, data, fields, short, table
 from relevo.cli.terminal import (
     OK,
@@ -29,13 +29,13 @@ from relevo.cli.terminal import (
     Yes,
     read_stdin,
 )
-from relevo.clock import SystemClock, milliseconds, stamp
+from relevo.clock import SystemClock
 from relevo.desk import (
     COUNTED,
     DeliveryJob,
     DeliveryQuery,
     DeliveryView,
-    Desk,
+    Pace,
     Replay,
     Replays,
     view,
@@ -44,7 +44,6 @@ from relevo.engine import Relevo
 from relevo.errors import DefinitionError, NotFoundError, SettingsError, StoreUnavailable
 from relevo.intake import Door, answer_of
 from relevo.job import State, Verdict
-from relevo.lengths import is_length
 from relevo.pairs import Headers
 from relevo.payload import mask
 from relevo.signatures import RIGHT, explain
@@ -112,7 +111,7 @@ async def ls(
         await _unrouted(terminal, endpoint, limit)
         return
     async with terminal.desk() as desk:
-        start = await _moment(desk, since, "--since")
+        start = await moment(desk, since, "--since")
         found, more = await desk.deliveries(where, cursor, limit, since=start)
     waiting = await spooled(terminal)
     columns = ("at", "id", "endpoint", "state", "status", "key", "jobs", "repeats", "reason")
@@ -176,7 +175,7 @@ async def _groups(
     limit: int,
 ) -> None:
     async with terminal.desk() as desk:
-        start = await _moment(desk, since, "--since")
+        start = await moment(desk, since, "--since")
         found = await desk.delivery_groups(states, endpoint, since=start, limit=limit)
     columns = ("group", "endpoint", "state", "count", "last", "first", "sample", "error")
     rows = [
@@ -195,22 +194,6 @@ async def _groups(
     terminal.show(found, lambda: table(columns, rows))
     if found.is_cut and not terminal.json:
         terminal.warn(f"of each state only the newest {COUNTED:,} are counted")
-
-
-async def _moment(desk: Desk, text: str | None, name: str) -> int | None:
-    """The store's moment that was meant: so long ago, or written in full."""
-    if text is None:
-        return None
-    if is_length(text):
-        return await desk.store.now() - milliseconds(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise DefinitionError(
-            f"{name} is how long ago, such as 2h, or a moment such as 2027-01-31T09:00+01:00, "
-            f"not {text!r:.40}"
-        ) from error
-    return stamp(at if at.tzinfo else at.astimezone())
 
 
 def _line(kept: Kept) -> tuple[Any, ...]:
@@ -330,6 +313,10 @@ async def replay(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="5/s", help="Handle no more than so many.")
     ] = None,
+    canary: Annotated[
+        int | None,
+        typer.Option("--canary", metavar="N", help="So many first; stop if one of them fails."),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only tell what would be enqueued, and what has happened."),
@@ -349,7 +336,7 @@ async def replay(
     its key, whose jobs run again, unless their unique key is known already. Effects that are
     confirmed are not made again.
     """
-    filters = (endpoint, since, until, error, fingerprint, limit, rate)
+    filters = (endpoint, since, until, error, fingerprint, limit, rate, canary)
     if (id is None) == (state is None) or (id is not None and filters != (None,) * len(filters)):
         raise DefinitionError("name one delivery, or --state with --endpoint, --since, --error …")
     async with _engine(terminal, app) as engine:
@@ -358,13 +345,14 @@ async def replay(
             query = DeliveryQuery(
                 state=state,
                 endpoint=endpoint,
-                since=await _moment(desk, since, "--since"),
-                until=await _moment(desk, until, "--until"),
+                since=await moment(desk, since, "--since"),
+                until=await moment(desk, until, "--until"),
                 error=error,
                 group=fingerprint,
             )
+            pace = Pace(limit=limit, rate=rate, canary=canary)
             return await _replay_many(
-                terminal, engine, query, limit, rate, note, dry_run, repeat_effects, yes
+                terminal, engine, query, pace, note, dry_run, repeat_effects, yes
             )
         assert id is not None  # noqa: S101 - asked above
         if not dry_run:
@@ -386,15 +374,14 @@ async def _replay_many(
     terminal: Terminal,
     engine: Relevo,
     query: DeliveryQuery,
-    limit: int | None,
-    rate: str | None,
+    pace: Pace,
     note: str,
     dry_run: bool,
     repeat_effects: bool,
     yes: bool,
 ) -> int:
     desk, person, handling = engine.desk, terminal.person, engine.handling
-    would = await desk.replay_where(query, person, handling, note, limit=limit, dry_run=True)
+    would = await desk.replay_where(query, person, handling, note, limit=pace.limit, dry_run=True)
     if dry_run or not would.matched:
         terminal.show(would, lambda: _would_replay(would, repeat_effects))
         return OK if would.matched else PROBLEM
@@ -408,11 +395,14 @@ async def _replay_many(
             person,
             handling,
             note,
-            limit=limit,
-            rate=rate,
+            limit=pace.limit,
+            rate=pace.rate,
+            canary=pace.canary,
             repeat_effects=repeat_effects,
             progress=progress,
         )
+    if done.stopped and not terminal.json:
+        terminal.warn(f"stopped: {done.stopped}")
     terminal.show(done, lambda: _replayed_many(done))
     return PROBLEM if done.failed else OK
 

@@ -8,6 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
+from relevo.cli.bulk import (
+    CanaryOption,
+    DryRun,
+    ErrorOption,
+    LaneOption,
+    MostOption,
+    PatienceOption,
+    RateOption,
+    SinceOption,
+    UntilOption,
+    between,
+    change_many,
+)
 from relevo.cli.tables import ago, at, cell, counted, data, fields, short, span, table
 from relevo.cli.terminal import (
     OK,
@@ -19,11 +32,12 @@ from relevo.cli.terminal import (
     Reveal,
     Terminal,
     Verbs,
+    Yes,
     ids_from,
     read_stdin,
 )
 from relevo.clock import duration, moment
-from relevo.desk import Desk, Edited
+from relevo.desk import Desk, Edited, Pace
 from relevo.errors import DefinitionError
 from relevo.job import ENDED, Job, State
 from relevo.message import PRIORITIES, Priority
@@ -35,9 +49,12 @@ if TYPE_CHECKING:
 group = Verbs("Jobs: list, show, retry, edit, cancel.", name="jobs")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
-Ids = Annotated[
-    list[str], typer.Argument(metavar="ID…", help="Jobs' ids; - reads them from standard input.")
+SomeIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID…]", help="Jobs' ids; - reads them from standard input."),
 ]
+StatesOption = Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")]
+KindOption = Annotated[str | None, typer.Option("--kind", help="The command's name.")]
 QueueOption = Annotated[
     str | None, typer.Option("--queue", metavar="QUEUE", help="One queue only.")
 ]
@@ -59,10 +76,13 @@ AttemptsOption = Annotated[int | None, typer.Option("--attempts", help="How many
 async def ls(
     terminal: Terminal,
     queue: QueueOption = None,
-    state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="The command's name.")] = None,
+    state: StatesOption = None,
+    kind: KindOption = None,
     key: Annotated[str | None, typer.Option("--key", help="Its unique key.")] = None,
-    lane: Annotated[str | None, typer.Option("--lane", help="Its lane within the queue.")] = None,
+    lane: LaneOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     thread: Annotated[
         str | None, typer.Option("--thread", help="All that one cause led to.")
     ] = None,
@@ -84,8 +104,10 @@ async def ls(
         thread=thread,
         flow=flow,
         text=text,
+        error=error,
     )
     async with terminal.desk() as desk:
+        where = await between(desk, where, since, until)
         page = await desk.jobs(where, cursor, limit)
         jobs = page.jobs if reveal else [desk.masked(job) for job in page.jobs]
     terminal.show({"jobs": jobs, "cursor": page.cursor}, lambda: jobs_table(jobs))
@@ -108,10 +130,55 @@ async def show(terminal: Terminal, id: Id, reveal: Reveal = False) -> None:
 
 
 @group.verb("retry")
-async def retry(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
-    """Make jobs ready again, with fresh attempts."""
+async def retry(
+    terminal: Terminal,
+    ids: SomeIds = None,
+    state: StatesOption = None,
+    queue: QueueOption = None,
+    kind: KindOption = None,
+    lane: LaneOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: MostOption = None,
+    canary: CanaryOption = None,
+    rate: RateOption = None,
+    patience: PatienceOption = "60s",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    note: NoteOption = "",
+) -> int:
+    """Make jobs ready again, with fresh attempts: some, or all that a filter means.
+
+    A filter means dead jobs, unless --state says otherwise.
+    """
+    where = _where(ids, since or until, state, queue, kind, lane, error)
+    pace = Pace(limit=limit, canary=canary, rate=rate, patience=patience)
     async with terminal.desk() as desk:
-        return await retry_some(terminal, desk, ids_from(ids), note)
+        if ids:
+            return await retry_some(terminal, desk, ids_from(ids), note)
+        where = await between(desk, where, since, until)
+        return await change_many(
+            *(terminal, desk, "retry", where, pace), note=note, dry_run=dry_run, yes=yes
+        )
+
+
+def _where(
+    ids: list[str] | None,
+    when: str | None,
+    state: list[State] | None,
+    queue: str | None,
+    kind: str | None,
+    lane: str | None,
+    error: str | None,
+) -> Filter:
+    """The filter that was meant; DefinitionError unless it is said which, in one way."""
+    where = Filter(states=frozenset(state or ()), queue=queue, kind=kind, lane=lane, error=error)
+    if bool(ids) == (where != Filter() or when is not None):
+        raise DefinitionError(
+            "say which: ids, or --state, --queue, --kind, --lane, --error, --since, --until"
+        )
+    return where
 
 
 @group.verb("run-again")
@@ -149,21 +216,60 @@ async def unpark(
     park: Annotated[
         str, typer.Argument(metavar="PARK", help="Such as unaccepted:shop:pay:charge.")
     ],
+    queue: QueueOption = None,
+    lane: LaneOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: MostOption = None,
+    canary: CanaryOption = None,
+    rate: RateOption = None,
+    patience: PatienceOption = "60s",
     note: NoteOption = "",
 ) -> None:
     """Retry what is parked behind something, such as a key that has been mended."""
+    where = Filter(queue=queue, lane=lane, error=error)
+    pace = Pace(limit=limit, canary=canary, rate=rate, patience=patience)
     async with terminal.desk() as desk:
-        sweep = await desk.let_go(park, terminal.person, note)
+        where = await between(desk, where, since, until)
+        sweep = await desk.let_go(park, terminal.person, note, pace=pace, where=where)
+    if sweep.stopped and not terminal.json:
+        terminal.warn(f"stopped: {sweep.stopped}")
     terminal.show(sweep, lambda: f"{counted(sweep.changed, 'job')} behind {park} let go")
 
 
 @group.verb("cancel")
-async def cancel(terminal: Terminal, ids: Ids, note: NoteOption = "") -> int:
-    """End jobs that have not ended; a running one loses its lease."""
+async def cancel(
+    terminal: Terminal,
+    ids: SomeIds = None,
+    state: StatesOption = None,
+    queue: QueueOption = None,
+    kind: KindOption = None,
+    lane: LaneOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: MostOption = None,
+    rate: RateOption = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    note: NoteOption = "",
+) -> int:
+    """End jobs that have not ended: some, or all that a filter means.
+
+    A filter means running jobs, which lose their leases, only with --state running.
+    """
+    where = _where(ids, since or until, state, queue, kind, lane, error)
+    pace = Pace(limit=limit, rate=rate)
     async with terminal.desk() as desk:
-        wanted = ids_from(ids)
-        done = await desk.cancel(wanted, terminal.person, note)
-        return await report(terminal, desk, wanted, done)
+        if ids:
+            wanted = ids_from(ids)
+            done = await desk.cancel(wanted, terminal.person, note)
+            return await report(terminal, desk, wanted, done)
+        where = await between(desk, where, since, until)
+        return await change_many(
+            *(terminal, desk, "cancel", where, pace), note=note, dry_run=dry_run, yes=yes
+        )
 
 
 @group.verb("edit")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from msgspec.structs import replace
 
+from relevo.cli.bulk import moment
 from relevo.cli.deliveries import job_text
 from relevo.cli.jobs import joined_text
 from relevo.cli.tables import ago, at, cell, counted, data, short, span, table
@@ -185,17 +186,31 @@ def _plainly(value: object) -> str | None:
 async def ls(
     terminal: Terminal,
     target: Annotated[str | None, typer.Option("--target", help="A job's id or a queue.")] = None,
+    who: Annotated[str | None, typer.Option("--who", help="One person.")] = None,
+    verb: Annotated[
+        str | None, typer.Option("--verb", help="As the list has it: edit, 'retry many' …")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="2h", help="So long ago at most, or a moment.")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> None:
     """List what people did, newest first."""
     async with terminal.desk() as desk:
-        audits, more = await desk.audits(target=target, cursor=cursor, limit=limit)
+        audits, more = await desk.audits(
+            target=target,
+            who=who,
+            verb=verb,
+            since=await moment(desk, since, "--since"),
+            cursor=cursor,
+            limit=limit,
+        )
     terminal.show(
         {"audits": audits, "cursor": more},
         lambda: table(
             ("at", "who", "verb", "target", "note"),
-            ((at(row.at), row.who, row.verb, row.target, short(row.note, 80)) for row in audits),
+            ((at(row.at), row.who, row.verb, row.target, short(row.note, 160)) for row in audits),
         ),
     )
     if more and not terminal.json:

@@ -10,14 +10,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.clock import duration, moment
-from relevo.dashboard.board import Board, back_to, filter_of, number, one, part, query_of, room
+from relevo.dashboard.board import (
+    Board,
+    back_to,
+    filter_of,
+    number,
+    one,
+    pace_of,
+    part,
+    query_of,
+    room,
+    verb_of,
+)
 from relevo.dashboard.jobs import job_page
 from relevo.dashboard.sentences import counted
-from relevo.desk import EDITABLE, Desk, Progress, Sweep
+from relevo.desk import EDITABLE, Desk, Progress, Sweep, meant
 from relevo.errors import DefinitionError, MisuseError, NotAllowed, PayloadError
 from relevo.job import LIVE
 from relevo.message import Priority
-from relevo.message import rate as rate_of
 from relevo.web import Form, form, go
 from relevo.web.room import pretty
 
@@ -159,25 +169,19 @@ async def cancel_group(board: Board, request: Request) -> Response:
 
 
 async def change_many(board: Board, request: Request) -> Response:
-    """Begin to retry or discard all that a filter means; the page shows how far it has come."""
+    """Begin to change all that a filter means; the page shows how far it has come."""
     desk, by = board.desk(request), board.person(request)
     filled = await form(request)
     where, note = filter_of(filled), one(filled, "note") or ""
-    verb = "discard" if one(filled, "verb") == "discard" else "retry"
-    canary, rate = number(filled, "canary"), one(filled, "rate")
+    verb = verb_of(one(filled, "verb"))
+    where, pace = meant(verb, where), pace_of(filled)
     # Whatever is wrong is said now, and not on a page that shows progress.
     by.acts(verb, note)
     if verb == "discard" and not note:
         raise DefinitionError("say why in a note: whoever finds these jobs later will ask")
-    if rate is not None:
-        rate_of(rate)
-    if canary is not None and not 1 <= canary <= IDS_MAX:
-        raise DefinitionError(f"a canary is 1 to {IDS_MAX} jobs")
 
     async def act(progress: Progress) -> Sweep:
-        if verb == "discard":
-            return await desk.discard_where(where, by, note, progress=progress)
-        return await desk.retry_where(where, by, note, canary=canary, rate=rate, progress=progress)
+        return await desk.change_where(verb, where, by, note, pace=pace, progress=progress)
 
     back = back_to(filled, f"/jobs?{query_of(where)}")
     sweep = board.sweeps.begin(act, verb=verb, who=by.name, apps=desk.apps, back=back)
@@ -186,9 +190,9 @@ async def change_many(board: Board, request: Request) -> Response:
 
 
 async def stop_sweep(board: Board, request: Request) -> Response:
-    board.person(request).acts("cancel")
-    found = board.sweeps.find(request.path_params["id"], board.desk(request).apps)
-    board.sweeps.stop(found)
+    by, desk = board.person(request).acts("cancel"), board.desk(request)
+    found = board.sweeps.find(request.path_params["id"], desk.apps)
+    await board.sweeps.stop(found, desk.store, by)
     return go(request, f"/sweeps/{found.id}")
 
 

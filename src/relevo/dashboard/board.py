@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,12 +14,12 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relevo.clock import moment, stamp
 from relevo.dashboard.live import Live
 from relevo.dashboard.seen import Seen
 from relevo.dashboard.sentences import RETOLD, counted
-from relevo.dashboard.sweeps import Sweeps
 from relevo.dashboard.words import SPANISH
-from relevo.desk import Desk, Person
+from relevo.desk import SWEEPABLE, BulkVerb, Desk, Pace, Person
 from relevo.engine import Relevo
 from relevo.errors import DefinitionError
 from relevo.job import Job, State
@@ -27,7 +28,8 @@ from relevo.web import Files, Form, Room, Web, visit_of
 from relevo.web.translate import Words
 
 LIMIT = 50
-FILTERS = ("queue", "kind", "key", "lane", "park", "thread", "flow", "fingerprint", "text")
+FILTERS = ("queue", "kind", "key", "lane", "park", "thread", "flow", "fingerprint", "text", "error")
+MOMENTS = ("since", "until")
 
 HERE = Path(__file__).parent
 FILES = Files(HERE / "static", "/look")
@@ -41,7 +43,7 @@ class Board:
     def __init__(self, relevo: Relevo, web: Web) -> None:
         self.relevo = relevo
         self.web = web
-        self.sweeps = Sweeps()
+        self.sweeps = web.sweeps
         self.seen = Seen(self)
         self._lives: dict[tuple[frozenset[str] | None, bool], Live] = {}
 
@@ -64,8 +66,7 @@ class Board:
             live.forget()
 
     async def close(self) -> None:
-        """Stop looking, and changing."""
-        await self.sweeps.close()
+        """Stop looking."""
         for live in self._lives.values():
             await live.close()
 
@@ -153,13 +154,46 @@ def filter_of(params: QueryParams | Form) -> Filter:
     if wrong:
         raise DefinitionError(f"no job has the state {min(wrong)!r:.40}: {', '.join(State)}")
     fields = {name: one(params, name) for name in FILTERS}
-    return Filter(states=frozenset(map(State, states)), **fields)
+    since, until = (when(params, name) for name in MOMENTS)
+    return Filter(states=frozenset(map(State, states)), since=since, until=until, **fields)
+
+
+def when(params: QueryParams | Form, name: str) -> int | None:
+    """A moment as a link says it, in milliseconds, or as a person picks it, in UTC."""
+    text = one(params, name)
+    if text is None or "-" not in text:
+        return number(params, name)
+    try:
+        return stamp(datetime.fromisoformat(text).replace(tzinfo=UTC))
+    except ValueError:
+        raise DefinitionError(f"{name} is a moment such as 2027-01-31T09:00") from None
+
+
+def picked(ms: int | None) -> str:
+    """A moment as a field of a form holds it."""
+    return "" if ms is None else moment(ms).strftime("%Y-%m-%dT%H:%M")
+
+
+def verb_of(text: str | None) -> BulkVerb:
+    """What is done to many jobs; retry unless it is said."""
+    for verb in SWEEPABLE:
+        if verb == (text or "retry"):
+            return verb
+    raise DefinitionError("many jobs are retried, cancelled or discarded")
+
+
+def pace_of(filled: Form) -> Pace:
+    """How far and how fast a change of many goes."""
+    return Pace(
+        limit=number(filled, "limit"), rate=one(filled, "rate"), canary=number(filled, "canary")
+    ).checked()
 
 
 def query_of(where: Filter, **more: Any) -> str:
     """The query that means these jobs."""
     pairs = [("state", str(state)) for state in State if state in where.states]
     pairs += [(name, value) for name in FILTERS if (value := getattr(where, name)) is not None]
+    pairs += [(name, str(ms)) for name in MOMENTS if (ms := getattr(where, name)) is not None]
     pairs += [(name, str(value)) for name, value in more.items() if value is not None]
     return urlencode(pairs, errors="replace")
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.clock import moment, stamp
-from relevo.dashboard.board import LIMIT, Board, ask, limit_of, more_of, number, one
+from relevo.dashboard.board import LIMIT, Board, ask, limit_of, more_of, one, pace_of, picked, when
 from relevo.dashboard.meant import meant
 from relevo.dashboard.sentences import counted
-from relevo.dashboard.sweeps import Note
 from relevo.desk import DeliveryGroup, DeliveryQuery, DeliveryView, Replay, Replays, is_replayable
+from relevo.desk.sweeps import Note
 from relevo.errors import DefinitionError
 from relevo.job import Verdict
-from relevo.message import rate as rate_of
 from relevo.store import UNHANDLED, DeliveryState, Kept, Letterbox
 from relevo.unrouted import CAUSES
 from relevo.web import Form, form, go
@@ -79,20 +75,9 @@ def _query(params: QueryParams | Form) -> DeliveryQuery:
         endpoint=one(params, "endpoint"),
         group=one(params, "group"),
         error=one(params, "error"),
-        since=_when(params, "since"),
-        until=_when(params, "until"),
+        since=when(params, "since"),
+        until=when(params, "until"),
     )
-
-
-def _when(params: QueryParams | Form, name: str) -> int | None:
-    """A moment as a link says it, in milliseconds, or as a person picks it, in UTC."""
-    text = one(params, name)
-    if text is None or "-" not in text:
-        return number(params, name)
-    try:
-        return stamp(datetime.fromisoformat(text).replace(tzinfo=UTC))
-    except ValueError:
-        raise DefinitionError(f"{name} is a moment such as 2027-01-31T09:00") from None
 
 
 async def bulk(board: Board, request: Request) -> Response:
@@ -114,13 +99,8 @@ async def bulk(board: Board, request: Request) -> Response:
         looked=meant.effects_of,
         states=[each for each in DeliveryState if each is not DeliveryState.IGNORED],
         endpoints=sorted(doors | ({query.endpoint} if query.endpoint else set())),
-        moments={name: _picked(getattr(query, name)) for name in ("since", "until")},
+        moments={name: picked(getattr(query, name)) for name in ("since", "until")},
     )
-
-
-def _picked(ms: int | None) -> str:
-    """A moment as a field of a form holds it."""
-    return "" if ms is None else moment(ms).strftime("%Y-%m-%dT%H:%M")
 
 
 async def handle_many(board: Board, request: Request) -> Response:
@@ -129,10 +109,8 @@ async def handle_many(board: Board, request: Request) -> Response:
     filled = await form(request)
     note = one(filled, "note") or ""
     by.acts("replay", note)
-    query, rate = _query(filled), one(filled, "rate")
+    query, pace = _query(filled), pace_of(filled)  # a mistake is told here, not by the sweep
     repeats = one(filled, "effects") == "1"
-    if rate is not None:
-        rate_of(rate)  # a mistake is told here, and not by the sweep
 
     async def act(progress: Note) -> Replays:
         try:
@@ -141,7 +119,9 @@ async def handle_many(board: Board, request: Request) -> Response:
                 by,
                 board.relevo.handling,
                 note,
-                rate=rate,
+                limit=pace.limit,
+                rate=pace.rate,
+                canary=pace.canary,
                 repeat_effects=repeats,
                 progress=progress,
             )

@@ -7,9 +7,20 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relevo.dashboard.board import Board, filter_of, limit_of, more_of, one, query_of
-from relevo.dashboard.meant import meant
-from relevo.errors import DefinitionError, NotFoundError
+from relevo.dashboard.board import (
+    MOMENTS,
+    Board,
+    filter_of,
+    limit_of,
+    more_of,
+    one,
+    picked,
+    query_of,
+    verb_of,
+)
+from relevo.dashboard.meant import meant as also_meant
+from relevo.desk import SWEEPABLE, meant
+from relevo.errors import NotFoundError
 from relevo.job import ENDED, LIVE, Job, State
 from relevo.store import EffectState, Filter
 from relevo.web.doors import go
@@ -19,10 +30,9 @@ COUNTED = 1_000
 """A list says how many there are up to here; beyond, that there are more."""
 PREVIEWED = 20_000
 """The same for the preview of a sweep."""
-SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
 UNDECIDED = frozenset({EffectState.UNKNOWN, EffectState.INTENDED})
 
-RETRIABLE = SWEEPABLE | {State.SCHEDULED}
+RETRIABLE = SWEEPABLE["retry"]
 DISCARDABLE = frozenset({State.DEAD, State.HELD})
 EDITABLE = frozenset(State) - {State.RUNNING, State.DONE}
 
@@ -37,7 +47,7 @@ async def jobs(board: Board, request: Request) -> Response:
         request,
         "jobs",
         where=where,
-        meant=meant(board.words(request), where.text, "/jobs", "text"),
+        meant=also_meant(board.words(request), where.text, "/jobs", "text"),
         jobs=[board.shown(request, job) for job in page.jobs],
         # Text is looked for job by job: to count what has it would be to read everything.
         count=await desk.count(where, most=COUNTED) if where.text is None else None,
@@ -45,7 +55,12 @@ async def jobs(board: Board, request: Request) -> Response:
         more=more_of(request, page.cursor),
         queues=[tally.queue for tally in look.tallies],
         states=list(State),
-        bulk=query_of(where) if where.states and where.states <= SWEEPABLE else None,
+        bulk={
+            verb: query_of(where)
+            for verb, states in SWEEPABLE.items()
+            if where.states and where.states <= states
+        },
+        picked={name: picked(getattr(where, name)) for name in MOMENTS},
         is_later=one(params, "cursor") is not None,
     )
 
@@ -151,14 +166,8 @@ async def bulk(board: Board, request: Request) -> Response:
     """The preview: how many jobs, which, and with what care."""
     desk = board.desk(request)
     params = request.query_params
-    verb = one(params, "verb") or "retry"
-    if verb not in ("retry", "discard"):
-        raise DefinitionError("many jobs are retried or discarded")
-    where = filter_of(params)
-    if not where.states:
-        where = Filter(states=frozenset({State.DEAD}), **_others(where))
-    if where.states - SWEEPABLE:
-        raise DefinitionError("only dead, held, parked and cancelled jobs are taken in bulk")
+    verb = verb_of(one(params, "verb"))
+    where = meant(verb, filter_of(params))
     page = await desk.jobs(where, None, 5)
     return board.page(
         request,
@@ -179,11 +188,6 @@ async def _count(board: Board, request: Request, where: Filter) -> int:
         tallies = [each for each in look.tallies if where.queue in (None, each.queue)]
         return sum(each.counts.get(state, 0) for each in tallies for state in where.states)
     return await board.desk(request).count(where, most=PREVIEWED)
-
-
-def _others(where: Filter) -> dict[str, Any]:
-    names = (name for name in where.__struct_fields__ if name != "states")
-    return {name: getattr(where, name) for name in names}
 
 
 async def sweep(board: Board, request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from relevo.dashboard.board import Board, limit_of, more_of, one
+from relevo.dashboard.board import Board, limit_of, more_of, one, picked, when
 from relevo.dashboard.health import LATE
 from relevo.dashboard.live import TooMany
 from relevo.desk import slowest_of
@@ -120,7 +120,22 @@ async def audit(board: Board, request: Request) -> Response:
     # Who sees some apps only has to say what of theirs they mean.
     if desk.apps is None or target is not None:
         rows, cursor = await desk.audits(
-            target=target, cursor=one(params, "cursor"), limit=limit_of(params)
+            target=target,
+            who=one(params, "who"),
+            verb=one(params, "verb"),
+            since=when(params, "since"),
+            cursor=one(params, "cursor"),
+            limit=limit_of(params),
         )
     more = more_of(request, cursor)
-    return board.page(request, "audit", rows=rows, target=target, more=more)
+    return board.page(
+        request,
+        "audit",
+        rows=rows,
+        target=target,
+        who=one(params, "who"),
+        verb=one(params, "verb"),
+        since=when(params, "since"),
+        picked=picked,
+        more=more,
+    )

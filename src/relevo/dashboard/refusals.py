@@ -46,7 +46,18 @@ REFUSALS: Final[dict[str, str]] = {
     'name the fields to change as a JSON object, such as {"email": "ana@hotel.example"}': (
         'indica los campos que cambian como un objeto JSON, como {"email": "ana@hotel.example"}'
     ),
-    "many jobs are retried or discarded": "muchos trabajos se reintentan o se descartan",
+    "many jobs are retried, cancelled or discarded": (
+        "muchos trabajos se reintentan, se cancelan o se descartan"
+    ),
+    "to {verb} many at once takes jobs that are {states}": (
+        "{verb} de muchos a la vez admite trabajos en estos estados: {states}"
+    ),
+    "a limit is one or more, not {n}": "un límite es uno o más, no {n}",
+    "a canary is {least} to {most} jobs, not {n}": (
+        "un canario son de {least} a {most} trabajos, no {n}"
+    ),
+    "canary {id} failed again: {why}": "el canario {id} volvió a fallar: {why}",
+    "stopped by hand": "parado a mano",
     "the result of '{name}' cannot be that: {why}": (
         "el resultado de '{name}' no puede ser eso: {why}"
     ),

@@ -72,6 +72,7 @@ ALONE: Final = (
     *("mark restored", "end restore"),
     "unsubscribe",
     "run again",
+    *("retry many", "cancel many", "discard many", "stop"),
     *("replay many", "confirm", "deny", "run", "breaker open", "breaker close", "breaker probe"),
     *("add person", "remove person", "change password", "add token", "remove token"),
     *("log in", "login refused", "login held back", "use token", "token refused"),

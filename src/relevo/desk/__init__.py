@@ -5,6 +5,7 @@ by the store in the same step. DefinitionError: the question is written wrongly.
 there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
 """
 
+from relevo.desk.bulk import COUNT_MAX, SWEEPABLE, BulkVerb, Pace, meant
 from relevo.desk.deliveries import (
     DeliveryJob,
     DeliveryView,
@@ -14,7 +15,7 @@ from relevo.desk.deliveries import (
     delivery_job,
     is_replayable,
 )
-from relevo.desk.desk import COUNT_MAX, Desk
+from relevo.desk.desk import Desk
 from relevo.desk.editing import EDITABLE, Change, Edited
 from relevo.desk.events import EventPage, EventView, Given, SubscriberView
 from relevo.desk.flows import FlowRow, FlowView, JoinedNode, Reason, name_of
@@ -56,8 +57,10 @@ __all__ = [
     "COUNTED",
     "COUNT_MAX",
     "EDITABLE",
+    "SWEEPABLE",
     "AfterRestore",
     "BreakerView",
+    "BulkVerb",
     "Change",
     "DeliveryCount",
     "DeliveryGroup",
@@ -83,6 +86,7 @@ __all__ = [
     "LeftAlone",
     "Order",
     "OutboxView",
+    "Pace",
     "Person",
     "Progress",
     "Reason",
@@ -104,6 +108,7 @@ __all__ = [
     "durations",
     "error_of",
     "is_replayable",
+    "meant",
     "name_of",
     "saturations",
     "slowest_of",

@@ -10,8 +10,8 @@ from msgspec.json import decode as decode_json
 from msgspec.json import encode as encode_json
 from msgspec.structs import replace
 
-from relevo.breaker import KIND as BREAKER
 from relevo.clock import Duration, duration
+from relevo.desk.bulk import Bulk, reason
 from relevo.desk.editing import Editing
 from relevo.desk.events import Events
 from relevo.desk.forgetting import Forgetting
@@ -21,11 +21,8 @@ from relevo.desk.people import Person
 from relevo.desk.replaying import Replaying
 from relevo.desk.restoring import Restoring
 from relevo.desk.searching import Searching
-from relevo.desk.standing import Standing
 from relevo.desk.told import misfit, unlike
-from relevo.desk.views import Progress, Sweep
 from relevo.errors import (
-    DefinitionError,
     MisuseError,
     NotAllowed,
     NotFoundError,
@@ -35,22 +32,13 @@ from relevo.ids import new_id
 from relevo.job import ENDED, LIVE, NewJob, State, Verdict, queue_name
 from relevo.job_meta import decode_meta
 from relevo.message import EVENTS
-from relevo.message import rate as rate_of
 from relevo.once import TYPES, type_name
-from relevo.outcome import CREDENTIALS
 from relevo.payload import plain
 from relevo.sealing import is_sealed
-from relevo.store import BATCH, UNDECIDED, Audit, By, Effect, EffectState, Filter, QueueMode
-
-COUNT_MAX = 1_000_000
-
-_PARKED = frozenset({State.PARKED})
-_SWEEPABLE = frozenset({State.DEAD, State.HELD, State.PARKED, State.CANCELLED})
-
-Act = Callable[[Sequence[str], int], Awaitable[list[bool]]]
+from relevo.store import BATCH, UNDECIDED, Audit, By, Effect, EffectState, QueueMode
 
 
-class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing, Searching):
+class Desk(Forgetting, Groups, Bulk, Replaying, Restoring, Events, Editing, Searching):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs
@@ -123,7 +111,7 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing, 
 
     async def discard(self, ids: Sequence[str], by: Person, note: str) -> list[bool]:
         """Put dead or held jobs aside for good; the note says why."""
-        signed = by.acts("discard", _reason(note))
+        signed = by.acts("discard", reason(note))
         return await self._each(ids, lambda batch: self.store.discard(batch, signed))
 
     async def _each(
@@ -139,127 +127,6 @@ class Desk(Forgetting, Groups, Standing, Replaying, Restoring, Events, Editing, 
                 batch = [job.id for job in jobs if job is not None and self.sees(job.queue)]
             answers |= zip(batch, await act(batch), strict=True) if batch else ()
         return [answers.get(id, False) for id in plain_ids]
-
-    # changing many
-
-    async def retry_where(
-        self,
-        where: Filter,
-        by: Person,
-        note: str = "",
-        *,
-        canary: int | None = None,
-        rate: str | None = None,
-        patience: Duration = "60s",
-        progress: Progress | None = None,
-    ) -> Sweep:
-        """Retry all that a filter means, dead ones unless it says otherwise.
-
-        With `canary`, so many go first, and the rest follows only when all of them have ended well
-        within `patience`. With `rate` ("50/s") the jobs become due no faster than that.
-        """
-        signed = by.acts("retry", note)
-        if canary is not None and not 1 <= canary <= PAGE_MAX:
-            raise DefinitionError(f"a canary is 1 to {PAGE_MAX} jobs, not {canary}")
-        duration(patience)
-        return await self._sweep(
-            where,
-            lambda ids, spread: self.store.retry(ids, signed, spread=spread),
-            progress,
-            pace=None if rate is None else rate_of(rate),
-            canary=canary,
-            patience=patience,
-            is_run=True,
-        )
-
-    async def let_go(self, park: str, by: Person, note: str = "") -> Sweep:
-        """Retry what is parked behind something, such as `unaccepted:stripe` when its key works.
-
-        Where a breaker has opened for it, one of them tries first, and the rest follows.
-        """
-        sweep = await self.retry_where(Filter(park=park, states=_PARKED), by, note)
-        name = park.removeprefix(CREDENTIALS)
-        if name != park:
-            [known] = await self.store.recall(BREAKER, [name])
-            if known is not None and sweep.changed:
-                await self.turn_breaker(name, "probe", by, note)
-        return sweep
-
-    async def discard_where(
-        self, where: Filter, by: Person, note: str, *, progress: Progress | None = None
-    ) -> Sweep:
-        """Put aside all that a filter means, dead ones unless it says otherwise."""
-        signed = by.acts("discard", _reason(note))
-        return await self._sweep(where, lambda ids, _: self.store.discard(ids, signed), progress)
-
-    async def _sweep(
-        self,
-        where: Filter,
-        act: Act,
-        progress: Progress | None,
-        *,
-        pace: tuple[int, int] | None = None,
-        canary: int | None = None,
-        patience: Duration = "60s",
-        is_run: bool = False,
-    ) -> Sweep:
-        if not where.states:
-            where = replace(where, states=frozenset({State.DEAD}))
-        if where.states - _SWEEPABLE:
-            raise DefinitionError("only dead, held, parked and cancelled jobs are taken in bulk")
-        tell: Progress = progress or (lambda _: None)
-        sweep = Sweep(total=await self.count(where, most=COUNT_MAX))
-        tell(sweep)
-        started = await self.store.now()
-        many = PAGE_MAX if pace is None else min(max(2_000 * pace[0] // pace[1], 1), PAGE_MAX)
-        cursor = None
-        while True:
-            page = await self.jobs(where, cursor, many if canary is None else canary)
-            # What died again since is not taken a second time, whatever order the pages have.
-            ids = [job.id for job in page.jobs if not job.ended_at or job.ended_at <= started]
-            spread = 0 if pace is None or canary else len(ids) * pace[1] // pace[0]
-            changed = await act(ids, spread) if ids else []
-            taken = [id for id, is_changed in zip(ids, changed, strict=True) if is_changed]
-            again = set(taken) if is_run else set[str]()
-            old = [job for job in page.jobs if job.id in again and self.has_outlived(job, started)]
-            sweep = replace(
-                sweep,
-                outlived=sweep.outlived + len(old),
-                changed=sweep.changed + len(taken),
-                refused=sweep.refused + len(ids) - len(taken),
-            )
-            tell(sweep)
-            if canary is not None and taken:
-                sweep = replace(sweep, stopped=await self._trouble(taken, patience))
-                tell(sweep)
-                canary = None
-            cursor = page.cursor
-            if cursor is None or sweep.stopped:
-                return sweep
-            await asyncio.sleep(spread / 1000)
-
-    async def _trouble(self, canaries: list[str], patience: Duration) -> str:
-        """Why the others should not follow these; empty when all of them ended well."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + duration(patience).total_seconds()
-        wait = 0.05
-        while True:
-            # A done job may be gone already.
-            jobs = [job for job in await self.store.find(canaries) if job is not None]
-            for job in jobs:
-                if job.state in _SWEEPABLE:
-                    why = "" if job.failure is None else f": {job.failure.type}"
-                    return f"canary {job.id} is {job.state} again{why}"
-            waiting = [job for job in jobs if job.state is not State.DONE]
-            if not waiting:
-                return ""
-            if loop.time() >= deadline:
-                return (
-                    f"{len(waiting)} of {len(canaries)} canaries have not ended in time; "
-                    f"the first is {waiting[0].id}, {waiting[0].state}"
-                )
-            await asyncio.sleep(wait)
-            wait = min(wait * 1.5, 1.0)
 
     # queues
 
@@ -410,9 +277,3 @@ def _without_origin(meta: bytes | None) -> bytes | None:
     made = decode_meta(meta)
     made.origin = None
     return encode_json(made)
-
-
-def _reason(note: str) -> str:
-    if not note.strip():
-        raise DefinitionError("say why in a note: whoever finds these jobs later will ask")
-    return note

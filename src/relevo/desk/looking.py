@@ -269,19 +269,40 @@ class Looking:
         return [owner, *sharing]
 
     async def audits(
-        self, *, target: str | None = None, cursor: str | None = None, limit: int = 50
+        self,
+        *,
+        target: str | None = None,
+        who: str | None = None,
+        verb: str | None = None,
+        since: int | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> tuple[list[Audit], str | None]:
-        """What people did, newest first. A desk of some apps must say to which job or queue."""
+        """What people did, newest first. A desk of some apps must say to which job or queue.
+
+        A rare person or verb is looked for as long as one page of a search may take; the cursor
+        goes on from there.
+        """
         _bounded(target, "the target")
         if target is not None:
             target = parse_id(target) or target
         if self.apps is not None and not await self._sees_target(target):
             raise NotFoundError("name a job or a queue of yours to see what people did to it")
-        question = ("audits", target)
+        question = ("audits", target, who, verb, since)
         place = opened(cursor, question)
         limit = min(max(limit, 1), PAGE_MAX)
-        rows, place = await self.store.audits(target=target, cursor=place, limit=limit)
-        return rows, sealed(place, question)
+        found: list[Audit] = []
+        is_all = who is None and verb is None
+        until = monotonic() + SEARCHED
+        while True:
+            # A row at a time would be many trips; a row too many would be lost behind the cursor.
+            many = limit - len(found)
+            rows, place = await self.store.audits(target=target, cursor=place, limit=many)
+            if since is not None and rows and rows[-1].at < since:
+                place, rows = None, [row for row in rows if row.at >= since]
+            found += [row for row in rows if who in (None, row.who) and verb in (None, row.verb)]
+            if place is None or len(found) >= limit or is_all or monotonic() >= until:
+                return found, sealed(place, question)
 
     async def _sees_target(self, target: str | None) -> bool:
         if target is None:
@@ -410,7 +431,7 @@ def _seal(place: str, question: Any) -> str:
 def _checked(where: Filter) -> Filter:
     if where.queue is not None:
         queue_name(where.queue)
-    for name in ("kind", "key", "lane", "park", "thread", "flow", "fingerprint", "text"):
+    for name in ("kind", "key", "lane", "park", "thread", "flow", "fingerprint", "text", "error"):
         _bounded(getattr(where, name), name)
     return where
 

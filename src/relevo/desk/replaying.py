@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relevo.clock import moment
+from relevo.desk.bulk import Pace
 from relevo.desk.deliveries import Deliveries, HandlingFailed, is_replayable
 from relevo.desk.looking import PAGE_MAX, opened, sealed
 from relevo.desk.people import Person
@@ -138,6 +139,7 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
     effects_of: int = 0  # of so many deliveries, the oldest
     is_dry: bool = False
     cursor: str | None = None  # where the next call goes on
+    stopped: str = ""  # why it went no further
 
     @property
     def total(self) -> int:
@@ -209,6 +211,7 @@ class Replaying(Deliveries):
         cursor: str | None = None,
         dry_run: bool = False,
         rate: str | None = None,
+        canary: int | None = None,
         repeat_effects: bool = False,
         progress: Callable[[Replays], None] | None = None,
     ) -> Replays:
@@ -217,10 +220,12 @@ class Replaying(Deliveries):
         A delivery whose function fails again stops nothing; each is handled as by replay(). Of
         accepted ones, replays are left out: what they repeat is handled. With `limit` at most so
         many, and the cursor of the answer goes on behind them. With `rate` ("5/s") no faster than
-        that, from call to call. A dry run counts the effects that are confirmed; they are made once
+        that, from call to call. With `canary`, so many go first, and the others follow if none of
+        them fails. A dry run counts the effects that are confirmed; they are made once
         more only if it shall `repeat_effects`.
         """
         count, period = (1, 0) if rate is None else rate_of(rate)
+        Pace(limit=limit, canary=canary).checked()
         if not dry_run:
             by.acts("replay", note)
         for name in ("endpoint", "error", "group"):
@@ -241,7 +246,12 @@ class Replaying(Deliveries):
                 due = began + number * period / count / 1000
                 await asyncio.sleep(max(0.0, due - now()))
                 done = await self._one(done, kept, by, handling, note, repeat_effects)
+                if done.failed and canary is not None and done.refused + done.handled <= canary:
+                    why = f"canary {kept.id} failed again: {done.errors[-1].error}"
+                    done = replace(done, stopped=why)
                 tell(done)
+                if done.stopped:
+                    break
         finally:
             if chosen:  # also where a person stops it
                 noted = f"effects repeated; {note}".strip("; ") if repeat_effects else note

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from relevo.desk import Role
+from relevo.desk.sweeps import Sweeps
 from relevo.web.auth import Auth
 from relevo.web.entries import Entries
 from relevo.web.files import Files
@@ -56,7 +57,9 @@ class Web:
         self.auth = Auth(self.people, entries, settings, relevo.clock, relevo.watch)
         self.files = Files(STATIC, "/static")
         self.search: str | None = None
+        self.sweeps = Sweeps()
         self.closing = [] if closing is None else closing
+        self.closing.append(self.sweeps.close)
         self.spanish: dict[str, str] = {}  # of the menu, which stands on everyone's pages
         self.menu = [
             Entry(site.title, site.prefix, "Apps", app.name)

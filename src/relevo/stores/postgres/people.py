@@ -50,6 +50,9 @@ _MEANT = """
     and ($14::text is null
          or position($15::bytea in payload) > 0
          or strpos(concat_ws(e'\\n', key, error_type, error_message, error_trace), $14) > 0)
+    and ($16::text is null or state <> 5 and strpos(error_type || ': ' || error_message, $16) > 0)
+    and ($17::bigint is null or coalesce(ended_at, inserted_at) >= $17)
+    and ($18::bigint is null or coalesce(ended_at, inserted_at) < $18)
 """
 """A Filter as a condition on `everything`, its parameters as `_meant` gives them."""
 
@@ -180,10 +183,10 @@ class People(Session):
             select *, relevo.moment($1) as now
             from relevo.everything
             where {_MEANT}
-                and ($16::uuid is null or id < $16)
-                and ($17::uuid is null or id >= $17)
+                and ($19::uuid is null or id < $19)
+                and ($20::uuid is null or id >= $20)
             order by id desc
-            limit $18
+            limit $21
             """),  # noqa: S608 - a constant is put in, every value is bound
             self._skew,
             *_meant(where),
@@ -216,7 +219,7 @@ class People(Session):
         rows = await self._people.fetch(
             self._sql(f"""
             select count(*)
-            from (select from relevo.everything where {_MEANT} limit $16) as meant
+            from (select from relevo.everything where {_MEANT} limit $19) as meant
             """),  # noqa: S608 - a constant is put in, every value is bound
             self._skew,
             *_meant(where),
@@ -457,6 +460,9 @@ def _meant(where: Filter) -> list[object]:
         clean(where.fingerprint),
         clean(where.text),
         None if where.text is None else where.text.encode("utf-8", "surrogatepass"),
+        clean(where.error),
+        where.since,
+        where.until,
     ]
 
 

@@ -100,7 +100,7 @@ class People(Inlet, Newest):
                 parts = await self._all("count", (name, to_text(value), where.queue or ""))
                 return min(sum(parts), most)
         now, began = await self.now(), time.monotonic()
-        exact = _needles(where) != []
+        exact = _needles(where) != [] or _is_exact(where)
 
         def keep(row: Any) -> bool | None:
             return (
@@ -108,7 +108,7 @@ class People(Inlet, Newest):
             )
 
         total, cursor = 0, None
-        roots, question = await self._roots_of(where), _question(where, count=True)
+        roots, question = await self._roots_of(where), _question(where, count=not _is_exact(where))
         while total < most:
             some, cursor = await self._newest(
                 "walk", roots, question, keep, cursor=cursor, limit=1_000, most=1_000
@@ -323,6 +323,11 @@ def _begin_of(thread: str | None) -> str:
     return str(max(0, int(thread[:12], 16) - SLACK))
 
 
+def _is_exact(where: Filter) -> bool:
+    """Whether a job has to be read to tell whether a filter means it."""
+    return (where.error, where.since, where.until) != (None, None, None)
+
+
 def _means(where: Filter, job: Job) -> bool:
     exact = (
         (where.kind, job.kind),
@@ -336,9 +341,18 @@ def _means(where: Filter, job: Job) -> bool:
         return False
     if where.states and job.state not in where.states:
         return False
+    moment = job.inserted_at if job.ended_at is None else job.ended_at
+    if where.since is not None and moment < where.since:
+        return False
+    if where.until is not None and moment >= where.until:
+        return False
+    failure = job.failure
+    if where.error is not None and (
+        failure is None or where.error not in f"{failure.type}: {failure.message}"
+    ):
+        return False
     if where.text is None:
         return True
-    failure = job.failure
     return (
         to_text(where.text) in job.payload
         or where.text in (job.key or "")

@@ -350,6 +350,8 @@ def write_audit(
     tx: Tx, by: By, verb: str, target: str, *, before: str = "", after: str = ""
 ) -> None:
     """One thing a person did, written in the step that does it."""
+    if not by.who:
+        return
     audit(
         tx, [Audit(who=by.who, verb=verb, target=target, note=by.note, before=before, after=after)]
     )

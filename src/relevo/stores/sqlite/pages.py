@@ -276,6 +276,23 @@ class _Question:
                 """,
                 *[text(where.text)] * 4,
             )
+        if where.error is not None:
+            self.add(
+                """
+                job.state <> 30 and json_valid(job.failure) and instr(
+                    json_extract(job.failure, '$.type') || ': '
+                        || json_extract(job.failure, '$.message'),
+                    ?
+                )
+                """,
+                text(where.error),
+            )
+        for sign, moment in ((">=", where.since), ("<", where.until)):
+            if moment is not None:
+                self.add(
+                    f"iif(job.state in (30, 70, 80), job.ended_at, job.inserted_at) {sign} ?",
+                    moment,
+                )
         self._add_states(now)
 
     def add(self, term: str, *values: Any) -> None:

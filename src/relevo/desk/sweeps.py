@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from relevo.desk import Replays, Sweep
+import msgspec
+
+from relevo.desk.replaying import Replays
+from relevo.desk.views import Sweep
 from relevo.errors import MisuseError, NotFoundError, RelevoError
 from relevo.ids import new_id
+from relevo.store import Audit, By, Store
 from relevo.telemetry import log
 
 RUNNING = 8
@@ -16,6 +20,20 @@ KEPT = 100
 
 Note = Callable[[Sweep | Replays], None]
 Act = Callable[[Note], Awaitable[Sweep | Replays]]
+
+
+class BulkView(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of many, as a program asks for it."""
+
+    id: str
+    verb: str
+    who: str
+    total: int
+    changed: int
+    refused: int
+    is_over: bool
+    stopped: str = ""
+    error: str = ""
 
 
 class Sweeping:
@@ -30,6 +48,7 @@ class Sweeping:
         self.sweep: Sweep | Replays = Replays() if verb == "replay" else Sweep(total=0)
         self.error = ""
         self.task: asyncio.Task[None] | None = None
+        self.told = asyncio.Event()  # it is known how many there are
 
     @property
     def is_over(self) -> bool:
@@ -39,6 +58,21 @@ class Sweeping:
     def is_stopped(self) -> bool:
         return bool(self.task and self.task.cancelled())
 
+    def view(self) -> BulkView:
+        """How far it has come."""
+        by_hand = "stopped by hand" if self.is_stopped else ""
+        return BulkView(
+            id=self.id,
+            verb=self.verb,
+            who=self.who,
+            total=self.sweep.total,
+            changed=self.sweep.changed,
+            refused=self.sweep.refused,
+            is_over=self.is_over,
+            stopped=self.sweep.stopped or by_hand,
+            error=self.error,
+        )
+
     async def run(self, act: Act) -> None:
         try:
             self.sweep = await act(self._note)
@@ -47,9 +81,12 @@ class Sweeping:
         except Exception as error:  # noqa: BLE001 - shown to the person, and logged with its trace
             self.error = type(error).__name__
             log.exception("a sweep failed", extra={"sweep": self.id, "verb": self.verb})
+        finally:
+            self.told.set()
 
     def _note(self, sweep: Sweep | Replays) -> None:
         self.sweep = sweep
+        self.told.set()
 
 
 class Sweeps:
@@ -89,10 +126,15 @@ class Sweeps:
         if tasks:
             await asyncio.wait(tasks)
 
-    def stop(self, sweeping: Sweeping) -> None:
+    async def stop(self, sweeping: Sweeping, store: Store, by: By) -> None:
         """Go no further; what was changed stays changed."""
-        if sweeping.task is not None:
-            sweeping.task.cancel()
+        if sweeping.task is None or sweeping.is_over:
+            return
+        sweeping.task.cancel()
+        await asyncio.wait([sweeping.task])
+        said = f"{sweeping.verb}: {sweeping.sweep.changed:,} of {sweeping.sweep.total:,} changed"
+        note = "; ".join(filter(None, (by.note, said)))
+        await store.audit([Audit(who=by.who, verb="stop", target=sweeping.id, note=note)])
 
 
 def _sees(apps: frozenset[str] | None, sweeping: Sweeping) -> bool:
