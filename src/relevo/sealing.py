@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+from collections import Counter
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,6 +23,10 @@ MARK = b"relevo-sealed:"
 _JSON_MARK = b'"' + MARK
 _PAIR_MARK = b'[["relevo-sealed","'
 _MARKS = (MARK, _JSON_MARK, _PAIR_MARK)
+
+_SEALED = re.compile(
+    rb'(relevo-sealed(?::|","))((?:[A-Za-z0-9_-]{4})+(?:[A-Za-z0-9_-]{2}==|[A-Za-z0-9_-]{3}=)?)'
+)
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}=", re.ASCII)
 _NAMED = re.compile(rb"key-([0-9a-f]{8}):")
@@ -202,6 +207,44 @@ def key_named(data: bytes | msgspec.Raw) -> str | None:
     except ValueError:
         return ""
     return named[1].decode() if named else ""
+
+
+class Renewed(NamedTuple):
+    """A stored value, what was sealed in it sealed with the newest key."""
+
+    data: bytes
+    by: Counter[str]  # how often what was renewed had been sealed with which key
+    closed: Counter[str]  # what no key opens; under "" what is not relevo's
+
+
+def renewed(keys: SealKeys, data: bytes) -> Renewed:
+    """Seal anew whatever is sealed in a stored value, however that is packed.
+
+    What is sealed is as long as before, so that lengths that stand in front of it stay right.
+    """
+    newest = keys.names[0]
+    by: Counter[str] = Counter()
+    closed: Counter[str] = Counter()
+
+    def again(found: re.Match[bytes]) -> bytes:
+        mark, token = found.groups()
+        try:
+            inner = base64.b64decode(token, altchars=b"-_", validate=True)
+            name = keys.key_of(inner)
+            if name == newest:
+                return found[0]
+            fresh = base64.urlsafe_b64encode(keys.seal(keys.open(inner)))
+        except (ValueError, SealError):
+            closed[_name_in(token)] += 1
+            return found[0]
+        by[name] += 1
+        return mark + fresh
+
+    return Renewed(_SEALED.sub(again, data), by, closed)
+
+
+def _name_in(token: bytes) -> str:
+    return key_named(MARK + token) or ""
 
 
 def unsealed(data: bytes | msgspec.Raw) -> bytes:

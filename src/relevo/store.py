@@ -7,7 +7,7 @@ Time is the store's own, in milliseconds; callers pass lengths, not moments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from types import MappingProxyType
@@ -455,6 +455,13 @@ class Letterbox(Struct, frozen=True, kw_only=True):
     text: str | None = None  # found literally in key, body or reason
 
 
+class SealedValue(Struct, frozen=True, kw_only=True):
+    """Bytes as they are stored, with something sealed in them; only the store reads the place."""
+
+    place: tuple[Any, ...]
+    data: bytes
+
+
 class Store(Protocol):
     """Where jobs live."""
 
@@ -848,6 +855,19 @@ class Store(Protocol):
         itself is gone already. Jobs that have not ended are left alone. Answers how many jobs and
         deliveries went; if any did, the audit has one line, whose target is `act`.
         """
+        ...
+
+    def sealed_values(self) -> AsyncGenerator[list[SealedValue]]:
+        """All values in which something is sealed, some at a time.
+
+        Not the payloads of jobs of which a run has begun and may be repeated, dead ones included:
+        a run makes the ids of its follow-ups under the key of its payload, and under another key
+        it would order them a second time.
+        """
+        ...
+
+    async def swap_values(self, values: Sequence[tuple[SealedValue, bytes]]) -> int:
+        """Replace values that are still as they were read; answers how many were."""
         ...
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:

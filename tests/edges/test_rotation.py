@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import resource
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from relevo.sealing import SealKeys, new_key
-from relevo.store import Arrival, DeliveryState, Kept, Store
+from relevo.sealing import SealKeys, new_key, opened, sealed_text
+from relevo.store import Arrival, DeliveryState, Effect, Kept, Store
 from relevo.stores import open_store
 from relevo.stores.sealed import sealed
 from tests.conformance.steps import add
@@ -216,3 +218,45 @@ async def test_the_password_of_redis_is_rotated_as_the_page_says() -> None:
         with pytest.raises(Exception, match=r"(?i)password|auth"):
             await _used(old)
         assert await _used(new) == 4
+
+
+def test_seal_renew_seals_all_with_the_newest_key_and_doctor_lets_the_old_one_go(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = SealKeys(OLD).names[0], SealKeys(NEW).names[0]
+    spool = box.folder / "relevo-spool.db"
+
+    async def fill(store: Store) -> None:
+        before = sealed(store, SealKeys(OLD))
+        await add(before, payload=b'{"a":1}')
+        await before.receive([Arrival(Kept(id=f"{3:032x}", endpoint="shop:/hooks", key="e"))])
+        await before.receive(
+            [Arrival(Kept(id=f"{4:032x}", endpoint="shop:/hooks", key="f", body=b"ana"))]
+        )
+        effect = Effect(job=f"{5:032x}", queue="shop:mail:send", name="m", key="k", result=b"1")
+        await before.intend([effect])
+
+    box.do(fill)
+    with closing(sqlite3.connect(spool, isolation_level=None)) as file:
+        file.execute("create table spool (id integer primary key autoincrement, data blob)")
+        file.execute("insert into spool (data) values (?)", [sealed_text(SealKeys(OLD), b"call")])
+    assert box("seal", "renew").code == 2
+    monkeypatch.setenv("RELEVO_SEAL_KEYS", f"{NEW},{OLD}")
+    [said] = [said for _, said in told(box)["seal"] if f"with {old}" in said]
+    assert "1 job, 1 delivery, 1 effect and 1 spooled delivery are sealed" in said
+
+    done = box("seal", "renew", "--json")
+
+    assert done.code == 0, done.err
+    assert done.json["renewed"][old] >= 4
+    assert done.json["left"] == done.json["closed"] == {}
+    assert "everything that is sealed" in box("seal", "renew").out
+    monkeypatch.setenv("RELEVO_SEAL_KEYS", NEW)
+    assert {level for level, _ in told(box)["seal"]} == {"ok"}
+    with closing(sqlite3.connect(spool)) as file:
+        [(data,)] = file.execute("select data from spool")
+    assert opened(SealKeys(NEW), data) == b"call"
+    monkeypatch.setenv("RELEVO_SEAL_KEYS", OLD)
+    found = told(box)["seal"]
+    assert any(level == "error" and new in said for level, said in found)
+    assert box("seal", "renew").code == 1

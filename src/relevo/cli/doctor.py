@@ -31,6 +31,7 @@ from relevo.intake.receiver import MASKED
 from relevo.job import LIVE, MOVING, State
 from relevo.joining import FLOW
 from relevo.message import EVENTS, narrow
+from relevo.settings import spool_file
 from relevo.signatures.keys import Keys
 from relevo.store import DeliveryState, Finding, QueueMode, Schema, WorkerState
 from relevo.stored import read_stored
@@ -236,12 +237,17 @@ def _machine(terminal: Terminal) -> list[Finding]:
 async def _seals(terminal: Terminal) -> list[Finding]:
     """What is sealed with which key, as it is stored."""
     keys = terminal.settings.seal_keys
-    store = terminal.bare()
+    store, ledger = terminal.bare(), terminal.bare_ledger()
+    spool = spool_file(store.dsn, terminal.settings.spool)
     try:
         await store.open()
-        return sealing_findings(await used_keys(store), keys)
+        if ledger is not None:
+            await ledger.open()
+        return sealing_findings(await used_keys(store, ledger=ledger, spool=spool), keys)
     finally:
         await store.close()
+        if ledger is not None:
+            await ledger.close()
 
 
 async def _times(desk: Desk) -> list[Finding]:

@@ -164,6 +164,12 @@ class Terminal:
         """The store as it keeps things, whatever is sealed in it still sealed; not yet open."""
         return _store(self.url, None)
 
+    def bare_ledger(self) -> SqlStore | None:
+        """The database beside a store as it keeps things; None where the store is one itself."""
+        if self.database is None or self.bare().name in SQL:
+            return None
+        return cast("SqlStore", _store(self.database, None))
+
     def whole(self) -> Store:
         """The same with the database beside it, where effects and letters are kept."""
         store = self.store()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 from relevo.ids import parse_id
 from relevo.job import JOINS, Job, State
-from relevo.store import By, Edit, Filter, Group, Page, QueueMode, Tally
+from relevo.store import By, Edit, Filter, Group, Page, QueueMode, SealedValue, Tally
+from relevo.stores.postgres import renewal
 from relevo.stores.postgres.lines import Record
 from relevo.stores.postgres.rows import (
     BEHIND,
@@ -424,6 +426,16 @@ class People(Session):
             clean(act),
         )
         return rows[0]["jobs"], rows[0]["deliveries"]
+
+    async def ask(self, sql: str, *values: Any) -> list[Any]:
+        """Rows of a statement of people's, who wait longer than workers."""
+        return [*await self._people.fetch(self._sql(sql), *values)]
+
+    def sealed_values(self) -> AsyncGenerator[list[SealedValue]]:
+        return renewal.sealed_values(self)
+
+    async def swap_values(self, values: Sequence[tuple[SealedValue, bytes]]) -> int:
+        return await renewal.swap_values(self, values)
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
         rows = await self._people.fetch(

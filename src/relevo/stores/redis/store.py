@@ -23,6 +23,7 @@ from relevo.store import (
     Claim,
     Loss,
     Rescued,
+    SealedValue,
     Store,
     Sweep,
     Want,
@@ -45,6 +46,10 @@ from relevo.stores.redis.wire import Refused, Unsent
 
 ORPHANED = 10_000  # a bundle this old has lost its caller
 UNHEARD = 8  # claims without an answer that are asked for again
+
+
+SEALED = 200
+"""Fields of a hash that are looked at at once for what is sealed."""
 
 
 class RedisStore(People, Groups, Deliveries, Ledger, Memory):
@@ -208,6 +213,31 @@ class RedisStore(People, Groups, Deliveries, Ledger, Memory):
             removed += await self._tidy_memory(limit - removed)
             removed += await self._tidy_deliveries(dead_keep, limit - removed)
         return removed
+
+    async def sealed_values(self) -> AsyncGenerator[list[SealedValue]]:
+        # What is sealed lies in hashes alone; lists and sets hold ids.
+        async for key in self._wire.scan(f"{self._address.prefix}:*".encode(), b"hash"):
+            cursor = b"0"
+            while True:
+                cursor, pairs = await self._wire.command(
+                    key, b"HSCAN", key, cursor, b"COUNT", SEALED
+                )
+                found = zip(pairs[::2], pairs[1::2], strict=True)
+                yield [
+                    SealedValue(place=(key, field), data=value)
+                    for field, value in found
+                    if b"relevo-sealed" in value
+                ]
+                if cursor == b"0":
+                    break
+
+    @timely
+    async def swap_values(self, values: Sequence[tuple[SealedValue, bytes]]) -> int:
+        by_key: dict[bytes, list[Arg]] = {}
+        for value, data in values:
+            key, field = value.place
+            by_key.setdefault(key, []).extend((field, value.data, data))
+        return sum([await self._run("swap", [key], args) for key, args in by_key.items()])
 
     @timely
     async def erase(

@@ -10,7 +10,7 @@ import asyncio
 import random
 import ssl
 from binascii import crc_hqx
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -242,6 +242,19 @@ class Wire:
         slot = key_slot(key) if self.is_cluster else 0
         (answer,) = await self._send(slot, pack(*args))
         return self._value(answer)
+
+    async def scan(self, pattern: bytes, kind: bytes) -> AsyncGenerator[bytes]:
+        """The keys of a pattern and a type, of every master; one may come twice."""
+        for node in await self._masters():
+            cursor = b"0"
+            while True:
+                packed = pack(b"SCAN", cursor, b"MATCH", pattern, b"TYPE", kind, b"COUNT", 1_000)
+                (answer,) = await node.ask(packed)
+                cursor, keys = self._value(answer)
+                for key in keys:
+                    yield key
+                if cursor == b"0":
+                    break
 
     async def everywhere(self, *args: Arg) -> list[tuple[str, Any]]:
         """One command to every master: where, and the answer or error."""

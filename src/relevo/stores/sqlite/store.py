@@ -39,6 +39,7 @@ from relevo.store import (
     QueueMode,
     Reception,
     Schema,
+    SealedValue,
     Sweep,
     Tally,
     Want,
@@ -55,6 +56,7 @@ from relevo.stores.sqlite import (
     memory,
     pages,
     people,
+    renewal,
     schema,
     upkeep,
     wake,
@@ -74,6 +76,10 @@ SETTLE, EXTEND, INSERT, RECEIVE, INTEND, CONCLUDE, REMEMBER, OTHERS, CLAIM = ran
 )  # the order in a transaction
 
 T = TypeVar("T")
+
+
+SEALED = 200
+"""Sealed values that are read at once."""
 
 
 class SqliteStore:
@@ -665,6 +671,16 @@ class SqliteStore:
         self, jobs: Sequence[str], deliveries: Sequence[str], by: By, *, act: str
     ) -> tuple[int, int]:
         return await self._write(upkeep.erase, jobs, deliveries, by, act)
+
+    async def sealed_values(self) -> AsyncGenerator[list[SealedValue]]:
+        for number in range(len(renewal.COLUMNS)):
+            after = None
+            while found := await self._read(renewal.sealed_values, number, after, SEALED):
+                yield found
+                after = found[-1].place[1:]
+
+    async def swap_values(self, values: Sequence[tuple[SealedValue, bytes]]) -> int:
+        return await self._write(renewal.swap_values, values)
 
     async def set_mode(self, queues: Sequence[str], mode: QueueMode, by: By) -> list[bool]:
         return await self._write(people.set_mode, queues, mode, by)
