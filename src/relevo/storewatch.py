@@ -60,6 +60,7 @@ class StoreWatch:
         self._is_told = False  # the log says that it is away
         self._asked_at = -RARELY
         self._patience = PATIENCE
+        self.heard = 0  # answers of the store to calls, which make no probe: they only count
         self.is_away = False
         self.since: int = 0  # the moment it went away, in milliseconds
         self.error = ""  # of the call that found it so
@@ -102,7 +103,7 @@ class StoreWatch:
         return self._probing
 
     async def _ask(self) -> None:
-        slow = asyncio.get_running_loop().call_later(self._patience, self._slow)
+        slow = asyncio.create_task(self._grow_impatient(), name="relevo-store-watch-slow")
         try:
             while True:
                 began = time.monotonic()
@@ -134,7 +135,12 @@ class StoreWatch:
         name, version = (note.name, note.version + 1) if is_written else (new_id(), 0)
         self._note = Note(kind="probe", name=name, value=b"{}", version=version, ttl=KEEP)
 
-    def _slow(self) -> None:
+    async def _grow_impatient(self) -> None:
+        """A store that answers nothing while it is probed is away; one that is busy is not."""
+        heard = -1
+        while heard != self.heard:
+            heard = self.heard
+            await asyncio.sleep(self._patience)
         self._leave()
         self._tell()
 

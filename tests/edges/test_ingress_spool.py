@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import stat
 from collections.abc import AsyncGenerator, Callable
@@ -425,3 +426,28 @@ async def test_f20_a_full_disk_is_not_ready_until_it_is_freed(
             assert await deliver(engine, SIGNED, json={"id": "e1"}) == OK
     well = (200, b'{"status":"ok"}', 200)
     assert states == [well, (503, b'{"status":"not ok"}', 503), well]
+
+
+async def test_a_store_that_answers_others_is_busy_and_not_away(
+    relevo: Relevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that waits in a long queue tells nothing while the queue goes on."""
+    monkeypatch.setattr(storewatch, "PATIENCE", 0.05)
+    watch = storewatch.StoreWatch(relevo.store, relevo.clock)
+    gate, real = asyncio.Event(), relevo.store.remember
+
+    async def queued(notes: Any) -> list[bool]:
+        await gate.wait()
+        return await real(notes)
+
+    monkeypatch.setattr(relevo.store, "remember", queued)
+    watch.doubt()
+    for _ in range(20):
+        watch.heard += 1
+        await asyncio.sleep(0.02)
+        assert not watch.is_away
+    await until(lambda: watch.is_away)  # now it answers nobody
+    gate.set()
+    await watch.back()
+    assert not watch.is_away
+    await watch.close()

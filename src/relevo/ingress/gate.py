@@ -92,6 +92,7 @@ class Gate:
         self._held = 0
         self._saving: set[asyncio.Task[None]] = set()
         self._watch = engine.watch
+        self._heard = 0
         self._watch.on_away.append(self._save)
         self.spool = spool
         self.refusals = Refusals(engine, proxies)
@@ -312,7 +313,9 @@ class Gate:
         """One look a second for all calls costs less than a timer for each."""
         self._looking = None
         now = time.monotonic()
-        if not self._watch.is_away:
+        if self._heard != self._watch.heard:
+            self._heard = self._watch.heard  # it is there, however long its queue is
+        elif not self._watch.is_away:
             for flight in self._flights:
                 if not self._waits(flight):
                     continue
@@ -508,6 +511,7 @@ class Gate:
         self._let_run(flight)
 
     def _told(self, door: Door, answer: Answer, kept: Kept, *, is_new: bool) -> Reply:
+        self._watch.heard += 1
         if (narrator := self._engine.telemetry.narrator) is not None:
             narrator.delivery(kept, is_new=is_new)
         name = "delivery_taken" if is_new else "delivery_repeated"
