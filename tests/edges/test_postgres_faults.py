@@ -581,7 +581,7 @@ async def test_who_ends_extends_rescues_and_cancels_the_same_jobs_never_crosses(
     """F17: endings of every kind in one batch, of jobs with and without parents and lanes."""
     chance = random.Random(17)
     async with opened(server.url) as store:
-        life, keeper, person = handles = [store.spawn() for _ in range(3)]
+        life, keeper, person = handles = [PostgresStore(store.dsn) for _ in range(3)]
         before = await deadlocks(server)
         for _ in range(40):
             children = [job(lane=str(n % 5), attempts=1 + n % 2) for n in range(60)]
