@@ -15,6 +15,7 @@ from sqlalchemy import text
 from relevo import Relevo
 from relevo.isolation import WATCH
 from relevo.job import State
+from relevo.presence import TOGETHER
 from relevo.store import By, Filter, Store, Want
 from relevo.testing import until
 from tests.conformance.fresh import SQL_STORES
@@ -33,6 +34,10 @@ from tests.matrix import Recorder
 LEASE = 2.0
 SLACK = 1.0
 """Seconds that a busy machine may add to a promise about time."""
+
+QUIET = TOGETHER + 0.5 + 1.5 + 2 * SLACK
+"""Seconds after the last death on a host within which a suspect runs alone: it waits until no death
+is recent, is tried again every 1.5 s at most, and a death is found within a second."""
 
 
 async def kills(
@@ -66,16 +71,23 @@ async def kills(
     await relevo.rest()
 
     await judged(store, ledger, producer.acked, unsure=producer.unsure, lease=LEASE)
-    waits = restarts(ledger, deaths)
+    waits, alone = restarts(ledger, deaths)
     assert waits, f"no kill hit a running job (seed {seed})"
     matrix.record(recovery=max(waits))
     assert max(waits) < 2 * LEASE, f"seed {seed}: restarted after {sorted(waits)[-5:]} s"
+    assert max(alone, default=0) < QUIET, f"seed {seed}: alone after {sorted(alone)[-5:]} s"
 
 
-def restarts(ledger: Ledger, deaths: list[tuple[int, float]]) -> list[float]:
-    """How long each job that a killed process had begun waited for its next start."""
+def restarts(ledger: Ledger, deaths: list[tuple[int, float]]) -> tuple[list[float], list[float]]:
+    """How long each job that a killed process had begun waited for its next start.
+
+    One that a second death hits is to run alone, on a host on which no death is recent: it is told
+    of apart, and waits from the last death before its start.
+    """
     facts = ledger.facts("start", "end")
     waits: list[float] = []
+    alone: list[float] = []
+    hit: set[int] = set()
     for pid, at in deaths:
         running: set[int] = set()
         for fact in facts:
@@ -83,9 +95,12 @@ def restarts(ledger: Ledger, deaths: list[tuple[int, float]]) -> list[float]:
                 (running.add if fact.what == "start" else running.discard)(fact.number)
         for number in running:
             again = [f.at for f in facts if f.number == number and f.what == "start" and f.at > at]
-            if again:  # else it had settled, and its last line was never written
+            if again and number in hit:
+                alone.append(min(again) - max(death for _, death in deaths if death < min(again)))
+            elif again:  # else it had settled, and its last line was never written
                 waits.append(min(again) - at)
-    return waits
+            hit.add(number)
+    return waits, alone
 
 
 async def test_f01_random_kills_lose_and_double_nothing(
