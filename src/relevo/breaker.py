@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from relevo.changes import Changes
 from relevo.clock import milliseconds
 from relevo.errors import CircuitOpen, NotFoundError, StoreUnavailable
 from relevo.job import LIVE, State
@@ -52,6 +53,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Literal["closed", "open", "half_open"] = "closed"
     failures: int = 0
+    slow: int = 0  # of these failures: calls that worked, and took too long
     first_failure_at: int = 0
     until: int = 0  # open: when a probe may try; half open: when the probe is given up
     held: bool = False  # open, and no other job probes: the probe's call may have happened
@@ -99,6 +101,7 @@ class Breakers:
         self._time = time
         self._known: dict[str, tuple[Circuit, int, int]] = {}  # circuit, version, read at
         self._locks: dict[str, asyncio.Lock] = {}
+        self.changes: Changes | None = None  # of what its rules say
         self.troubled: dict[str, int] = {}  # when last seen not closed; tended every second
         self.failing: dict[tuple[str, str], _Failures] = {}  # by name and kind of command
 
@@ -134,6 +137,7 @@ class Breakers:
         *,
         is_uncertain: bool = False,
         is_last: bool = False,
+        is_slow: bool = False,
     ) -> bool:
         """Count a failure; True when the job is to wait, since the breaker is not closed now.
 
@@ -141,6 +145,8 @@ class Breakers:
         After a probe that is uncertain no other one is sent: each might leave an effect that
         a person has to look for.
         """
+        is_implied = rule is None
+        rule = self.rule(name, rule)
         given = rule or IMPLIED
 
         def change(circuit: Circuit, now: int) -> Circuit | None:
@@ -152,7 +158,7 @@ class Breakers:
                 again = msgspec.structs.replace(circuit, tried=(*circuit.tried, job)[-TRIED:])
                 return _opened(again, now, _doubled(circuit, given), f"the probe failed: {why}")
             start = msgspec.structs.replace(
-                circuit, release=given.release, tried=(job,), is_implied=rule is None
+                circuit, release=given.release, tried=(job,), is_implied=is_implied
             )
             cooldown = milliseconds(given.cooldown)
             if is_last:
@@ -161,13 +167,21 @@ class Breakers:
                 return None
             is_new = now - circuit.first_failure_at > milliseconds(rule.window)
             count = 1 if is_new else circuit.failures + 1
+            slow = (0 if is_new else circuit.slow) + is_slow
             if count >= rule.failures:
-                return _opened(start, now, cooldown, f"{count} failures in a row: {why}")
+                many = f"{count} failures in a row" + (f", {slow} of them slow" if slow else "")
+                return _opened(start, now, cooldown, f"{many}: {why}")
             first = now if is_new else circuit.first_failure_at
-            return msgspec.structs.replace(circuit, failures=count, first_failure_at=first)
+            return msgspec.structs.replace(
+                circuit, failures=count, slow=slow, first_failure_at=first
+            )
 
         circuit = await self._change(name, change)
         return circuit.state != "closed"
+
+    def rule(self, name: str, rule: Breaker | None) -> Breaker | None:
+        """When a breaker opens: as its command says, or as a person has changed it."""
+        return rule if self.changes is None else self.changes.rule(name, rule)
 
     async def handed_on(self, name: str, job: str, *, is_uncertain: bool = False) -> None:
         """If the job was the probe, let the next one probe at once: it has called nobody.
@@ -293,7 +307,7 @@ class Breakers:
             if circuit.state == "half_open" and circuit.probe == job:
                 return _closed(circuit, now, f"the probe {job} worked")
             if circuit.state == "closed":
-                return msgspec.structs.replace(circuit, failures=0, first_failure_at=0)
+                return msgspec.structs.replace(circuit, failures=0, slow=0, first_failure_at=0)
             return None
 
         was_open = circuit.state == "half_open"
@@ -461,6 +475,7 @@ def _opened(
         held=False,
         nudged_at=0,
         failures=0,
+        slow=0,
     )
 
 
@@ -473,7 +488,7 @@ def _stuck(circuit: Circuit, now: int, probe: str, why: str) -> Circuit:
 def _closed(circuit: Circuit, now: int, why: str) -> Circuit:
     turned = circuit.turned(now, "closed", why)
     return msgspec.structs.replace(
-        turned, until=0, probe="", tried=(), held=False, failures=0, first_failure_at=0
+        turned, until=0, probe="", tried=(), held=False, failures=0, slow=0, first_failure_at=0
     )
 
 

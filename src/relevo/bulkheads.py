@@ -108,7 +108,7 @@ class Bulkheads:
                 most = min(most, room)
             elif room > 0:
                 tight.append(([want], room))
-        return [(open_, most), *tight]
+        return [*([(open_, most)] if open_ else []), *tight]
 
 
 def check_slots(given: Mapping[str, int], queues: Iterable[str]) -> None:

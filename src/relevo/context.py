@@ -92,6 +92,7 @@ class Context:
         "is_over",
         "is_recurring",
         "slowest",
+        "took",
         "unanswered",
         "uncommitted",
     )
@@ -120,6 +121,7 @@ class Context:
         self.is_recurring = False  # a poller's or schedule's turn
         # Whether a once() of this run has asked its provider for anything; None: it used none.
         self.has_reached: bool | None = None
+        self.took = 0.0  # seconds of its function, where a breaker guards it
         self.slowest = 0.0  # seconds of the longest call that once() has made in this run
         self.is_cut_off = False  # a once() of this run was broken off while it waited for that
         self.is_over = False  # its function has ended: nothing more is started or done for it

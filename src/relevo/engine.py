@@ -22,6 +22,7 @@ from relevo.batch import Coalescer
 from relevo.breaker import Breakers
 from relevo.budget import Budget
 from relevo.calling import Threads
+from relevo.changes import Changes
 from relevo.child_names import added, joined_once, with_children
 from relevo.client_errors import Row
 from relevo.clock import Clock, Duration, SystemClock, duration, milliseconds
@@ -198,6 +199,8 @@ class Relevo:
         self.time = StoreTime(self.store, self.clock)
         self.breakers = Breakers(self.store, self.time)
         self.waiting = Waiting(self.store, self.time)
+        self.changes = Changes(self.store, self.time)
+        self.breakers.changes = self.changes
         self.durations = Durations()  # of the workers of this process
         self.watch = StoreWatch(self.store, self.clock)
         self.restored = Restored(self.store)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from relevo.changes import OFTEN
 from relevo.clock import milliseconds
 from relevo.job import Failure, Job, Suspicion
 from relevo.outcome import CRASHED, HOST_LOST, LOST
@@ -84,6 +85,7 @@ class Keeper:
             group.create_task(self._breakers(), name="relevo-breakers")
             group.create_task(self._recurring(), name="relevo-recurring")
             group.create_task(self._parked(), name="relevo-parked")
+            group.create_task(self._changes(), name="relevo-changes")
             group.create_task(self._restored(), name="relevo-restored")
             group.create_task(self._counters(), name="relevo-counters")
 
@@ -215,6 +217,24 @@ class Keeper:
                 await self._worker.engine.counters.publish()
             except Exception as error:  # noqa: BLE001 - as above
                 self._worker.telemetry.trouble("cannot write the counters; trying again", error)
+
+    async def _changes(self) -> None:
+        """Look for what people have changed: often while there are jobs or changes, else seldom."""
+        worker, changes = self._worker, self._worker.engine.changes
+        finished = looked_at = 0.0
+        while True:
+            await asyncio.sleep(min(1.0, worker.pace.learn / OFTEN))
+            now = worker.now
+            is_busy = bool(worker.flights) or worker.finished != finished or bool(changes.known)
+            every = worker.pace.learn / OFTEN if is_busy else worker.pace.learn
+            try:
+                if now - looked_at >= every:
+                    finished, looked_at = worker.finished, now
+                    await worker.learn()
+                elif changes.drop_ended():
+                    worker.apply_changes()
+            except Exception as error:  # noqa: BLE001 - as above
+                worker.telemetry.trouble("cannot see what people have changed", error)
 
     async def _parked(self) -> None:
         """Let go of what other code has parked since this worker started.

@@ -173,7 +173,7 @@ class Breaker:
 
     `failures` in a row within `window` open it for `cooldown`, which doubles up to `cap` while
     probes keep failing; what was parked meanwhile is let go at no more than `release` jobs a
-    second.
+    second. With `slow`, a call that works and takes longer than that counts as a failure, too.
     """
 
     template: str
@@ -182,14 +182,16 @@ class Breaker:
     cooldown: Duration = "30s"
     cap: Duration = "10m"
     release: int = 50
+    slow: Duration | None = None
 
     def __post_init__(self) -> None:
         if type(self.failures) is not int or not 1 <= self.failures <= 1_000:
             raise DefinitionError(f"a breaker opens after 1 to 1,000 failures, not {self.failures}")
         if type(self.release) is not int or not 1 <= self.release <= 100_000:
             raise DefinitionError(f"a breaker releases 1 to 100,000 a second, not {self.release}")
-        for length in (self.window, self.cooldown, self.cap):
-            duration(length)
+        for length in (self.window, self.cooldown, self.cap, self.slow):
+            if length is not None:
+                duration(length)
 
 
 def narrow(rule: Breaker, backoff: Backoff, attempts: int) -> str:

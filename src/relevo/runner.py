@@ -304,6 +304,7 @@ class Runner:
         name = _breaker(binding, lease, message)
         breakers = self._engine.breakers
         await breakers.admit(name, ctx.id)
+        began = self._loop.time()
         try:
             value = await self._call(binding, message, ctx, lease, meta)
         except Exception as error:
@@ -312,6 +313,7 @@ class Runner:
                 # The breaker's fault now, not the job's.
                 raise CircuitOpen(name, describe(error).message) from error
             raise
+        ctx.took = self._loop.time() - began
         if ctx.uncommitted is None:
             await self._worked(name, binding, ctx)
         return value
@@ -319,6 +321,13 @@ class Runner:
     async def _worked(self, name: str, binding: Binding, ctx: Context) -> None:
         """Tell a breaker of a run that ended well."""
         breakers = self._engine.breakers
+        rule = breakers.rule(name, binding.spec.breaker)
+        if rule is not None and rule.slow is not None and ctx.has_reached is not False:
+            limit, took = duration(rule.slow).total_seconds(), ctx.slowest or ctx.took
+            if took > limit:
+                said = f"{took:.3g} s, and more than {limit:g} s is slow"
+                await breakers.failed(name, binding.spec.breaker, ctx.id, said, is_slow=True)
+                return
         if ctx.has_reached is False:
             # All that it asked for had been done by an earlier run.
             await breakers.handed_on(name, ctx.id)

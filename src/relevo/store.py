@@ -62,6 +62,7 @@ class Want(Struct, frozen=True, kw_only=True):
     burst: int | None = None  # of `rate` or `lane_rate`: so many may begin at once after a rest,
     # and `rate` is the average; None: no window of that length ever has more
     ordered: bool = False  # a lane's jobs one at a time, in the order they were committed
+    lanes: dict[str, int] = {}  # of single lanes: no more may be running at once; 0: none begins
 
 
 class Claim(Struct, frozen=True):

@@ -21,6 +21,7 @@ from msgspec import Struct
 from relevo.backoff import exponential
 from relevo.budget import Budget, pace_within
 from relevo.bulkheads import Bulkheads, Share, check_slots
+from relevo.changes import Override
 from relevo.clock import Duration, duration, milliseconds
 from relevo.durations import QUICK, SAMPLE
 from relevo.errors import SchemaMismatch, SettingsError, StoreError
@@ -140,6 +141,8 @@ class Worker:
         self.wants = [*served, WANT]
         self.queues = [want.queue for want in self.wants]
         self.concurrency = concurrency
+        self._served = list(self.wants)  # with the limits that the code says
+        self.tiers = [self.wants]  # those first that are to be claimed first
         self.bulkheads = Bulkheads([want.queue for want in served], concurrency, slots or {})
         self.lease = duration(lease)
         self.grace = duration(grace)
@@ -157,6 +160,7 @@ class Worker:
         # lease has lapsed, or whose ending is sent once more, may be here again under another one.
         self.flights: dict[Lease, Flight] = {}
         self.finished = 0
+        self._applied: list[Override] = []
         self.heard_at: float | None = None  # when the store last answered what there is to do
         self._local: deque[Flight] = deque()  # claimed, not yet started
         self._idle: list[asyncio.Future[None]] = []  # runners with nothing to do
@@ -300,17 +304,21 @@ class Worker:
                 await self._first(self._slot_free.wait())
                 continue
             asked = min(free, BATCH)
-            portions = self._portions(asked) if self.bulkheads.shares else [(self.wants, asked)]
-            idle = self.pace.claim
+            idle, queues = self.pace.claim, list[str]()
             try:
                 if not self._spreader.is_registered:
+                    await self.learn()
                     await self._spreader.register()
-                for wants, count in portions:
-                    claim = await self.claim(wants, count)
-                    if len(claim.leases) >= count:
+                for wants, count in self._portions(asked):
+                    claim = await self.claim(wants, min(count, asked))
+                    queues += [want.queue for want in wants]
+                    if len(claim.leases) >= min(count, asked):
                         idle = 0.0
                     elif claim.next_due is not None:
                         idle = min(idle, claim.next_due / 1000)
+                    asked -= len(claim.leases)
+                    if asked <= 0:
+                        break
             except SchemaMismatch:
                 raise
             except (StoreError, OSError) as error:
@@ -324,18 +332,49 @@ class Worker:
             failures = 0
             self.heard_at = self._loop.time()
             if idle > 0:
-                queues = [want.queue for wants, _ in portions for want in wants]
                 await self._first(self._wait(queues, idle))
 
     def _portions(self, asked: int) -> list[tuple[list[Want], int]]:
-        """What to claim, so that no queue comes to have more jobs than it has slots."""
+        """What to claim, one after the other, so that no queue has more jobs than slots."""
         shares = self.bulkheads.shares.values()
+        if not shares:
+            return [(tier, asked) for tier in self.tiers]
         least = min(share.slots for share in shares)
         # So few that no queue can have too many, whatever the claim brings.
         is_free = self._running + len(self._local) + asked <= least
         if is_free and not any(share.aside for share in shares):
-            return [(self.wants, asked)]
-        return self.bulkheads.portions(self.wants, asked, list(self._local))
+            return [(tier, asked) for tier in self.tiers]
+        local = list(self._local)
+        return [
+            portion
+            for tier in self.tiers
+            for portion in self.bulkheads.portions(tier, asked, local)
+        ]
+
+    async def learn(self) -> None:
+        """See what people have changed, and work by it from now on."""
+        changes = self.engine.changes
+        await changes.look()
+        self.apply_changes()
+
+    def apply_changes(self) -> None:
+        """Work by the changes that are in force."""
+        changes = self.engine.changes
+        if changes.known == self._applied:
+            return
+        self._applied = changes.known
+        self.tiers = changes.tiers(self._served)
+        for share in self.bulkheads.set(changes.slots):
+            for flight in self.flights.values():
+                if flight.lease.queue == share.queue:
+                    flight.share = share
+                    share.running += flight.task is not None
+        for share in self.bulkheads.shares.values():
+            for _ in range(min(len(share.aside), max(0, share.slots - share.running))):
+                self._local.append(share.aside.popleft())
+            share.is_left_out = False
+        self._wake_one()
+        self.nudge()
 
     async def claim(self, wants: Sequence[Want], count: int) -> Claim:
         """Claim jobs, and have them run; for the claimer and the spreader."""
@@ -491,8 +530,8 @@ class Worker:
                 self._running -= 1
                 slot[0] = 0
                 flight.task = None
-                if share is not None:
-                    self._free_slot(share)
+                if flight.share is not None:  # it may have got one meanwhile
+                    self._free_slot(flight.share)
                 if isolation.flight is not None:
                     self._tell_isolation(flight)
             self.finished += 1

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from relevo.job import Lease, State
 from relevo.store import RATE_MARGIN, Store, Want
@@ -391,3 +392,47 @@ async def test_people_reach_jobs_in_lanes(store: Store) -> None:
     assert await store.cancel([first], ANN) == [True]
 
     assert {lease.id for lease in await take(store, 10)} == {second, third, *filled["b"]}
+
+
+async def test_a_lane_that_is_paused_by_name_gives_nothing(
+    store: Store, clock: ManualClock
+) -> None:
+    await fill(store, hot=5, a=2, **{"b,|é": 2})
+    paused = Want(queue=WORK, lanes={"hot": 0, "b,|é": 0})
+
+    first = await store.claim([paused], 9, "w", LEASE)
+    assert lanes(first.leases) == {"a": 2}
+    assert lanes((await store.claim([paused], 9, "w", LEASE)).leases) == {}
+
+    clock.advance("6s")  # where it was taken out of the turns, it is looked at again
+    left = await store.claim([Want(queue=WORK)], 20, "w", LEASE)
+    assert lanes(left.leases) == {"hot": 5, "b,|é": 2}
+
+
+@pytest.mark.parametrize("want", [Want(queue=WORK), Want(queue=WORK, lane_limit=4), ORDERED])
+async def test_a_lane_has_a_limit_of_its_own(store: Store, clock: ManualClock, want: Want) -> None:
+    await fill(store, hot=9, a=2)
+    limited = replace(want, lanes={"hot": 1})
+    first = await store.claim([limited], 20, "w", LEASE)
+    assert lanes(first.leases)["hot"] == 1
+    assert lanes(first.leases)["a"] >= 1
+    again = await store.claim([limited], 20, "w", LEASE)
+    assert "hot" not in lanes(again.leases)
+
+    for lease in first.leases:
+        assert await end(store, lease, State.DONE)
+    clock.advance("6s")
+    assert lanes((await store.claim([limited], 20, "w", LEASE)).leases)["hot"] == 1
+
+
+async def test_a_limit_counts_what_runs_already(store: Store) -> None:
+    """A limit that is set while jobs run lets none begin until enough of them have ended."""
+    await put(store, *[job() for _ in range(20)])
+    leases = (await store.claim([Want(queue=WORK)], 8, "w", LEASE)).leases
+    assert len(leases) == 8
+
+    limited = Want(queue=WORK, limit=6)
+    assert (await store.claim([limited], 9, "w", LEASE)).leases == []
+    for lease in leases[:4]:
+        assert await end(store, lease, State.DONE)
+    assert len((await store.claim([limited], 9, "w", LEASE)).leases) == 2

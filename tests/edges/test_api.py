@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 import pytest
 
+from relevo import Relevo
 from relevo.api import CALLS
 from relevo.api.call import Call
 from relevo.breaker import KIND, Circuit
@@ -83,8 +84,16 @@ class Things(NamedTuple):
         match call.subject, call.name:
             case "queues", "list_queues":
                 return {}
+            case "changes" | "pressure", _:
+                return {}
+            case "queues", "set_queue":
+                return {"queue": self.queue, "limit": 7, "lasting": "1h", **note}
             case "queues", _:
                 return {"queue": self.queue, **note}
+            case "lanes", _:
+                return {"queue": self.queue, "lane": "shop:1", **note}
+            case "breakers", "set_breaker":
+                return {"name": "supplier:28", "slow": "5s", **note}
             case "flows", "list_flows":
                 return {}
             case "flows", "cancel_flow":
@@ -319,6 +328,8 @@ async def test_an_action_is_written_down_once(web: Site, things: Things) -> None
                 await turned(web.relevo.store, POLL)
             elif call.name == "stop_bulk":
                 things = things._replace(bulk=await begin(web, things.queue))
+            elif call.name in ("unset_queue", "unset_breaker", "resume_lane"):
+                await changed(web.relevo, things.queue)
             await news.rows()
             answer = await ask(admin, call, things.of(call))
             assert answer.status_code == 200, (call.name, answer.text)
@@ -329,6 +340,14 @@ async def test_an_action_is_written_down_once(web: Site, things: Things) -> None
             assert {row.who for row in rows} == {"token:ci-admin-0"}, call.name
             targets = [row.target for row in rows]
             assert len(set(targets)) == len(targets) == ROWS.get(call.name, 1), call.name
+
+
+async def changed(relevo: Relevo, queue: str) -> None:
+    """Change a queue, a lane of it and a breaker."""
+    ana = Person("ana", Role.OPERATOR)
+    await relevo.desk.set_queue(queue, ana, limit=9)
+    await relevo.desk.set_lane(queue, "shop:1", 0, ana)
+    await relevo.desk.set_breaker("supplier:28", ana, failures=9)
 
 
 ROWS = {
@@ -368,6 +387,7 @@ class News:
 async def test_an_answer_is_what_the_document_says(web: Site, things: Things) -> None:
     document = await _document(web)
     async with caller(web, Role.ADMIN) as admin:
+        await changed(web.relevo, things.queue)
         for call in [call for call in CALLS if call.verb == "GET"]:
             operation = document["paths"][call.plain_path]["get"]
             schema = operation["responses"]["200"]["content"]["application/json"]["schema"]

@@ -15,6 +15,7 @@ from relevo.desk import (
     BulkVerb,
     DurationView,
     Edited,
+    Override,
     Pace,
     Progress,
     Saturation,
@@ -422,6 +423,92 @@ async def drain_queue(caller: Caller, ask: OneQueueNoted) -> Turned:
     return Turned(*await caller.desk.drain([ask.queue], caller.person, ask.note))
 
 
+class Ends(Asked):
+    """Until when a change holds; without either, until it is taken back."""
+
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+    lasting: Annotated[str, Meta(description="For how long, such as 2h.")] | None = None
+    note: Note = ""
+
+
+class QueueSet(Ends, kw_only=True):
+    queue: str
+    limit: int | None = None
+    rate: str | None = None
+    priority: Priority | None = None
+    slots: int | None = None
+
+
+class OneLane(Asked):
+    queue: str
+    lane: str
+    note: Note = ""
+
+
+class LaneSet(Ends, kw_only=True):
+    queue: str
+    lane: str
+    limit: Annotated[int, Meta(description="0: no job of it begins.")] = 0
+
+
+class LaneCancelled(Struct, frozen=True):
+    """How many jobs of a lane were ended."""
+
+    cancelled: int
+
+
+async def list_changes(caller: Caller, ask: Nothing) -> Page[Override]:
+    """What people have changed of queues, lanes and breakers, and until when."""
+    return Page(items=await caller.desk.changes())
+
+
+async def set_queue(caller: Caller, ask: QueueSet) -> Override:
+    """Change the limit, rate, priority or slots of a queue while workers run."""
+    return await caller.desk.set_queue(
+        ask.queue,
+        caller.person,
+        ask.note,
+        until=ask.until,
+        lasting=ask.lasting,
+        limit=ask.limit,
+        rate=ask.rate,
+        priority=ask.priority,
+        slots=ask.slots,
+    )
+
+
+async def unset_queue(caller: Caller, ask: OneQueueNoted) -> Turned:
+    """Take back what was changed of a queue."""
+    return Turned(await caller.desk.unset("queue", ask.queue, caller.person, ask.note))
+
+
+async def set_lane(caller: Caller, ask: LaneSet) -> Override:
+    """Let no more jobs of a lane run at once; with a limit of 0, pause it."""
+    return await caller.desk.set_lane(
+        ask.queue,
+        ask.lane,
+        ask.limit,
+        caller.person,
+        ask.note,
+        until=ask.until,
+        lasting=ask.lasting,
+    )
+
+
+async def resume_lane(caller: Caller, ask: OneLane) -> Turned:
+    """Take a pause or a limit of a lane back."""
+    return Turned(
+        await caller.desk.unset("lane", ask.queue, caller.person, ask.note, lane=ask.lane)
+    )
+
+
+async def cancel_lane(caller: Caller, ask: OneLane) -> LaneCancelled:
+    """End every job of a lane that has not ended."""
+    return LaneCancelled(
+        await caller.desk.cancel_lane(ask.queue, ask.lane, caller.person, ask.note)
+    )
+
+
 class Pressure(Struct, frozen=True):
     """How busy the workers are."""
 
@@ -437,6 +524,12 @@ async def show_pressure(caller: Caller, ask: Nothing) -> Pressure:
 
 CALLS = (
     Call("GET", "/pressure", "look", show_pressure),
+    Call("GET", "/changes", "look", list_changes),
+    Call("POST", "/queues/{queue}/set", "change", set_queue),
+    Call("POST", "/queues/{queue}/unset", "change", unset_queue),
+    Call("POST", "/lanes/set", "change", set_lane),
+    Call("POST", "/lanes/resume", "change", resume_lane),
+    Call("POST", "/lanes/cancel", "cancel", cancel_lane),
     Call("GET", "/queues", "look", list_queues),
     Call("GET", "/queues/{queue}", "look", show_queue),
     Call("POST", "/queues/{queue}/pause", "pause", pause_queue),

@@ -21,6 +21,7 @@ from relevo.desk import (
     Forgotten,
     Found,
     GroupView,
+    Override,
     Reason,
     RecurringView,
     Role,
@@ -152,6 +153,39 @@ async def close_breaker(caller: Caller, ask: OneNoted) -> BreakerView:
 async def probe_breaker(caller: Caller, ask: OneNoted) -> BreakerView:
     """Let one job try now."""
     return await caller.desk.turn_breaker(ask.name, "probe", caller.person, ask.note)
+
+
+class BreakerSet(OneNoted):
+    failures: int | None = None
+    window: str | None = None
+    cooldown: str | None = None
+    cap: str | None = None
+    release: int | None = None
+    slow: Annotated[str, Meta(description="A call that takes longer is a failure.")] | None = None
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+    lasting: Annotated[str, Meta(description="For how long, such as 2h.")] | None = None
+
+
+async def set_breaker(caller: Caller, ask: BreakerSet) -> Override:
+    """Change when a breaker opens, and for how long, while workers run."""
+    return await caller.desk.set_breaker(
+        ask.name,
+        caller.person,
+        ask.note,
+        until=ask.until,
+        lasting=ask.lasting,
+        failures=ask.failures,
+        window=ask.window,
+        cooldown=ask.cooldown,
+        cap=ask.cap,
+        release=ask.release,
+        slow=ask.slow,
+    )
+
+
+async def unset_breaker(caller: Caller, ask: OneNoted) -> Turned:
+    """Take back what was changed of a breaker."""
+    return Turned(await caller.desk.unset("breaker", ask.name, caller.person, ask.note))
 
 
 # pollers and schedules
@@ -438,6 +472,8 @@ CALLS = (
     Call("POST", "/groups/{id:path}/cancel", "cancel", cancel_group),
     Call("GET", "/groups/{id:path}", "look", show_group),
     Call("GET", "/breakers", "look", list_breakers),
+    Call("POST", "/breakers/{name:path}/set", "change", set_breaker),
+    Call("POST", "/breakers/{name:path}/unset", "change", unset_breaker),
     Call("POST", "/breakers/{name:path}/open", "turn_breaker", open_breaker),
     Call("POST", "/breakers/{name:path}/close", "turn_breaker", close_breaker),
     Call("POST", "/breakers/{name:path}/probe", "turn_breaker", probe_breaker),

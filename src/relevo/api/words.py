@@ -213,6 +213,31 @@ SPANISH: Final = {
     "Where the page before this one ended.": "Donde acabó la página anterior.",
     "How many at most.": "Cuántos como mucho.",
     "Jobs' ids.": "Ids de trabajos.",
+    "Where all slots are taken while jobs wait, and how long commands and effects take.": (
+        "Dónde están ocupadas todas las plazas mientras esperan trabajos, y cuánto tardan órdenes "
+        "y efectos."
+    ),
+    "What people have changed of queues, lanes and breakers, and until when.": (
+        "Lo que se ha cambiado de colas, carriles y disyuntores, y hasta cuándo."
+    ),
+    "Change the limit, rate, priority or slots of a queue while workers run.": (
+        "Cambiar el límite, el ritmo, la prioridad o las plazas de una cola en marcha."
+    ),
+    "Take back what was changed of a queue.": "Retirar lo que se cambió de una cola.",
+    "Let no more jobs of a lane run at once; with a limit of 0, pause it.": (
+        "Que no corran más trabajos de un carril a la vez; con límite 0, pausarlo."
+    ),
+    "Take a pause or a limit of a lane back.": "Retirar la pausa o el límite de un carril.",
+    "End every job of a lane that has not ended.": (
+        "Terminar todos los trabajos de un carril que no han terminado."
+    ),
+    "Change when a breaker opens, and for how long, while workers run.": (
+        "Cambiar cuándo se abre un disyuntor, y por cuánto tiempo, en marcha."
+    ),
+    "Take back what was changed of a breaker.": "Retirar lo que se cambió de un disyuntor.",
+    "For how long, such as 2h.": "Por cuánto tiempo, como 2h.",
+    "0: no job of it begins.": "0: no empieza ninguno.",
+    "A call that takes longer is a failure.": "Una llamada que tarda más es un fallo.",
     "So many first.": "Tantos primero.",
     "No faster than that, such as 50/s.": "No más rápido que eso, como 50/s.",
     "How long canaries may take.": "Cuánto pueden tardar los canarios.",

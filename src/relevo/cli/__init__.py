@@ -114,6 +114,7 @@ def _program() -> Any:
         groups,
         hotel,
         jobs,
+        lanes,
         look,
         map,
         new,
@@ -143,6 +144,7 @@ def _program() -> Any:
         effects,
         flows,
         groups,
+        lanes,
         breakers,
         workers,
     ):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relevo.cli.changing import ForOption, UntilOption, moment_of, told
 from relevo.cli.loading import limits_of, specs_of
 from relevo.cli.tables import STATES, done_of, fields, span, table
 from relevo.cli.terminal import AppOption, NoteOption, Terminal, Verbs
-from relevo.desk import DurationView, durations, view
+from relevo.desk import DurationView, Override, durations, view
 from relevo.durations import as_text
 from relevo.errors import SettingsError
 from relevo.job import State
@@ -31,15 +32,17 @@ async def ls(terminal: Terminal, app: AppOption = None) -> None:
     async with terminal.desk() as desk:
         tallies = await desk.queues()
         took = durations(await desk.workers())
+        changes = await desk.changes()
     shown = [
         {
             **view(tally),
             "limits": limits.get(tally.queue),
             "durations": view([each for each in took if each.queue == tally.queue]),
+            "changed": told(changes, tally.queue, "queue", "lane"),
         }
         for tally in tallies
     ]
-    terminal.show(shown, lambda: tallies_table(tallies, limits, took))
+    terminal.show(shown, lambda: tallies_table(tallies, limits, took, changes))
 
 
 def _limits(terminal: Terminal, names: list[str] | None) -> dict[str, str]:
@@ -62,8 +65,10 @@ async def show(terminal: Terminal, queue: Queue) -> None:
         found = await desk.workers()
         workers = [worker.id for worker in found if queue in worker.queues and worker.is_alive]
         took = _of(queue, durations(found))
+        changes = [each for each in await desk.changes() if each.name == queue]
         groups = [desk.masked_group(each) for each in await desk.groups(queue=queue)]
     shown = {"queue": tally, "workers": workers, "groups": groups, "durations": took}
+    shown |= {"changes": changes}
 
     def text() -> RenderableType:
         from rich.console import Group
@@ -73,6 +78,8 @@ async def show(terminal: Terminal, queue: Queue) -> None:
         oldest = None if tally.oldest is None else span(tally.oldest / 1000)
         pairs: list[tuple[str, Any]] = [("queue", tally.queue), ("mode", tally.mode), *counts]
         pairs += [("oldest", oldest), ("workers", " ".join(workers) or "nobody")]
+        changed = told(changes, queue, "queue", "lane")
+        pairs += [("changed", changed)] if changed else []
         return Group(fields(pairs), "", durations_table(took)) if took else fields(pairs)
 
     terminal.show(shown, text)
@@ -92,6 +99,48 @@ async def resume(terminal: Terminal, queues: Queues, note: NoteOption = "") -> N
     async with terminal.desk() as desk:
         changed = await desk.resume(queues, terminal.person, note)
     _report(terminal, queues, changed, "open")
+
+
+@group.verb("set")
+async def set_(
+    terminal: Terminal,
+    queue: Queue,
+    limit: Annotated[int | None, typer.Option(help="Jobs at once, in all workers.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="10/s", help="Jobs that begin, in all workers.")
+    ] = None,
+    priority: Annotated[
+        str | None,
+        typer.Option(metavar="high|normal|low", help="Among the queues of a worker."),
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="Jobs at once in each worker.")] = None,
+    until: UntilOption = None,
+    lasting: ForOption = None,
+    note: NoteOption = "",
+) -> None:
+    """Change a queue's limit, rate, priority or slots while workers run."""
+    async with terminal.desk() as desk:
+        made = await desk.set_queue(
+            queue,
+            terminal.person,
+            note,
+            until=moment_of(until),
+            lasting=lasting,
+            limit=limit,
+            rate=rate,
+            priority=priority,
+            slots=slots,
+        )
+    terminal.show(made, lambda: f"{queue}: {made}")
+
+
+@group.verb("unset")
+async def unset(terminal: Terminal, queue: Queue, note: NoteOption = "") -> None:
+    """Take back what was changed of a queue: its limits are those of the code again."""
+    async with terminal.desk() as desk:
+        changed = await desk.unset("queue", queue, terminal.person, note)
+    said = "as the code says" if changed else "nothing was changed"
+    terminal.show({"queue": queue, "changed": changed}, lambda: f"{queue}: {said}")
 
 
 @group.verb("drain")
@@ -147,11 +196,15 @@ def _report(terminal: Terminal, queues: list[str], changed: list[bool], mode: st
 
 
 def tallies_table(
-    tallies: list[Tally], limits: dict[str, str], took: list[DurationView]
+    tallies: list[Tally],
+    limits: dict[str, str],
+    took: list[DurationView],
+    changes: list[Override],
 ) -> RenderableType:
     last = ("limits",) if limits else ()
+    changed = ("changed",) if any(each.what != "breaker" for each in changes) else ()
     return table(
-        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest", "takes", *last),
+        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest", "takes", *last, *changed),
         (
             (
                 tally.queue,
@@ -162,6 +215,7 @@ def tallies_table(
                 None if tally.oldest is None else span(tally.oldest / 1000),
                 next((str(each) for each in _of(tally.queue, took) if not each.is_effect), None),
                 *(limits.get(tally.queue) for _ in last),
+                *(told(changes, tally.queue, "queue", "lane") for _ in changed),
             )
             for tally in tallies
         ),

@@ -69,6 +69,7 @@ ACT: dict[str, tuple[Page, tuple[str, ...]]] = {
     "/deliveries/{id}/replay": (deliveries.replay, ()),
     "/threads/forget": (actions.forget_thread, ()),
     "/queues/{queue}/{verb}": (actions.change_queue, ("pause", "resume", "drain")),
+    "/changes/{verb}": (actions.change, ("set", "unset", "cancel")),
     "/jobs/act": (actions.change_jobs, ()),
     "/jobs/bulk": (actions.change_many, ()),
     "/jobs/{id}/{verb}": (

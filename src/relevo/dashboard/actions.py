@@ -234,6 +234,42 @@ async def change_flow(board: Board, request: Request) -> Response:
     return go(request, f"/flows/{flow.id}", said=said)
 
 
+async def change(board: Board, request: Request) -> Response:
+    """Change a queue, a lane or a breaker while workers run, or take that back."""
+    desk, by = board.desk(request), board.person(request)
+    filled, verb = await form(request), request.path_params["verb"]
+    what, name, note = one(filled, "what"), one(filled, "name") or "", one(filled, "note") or ""
+    lane, length = one(filled, "lane"), one(filled, "lasting")
+    _ = board.words(request)
+    said = _("What the code says holds again.")
+    match verb, what:
+        case "unset", _any:
+            await desk.unset(what or "", name, by, note, lane=lane)
+        case "cancel", _any:
+            count = await desk.cancel_lane(name, lane or "", by, note)
+            said = _("{n:,} jobs are cancelled.", n=count)
+        case _, "lane":
+            most = number(filled, "limit") or 0
+            made = await desk.set_lane(name, lane or "", most, by, note, lasting=length)
+            said = f"{lane}: {made}"
+        case _, "breaker":
+            values: dict[str, Any] = {
+                **{key: one(filled, key) for key in ("window", "cooldown", "cap", "slow")},
+                **{key: number(filled, key) for key in ("failures", "release")},
+            }
+            made = await desk.set_breaker(name, by, note, lasting=length, **values)
+            said = str(made)
+        case _:
+            values = {
+                **{key: one(filled, key) for key in ("rate", "priority")},
+                **{key: number(filled, key) for key in ("limit", "slots")},
+            }
+            made = await desk.set_queue(name, by, note, lasting=length, **values)
+            said = str(made)
+    board.changed()
+    return go(request, back_to(filled, "/"), said=said)
+
+
 async def turn_breaker(board: Board, request: Request) -> Response:
     """Open, close or probe."""
     filled = await form(request)

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from relevo.dashboard.board import Board, limit_of, more_of, one, picked, when
 from relevo.dashboard.health import LATE
 from relevo.dashboard.live import TooMany
-from relevo.desk import slowest_of
+from relevo.desk import durations, slowest_of
 from relevo.errors import NotFoundError
 from relevo.job import State
 from relevo.message import Spec
@@ -32,6 +32,7 @@ async def overview(board: Board, request: Request) -> Response:
         busy=sum(worker.running for worker in workers),
         slots=sum(worker.concurrency for worker in workers),
         totals=[(state, look.total(state)) for state in State],
+        changes=await board.desk(request).changes(),
         sweeps=board.sweeps.under_way(board.desk(request).apps),
     )
 
@@ -85,6 +86,8 @@ async def queue(board: Board, request: Request) -> Response:
         bindings=specs,
         workers=[w for w in look.workers if w.is_alive and name in w.queues],
         groups=await desk.groups(queue=name, limit=5),
+        took=[each for each in durations(look.workers) if each.queue == name],
+        changes=[each for each in await desk.changes() if each.name == name],
         jobs=[board.shown(request, job) for job in page.jobs],
         late=LATE,
     )

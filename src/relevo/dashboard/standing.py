@@ -30,7 +30,8 @@ async def breaker(board: Board, request: Request) -> Response:
     name = request.query_params.get("name", "")
     found = await desk.breaker(name)
     audits, _ = await desk.audits(target=name[:500], limit=20) if desk.apps is None else ([], None)
-    return board.page(request, "breaker", breaker=found, audits=audits)
+    changes = [each for each in await desk.changes() if each.place == f"breaker {name}"]
+    return board.page(request, "breaker", breaker=found, audits=audits, changes=changes)
 
 
 # pollers and schedules

@@ -794,6 +794,33 @@ SPANISH: Final[dict[str, str]] = {
     "{name} is paused.": "{name} está en pausa.",
     "{name} is on again.": "{name} vuelve a estar en marcha.",
     "{name} takes its turn now.": "{name} toma su turno ya.",
+    # changes
+    "Changed while running": "Cambiado en marcha",
+    "until it is taken back": "hasta que se retire",
+    "Take back": "Retirar",
+    "Change": "Cambiar",
+    "Change the queue": "Cambiar la cola",
+    "Limit or pause the lane": "Limitar o pausar el carril",
+    "Cancel the lane": "Cancelar el carril",
+    "This ends every job of the lane. Go on?": (
+        "Esto termina todos los trabajos del carril. ¿Seguir?"
+    ),
+    "A lane without a number at “At once” is paused. A change holds in every worker within "
+    "seconds.": (
+        "Un carril sin número en «A la vez» queda en pausa. Un cambio vale en todos los workers en "
+        "segundos."
+    ),
+    "What the code says holds again.": "Vuelve a valer lo que dice el código.",
+    "{n:,} jobs are cancelled.": "{n:,} trabajos cancelados.",
+    "Slots of each worker": "Plazas de cada worker",
+    "For how long": "Por cuánto tiempo",
+    "Slow from": "Lento desde",
+    "{n:,} slow": "{n:,} lentos",
+    "ends": "acaba",
+    "How long it takes": "Cuánto tarda",
+    "Command or effect": "Orden o efecto",
+    "Median": "Mediana",
+    "Longest": "El más largo",
     # workers
     "Last sign": "Última señal",
     "blocked": "bloqueado",

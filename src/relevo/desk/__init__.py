@@ -5,6 +5,7 @@ by the store in the same step. DefinitionError: the question is written wrongly.
 there is no such thing, or not for this desk. MisuseError: not in the state the job is in.
 """
 
+from relevo.changes import Override
 from relevo.desk.bulk import COUNT_MAX, SWEEPABLE, BulkVerb, Pace, meant
 from relevo.desk.deliveries import (
     DeliveryJob,
@@ -86,6 +87,7 @@ __all__ = [
     "LeftAlone",
     "Order",
     "OutboxView",
+    "Override",
     "Pace",
     "Person",
     "Progress",

@@ -33,6 +33,7 @@ ACTIONS: Final[dict[str, Role]] = {
     "confirm_effect": Role.OPERATOR,
     "deny_effect": Role.OPERATOR,
     "turn_breaker": Role.OPERATOR,
+    "change": Role.OPERATOR,  # limits, rates, priorities and slots, and when breakers open
     "forget_worker": Role.OPERATOR,  # a row of the list of workers
     "replay": Role.OPERATOR,  # a delivery, by today's code
     "unsubscribe": Role.ADMIN,  # a subscriber gets no later events

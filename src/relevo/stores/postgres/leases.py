@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Sequence
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 from asyncpg import exceptions as pg
 
 from relevo.clock import Clock
@@ -17,7 +18,7 @@ from relevo.errors import StoreUnavailable
 from relevo.job import Ending, Lease, State
 from relevo.store import RATE_MARGIN, Claim, Want
 from relevo.stores.postgres.lines import PATIENCE, Record, close_slowly
-from relevo.stores.postgres.rows import lease_of, settled_columns_of
+from relevo.stores.postgres.rows import hashed, lease_of, settled_columns_of
 from relevo.stores.postgres.session import Session
 from relevo.stores.postgres.text import clean
 
@@ -29,6 +30,12 @@ VACUUM_AFTER = 100_000
 _CLAIM = """
 select *
 from relevo.claim_leases($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+"""
+_CLAIM_WITH_LANES = """
+select *
+from relevo.claim_with_lanes(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
+)
 """
 _FIRST = """
             select r.ctid
@@ -83,6 +90,7 @@ returning
     id, queue, kind, payload, attempt, attempts, key, lane_name, thread, cause, meta, flow, node,
     keep, inserted_at, claimed_at, priority, run_at, seq, turn, suspicion, crashes
 """  # noqa: S608 - a constant is put in, every value is bound
+_NO_LIMIT = 1_000_000_000
 _KNOWN = """
 insert into relevo.queues (queue)
 select queue
@@ -106,6 +114,7 @@ class Leases(Session):
         self._claims = 0
         self._is_hurried = False  # the last claim got all it asked for: there is more
         self._known: set[str] = set()  # queues that the store knows for good
+        self._gated: set[str] = set()  # queues with a limit, of which all that runs is counted
         self._unheard: list[int] = []
         self._vacuum: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # beside whoever asked
@@ -136,8 +145,11 @@ class Leases(Session):
                 rows = await self._claim_swiftly(queues, count, token, worker, lease)
             left = count - len(rows)
             if left:
+                await self._gate(wants)
+                lanes = _lanes(wants)
                 rows += await self._out.fetch(
-                    self._sql(_CLAIM),
+                    self._sql(_CLAIM_WITH_LANES if lanes else _CLAIM),
+                    *([lanes] if lanes else []),
                     self._skew,
                     queues,
                     *_limits(wants),
@@ -171,6 +183,15 @@ class Leases(Session):
             # Beside the claim: its leases are running, and over a slow line not for long.
             self._beside(self._enter(gave))
         return rows
+
+    async def _gate(self, wants: Sequence[Want]) -> None:
+        """Count what runs already in queues that have got a limit since the last claim."""
+        limited = {want.queue for want in wants if want.limit is not None or want.lanes}
+        new = limited - self._gated
+        if new:
+            await self._out.fetch(self._sql("select relevo.gate_queues($1)"), sorted(new))
+        if limited != self._gated:
+            self._gated = self._gated - {want.queue for want in wants} | limited
 
     async def _enter(self, queues: set[str]) -> None:
         """A queue that has given a job is known for good, even when the job leaves no trace."""
@@ -306,8 +327,10 @@ _order = itemgetter(16, 17, 18)  # priority, run_at, seq: by place, it is quicke
 
 
 def _is_limited(want: Want) -> bool:
-    return want.ordered or not (
-        want.limit is want.lane_limit is want.rate is want.lane_rate is None
+    return (
+        want.ordered
+        or bool(want.lanes)
+        or not (want.limit is want.lane_limit is want.rate is want.lane_rate is None)
     )
 
 
@@ -316,13 +339,24 @@ def _limits(wants: Sequence[Want]) -> list[list[Any]]:
         return [[] for _ in range(7)]
     return [
         [want.limit for want in wants],
-        [want.lane_limit for want in wants],
+        # Where single lanes have limits, each lane is looked at.
+        [_NO_LIMIT if w.lanes and w.lane_limit is None else w.lane_limit for w in wants],
         [want.rate and want.rate[0] for want in wants],
         [want.rate and want.rate[1] + _margin(want) for want in wants],
         [want.lane_rate and want.lane_rate[0] for want in wants],
         [want.lane_rate and want.lane_rate[1] + _margin(want) for want in wants],
         [want.ordered for want in wants],
     ]
+
+
+def _lanes(wants: Sequence[Want]) -> str | None:
+    """The limits of single lanes as claim_with_lanes() takes them; None if there are none."""
+    named = {
+        want.queue: {str(hashed(lane)): most for lane, most in want.lanes.items()}
+        for want in wants
+        if want.lanes
+    }
+    return msgspec.json.encode(named).decode() if named else None
 
 
 def _margin(want: Want) -> int:

@@ -38,6 +38,7 @@ from relevo.stores.redis.people import People
 from relevo.stores.redis.record import (
     LETTERS,
     Unreadable,
+    digest,
     pack_failure,
     read_lease,
     to_text,
@@ -481,12 +482,15 @@ def _limits(want: Want) -> str:
         and want.rate is None
         and want.lane_rate is None
         and not want.ordered
+        and not want.lanes
     ):
         return ""
     values: list[int | None] = [want.limit, want.lane_limit]
     values += [*(want.rate or (None, None)), *(want.lane_rate or (None, None))]
     values += [1 if want.ordered else 0, want.burst, RATE_MARGIN]
-    return ",".join("" if value is None else str(value) for value in values)
+    bounds = ",".join("" if value is None else str(value) for value in values)
+    lanes = (f"{digest(lane)}:{most}" for lane, most in want.lanes.items())
+    return "|".join((bounds, *lanes))
 
 
 def _unreadable(id: bytes, queue: str, attempt: int, token: str, now: int) -> Lease:

@@ -317,7 +317,7 @@ def _due(tx: Tx, wants: Sequence[Want], count: int) -> dict[str, int]:
 def _allowance(tx: Tx, turn: _Turn, want: Want) -> int:
     """How many more a queue may give now under its own limit and rate."""
     allowed = 1 << 30
-    if want.limit is not None or want.lane_limit is not None or want.ordered:
+    if want.limit is not None or want.lane_limit is not None or want.ordered or want.lanes:
         tx.known.limited.add(want.queue)
     if want.limit is not None:
         (running,) = tx.one(

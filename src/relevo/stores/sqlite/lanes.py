@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from relevo.store import Want
 from relevo.stores.sqlite.pace import pace
-from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill
+from relevo.stores.sqlite.transaction import Tx, as_list, chunks, fill, plain
 
 Sift: TypeAlias = Callable[[Tx, Sequence[int]], Sequence[int | None]]
 
@@ -97,6 +97,11 @@ def _lanes(tx: Tx, want: Want, look_again: list[int]) -> list[_Lane]:
             lane.free = 1 if lane.head is not None else 0
         elif want.lane_limit is not None and lane.name is not None:
             lane.free = want.lane_limit - lane.running
+            if lane.free <= 0:
+                look_again.append(tx.now + BLOCKED)
+        named = None if lane.name is None else want.lanes.get(plain(lane.name))
+        if named is not None:
+            lane.free = min(lane.free, named - lane.running)
             if lane.free <= 0:
                 look_again.append(tx.now + BLOCKED)
         if want.lane_rate is not None and lane.name is not None:

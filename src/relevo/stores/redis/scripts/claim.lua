@@ -2,6 +2,7 @@
 -- KEYS  the roots of the queues, the one to be served first in front
 -- ARGV  4 worker, 5 lease, 6 token, 7 how many, then for each queue '' or
 --       limit,lane limit,rate count,rate length,lane rate count,lane rate length,ordered,burst,margin
+--       and |lane:limit of each lane that has a limit of its own, by its digest,
 --       and '' or token,token… of claims whose answers never arrived
 -- Answers now, in how many milliseconds to look again (-1: when something happens), and for each
 -- queue that gave: its number, the ids, their blobs, their attempts ({} if all are first ones), their
@@ -27,8 +28,13 @@ for n, root in ipairs(KEYS) do
     want.unheard = ARGV[7 + 2 * n]
     if asked ~= '' then
       local values = {}
-      for value in string.gmatch(asked, '([^,]*),?') do
+      local bounds, lanes = string.match(asked, '^([^|]*)(.*)$')
+      for value in string.gmatch(bounds, '([^,]*),?') do
         values[#values + 1] = tonumber(value) or false
+      end
+      for lane, most in string.gmatch(lanes, '|([^|:]+):(%d+)') do
+        want.lanes = want.lanes or {}
+        want.lanes[lane] = tonumber(most)
       end
       want.limit, want.lane_limit = values[1], values[2]
       local function rate(most, length)
@@ -328,6 +334,11 @@ if special then
     end
     local running = tonumber(call('HGET', root .. ':lanes', lane) or 0)
     local most = want.ordered and 1 or want.lane_limit
+    local named = want.lanes and want.lanes[lane]
+    if named and running >= named then
+      -- Looked at again: nothing moves when the limit is taken back.
+      return nil, string.format('%d', now + 5000)
+    end
     if most and running >= most then
       return nil, nil
     end
