@@ -20,7 +20,7 @@ from relevo.version import version
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
-SECTIONS = ("throughput", "ingress", "latency", "backlog", "idle", "peers")
+SECTIONS = ("throughput", "ingress", "latency", "backlog", "events", "groups", "idle", "peers")
 FORMS = {"%": "{:.2f}", "ms": "{:.2f}", "MB": "{:.1f}", "×": "{:.2f}"}
 
 
