@@ -119,6 +119,40 @@ async def test_ids_and_texts_that_look_like_cards_are_kept_as_they_are(
     assert world.ledger.count("channel", "reply") == 1
 
 
+async def test_another_event_type_is_told_by_its_name(relevo: Relevo, hotel: Hotel) -> None:
+    """Its payload is its own, so the reason is the type and not a field of a message."""
+    unnamed = "which this bot does not know: it reads guest_message"
+    told = {
+        b'{"eventType":"reservation_created","payload":{"id":7}}': (
+            f"the eventType reservation_created, {unnamed}"
+        ),
+        b'{"eventType":"4111111111111111"}': f"an eventType that is no name, {unnamed}",
+        b'{"eventType":7}': f"an eventType that is no name, {unnamed}",
+        b'{"eventType":"guest_message"}': (
+            "not the shape of a guest_message: Object missing required field `eventId`"
+        ),
+    }
+    queue = hotel.board.queue("hotel999")
+    await queue.push(list(told))
+    await turn(relevo)
+    assert {each.entry: each.reason for each in await queue.buried()} == told
+
+
+async def test_ids_may_be_numbers(relevo: Relevo, hotel: Hotel) -> None:
+    """7 and "7" are one id, so one message."""
+    numbers = {"messageId": 7, "conversationId": 8, "guestId": 9, "reservationId": 10}
+    texts = {name: str(number) for name, number in numbers.items()}
+    queue = hotel.board.queue("hotel999")
+    await queue.push([entry(1, **numbers), entry(1, **texts), entry(1, messageId=7.5)])
+    await turn(relevo)
+    kept = await hotel.records.message_of("hotel999:channelManager:7")
+    assert kept is not None
+    assert (kept.conversation_id, kept.guest_id, kept.booking_id) == ("8", "9", "10")
+    assert await hotel.records.count("messages") == 2  # with its answer
+    [float_id] = await queue.buried()
+    assert "messageId" in float_id.reason
+
+
 async def test_a_turn_takes_two_hundred_at_most(relevo: Relevo, hotel: Hotel) -> None:
     queue = hotel.board.queue("hotel999")
     await queue.push([entry(n) for n in range(215)])

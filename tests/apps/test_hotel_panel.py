@@ -74,6 +74,12 @@ async def test_bots_are_seen_and_paused(
         await turn(relevo, id)
     page = (await browser.get("/hotel")).text
     assert page.count(">alive<") == 3
+    pulse = await hotel.board.pulse("hotel999")
+    assert pulse.value is not None
+    assert pulse.at is not None
+    assert pulse.value not in page  # the moment is told as on every other page
+    assert page.count('<time datetime="') == 3
+    assert re.search(r"expires in [45]\sm", page)
     await send(browser, "/hotel", "/hotel/bots", hotel="hotel1", enabled="0")
     assert not await hotel.board.is_enabled("hotel1", default=True)
     assert ">paused<" in (await browser.get("/hotel")).text

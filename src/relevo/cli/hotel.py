@@ -62,6 +62,7 @@ async def bots(terminal: Terminal) -> int:
             "hotel": bot.hotel,
             "state": bot.state,
             "heartbeat": bot.pulse.value,
+            "heartbeat_at": bot.pulse.at,
             "ttl": bot.pulse.ttl,
             "enabled": bot.is_enabled,
             "waiting": bot.waiting,
@@ -77,8 +78,9 @@ async def bots(terminal: Terminal) -> int:
 
 def _table(rows: list[dict[str, Any]]) -> RenderableType:
     names = ("hotel", "state", "heartbeat", "ttl", "waiting", "processing", "dead", "problem")
+    shown = ({**row, "heartbeat": ago(row["heartbeat_at"]) or row["heartbeat"]} for row in rows)
     return table(
-        names, ([row[name] if row[name] is not None else "" for name in names] for row in rows)
+        names, ([row[name] if row[name] is not None else "" for name in names] for row in shown)
     )
 
 

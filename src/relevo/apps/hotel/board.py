@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from redis.asyncio import Redis
 
 from relevo.apps.hotel import names
+from relevo.apps.hotel.reading import Unfit, moment_of
 from relevo.bridges.redis_list import Buried, RedisList, calling
 
 DRAIN = 200
@@ -23,6 +24,14 @@ class Pulse(NamedTuple):
 
     value: str | None
     ttl: int | None
+
+    @property
+    def at(self) -> int | None:
+        """When the bot beat, in milliseconds; None where a foreign bot's value is no moment."""
+        try:
+            return moment_of(self.value or "") or None
+        except Unfit:
+            return None
 
 
 class Queue(Protocol):

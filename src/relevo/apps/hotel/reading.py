@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -22,6 +23,8 @@ from relevo.strictjson import parse_json
 
 CONTENT_MAX = 16_000  # characters of one message
 ENTRY_MAX = 262_144  # bytes of one entry
+GUEST_MESSAGE = "guest_message"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 
 
 class Unfit(RelevoError):
@@ -29,18 +32,20 @@ class Unfit(RelevoError):
 
 
 class _Payload(msgspec.Struct, rename="camel"):
-    message_id: str
-    conversation_id: str
-    guest_id: str
+    """A guest's message; many producers have numbers for ids, and 7 is the id "7"."""
+
+    message_id: str | int
+    conversation_id: str | int
+    guest_id: str | int
     content: str
     channel: str = ""
     timestamp: str = ""
-    reservation_id: str = ""
+    reservation_id: str | int = ""
     guest_name: str = ""
 
 
 class _Entry(msgspec.Struct, rename="camel"):
-    event_id: str
+    event_id: str | int
     event_type: str
     payload: _Payload
     channel: str = ""
@@ -57,27 +62,36 @@ def read_entry(hotel: str, entry: bytes, now: int) -> SaveMessage:
         raise Unfit(str(error)) from error
     if not isinstance(tree, dict) or "eventType" not in tree:
         raise Unfit("no object with an eventType")
+    _check_type(cast("dict[str, Any]", tree)["eventType"])
     try:
         read = msgspec.convert(tree, _Entry)
     except msgspec.ValidationError as error:
-        raise Unfit(f"not the shape of a guest_message: {error}") from error
-    if read.event_type != "guest_message":
-        raise Unfit("an eventType that nobody here knows")
+        raise Unfit(f"not the shape of a {GUEST_MESSAGE}: {error}") from error
     said = read.payload
     return checked(
         SaveMessage(
             hotel_id=hotel,
             channel=said.channel or read.channel,
-            message_id=said.message_id,
-            conversation_id=said.conversation_id,
-            guest_id=said.guest_id,
+            message_id=str(said.message_id),
+            conversation_id=str(said.conversation_id),
+            guest_id=str(said.guest_id),
             content=said.content,
             sent_at=moment_of(said.timestamp or read.received_at) or now,
             via="channel",
-            booking_id=said.reservation_id,
+            booking_id=str(said.reservation_id),
             guest_name=said.guest_name[:200],
         )
     )
+
+
+def _check_type(told: object) -> None:
+    """Refuse another type by its name, before its payload is measured by a message's fields."""
+    if told == GUEST_MESSAGE:
+        return
+    # Only what looks like a name is repeated: in place of one, anything might stand.
+    is_name = isinstance(told, str) and _NAME.fullmatch(told) is not None
+    named = f"the eventType {told}" if is_name else "an eventType that is no name"
+    raise Unfit(f"{named}, which this bot does not know: it reads {GUEST_MESSAGE}")
 
 
 def checked(order: SaveMessage) -> SaveMessage:

@@ -37,7 +37,7 @@ SPANISH = {
     "What cannot be read is put here as it came.": (
         "Lo que no se puede leer queda aquí tal como vino."
     ),
-    "{n} s left": "quedan {n}\u00a0s",
+    "expires in {span}": "caduca en {span}",
     "no sign of life": "sin señales de vida",
     "Pause": "Pausar",
     "Resume": "Reanudar",
