@@ -324,6 +324,21 @@ async def test_reservations_are_acknowledged_once_kept_and_refused_when_they_can
     assert row.status == "cancelled"
 
 
+async def test_modified_twice_in_one_second_is_kept_twice(
+    relevo: Relevo, hotel: Hotel, world: World
+) -> None:
+    """Both are acknowledged, so both have to be there."""
+    at = {"created": "2026-01-01T10:00:00Z", "modified": "2026-01-01T10:00:00Z"}
+    for day in ("2027-02-02", "2027-02-03"):
+        channel(world).book("hotel999", "CM-1", "Modify", arrival=day, **at)
+        await turn(relevo)
+    [event] = await hotel.records.events("hotel999")
+    assert [each["arrival"] for each in event.history()] == ["2027-02-02", "2027-02-03"]
+    row = await hotel.records.reservation("hotel999", "CM-1")
+    assert row is not None
+    assert row.arrival == "2027-02-03"
+
+
 @redis_only
 async def test_the_sanity_commands_answer_as_described(
     relevo: Relevo, hotel: Hotel, server: RedisServer

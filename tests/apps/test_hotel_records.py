@@ -11,6 +11,7 @@ from relevo import ProviderCredentials, ProviderUnavailable, Relevo
 from relevo.apps.hotel import app
 from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.queues import SaveBooking, SaveMessage
+from relevo.apps.hotel.reading import identified
 from relevo.apps.hotel.records import Records
 from relevo.simulators import World
 from relevo.simulators.astra import astra
@@ -74,6 +75,32 @@ async def test_a_reservation_follows_the_provider_and_not_the_order_of_arrival(
     assert row.guest_name == "Ana"
     assert await records.count("cm_events") == 3
     assert {event.status for event in await records.events("hotel999")} == {"processed"}
+
+
+async def test_an_event_id_told_with_two_states_is_one_event_with_both(
+    relevo: Relevo, records: Records
+) -> None:
+    """The event's id says which row; no change is lost, also when both are told at once."""
+    first = identified(booking(1, "modified", 100, arrival="2027-01-01", guestName="Ana"))
+    second = identified(booking(1, "modified", 100, arrival="2027-01-09"))
+    third = identified(booking(1, "cancelled", 0))
+    await relevo.enqueue_many([first, second])
+    await drain(relevo)
+    await relevo.enqueue_many([third, first, second])
+    await drain(relevo)
+    [event] = await records.events("hotel999")
+    told = sorted((each["status"], each.get("arrival")) for each in event.history())
+    assert told == [("cancelled", None), ("modified", "2027-01-01"), ("modified", "2027-01-09")]
+    assert "Ana" not in str(event.changes)
+    row = await records.reservation("hotel999", "b1")
+    assert row is not None
+    assert (row.status, row.guest_name) == ("cancelled", "Ana")
+
+
+async def test_two_event_ids_are_two_events(relevo: Relevo, records: Records) -> None:
+    await relevo.enqueue_many([identified(booking(n, "modified", 100 * n)) for n in (1, 2)])
+    await drain(relevo)
+    assert {row.event_id for row in await records.events("hotel999")} == {"e1", "e2"}
 
 
 async def test_many_changes_at_once_end_at_the_newest(relevo: Relevo, records: Records) -> None:

@@ -21,7 +21,7 @@ async def test_everything_in_postgres(world: World) -> None:
         with pytest.raises(SchemaMismatch, match="relevo migrate"):
             async with Relevo(url, apps=[app]):
                 pass
-        assert len(await tables.migrate(url, MIGRATIONS)) == 1
+        assert len(await tables.migrate(url, MIGRATIONS)) == 2
         async with Relevo(url, apps=[app]) as relevo:
             await drive(relevo, world, 30, 9, "60s")
 

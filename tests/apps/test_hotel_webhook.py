@@ -212,6 +212,41 @@ async def test_a_repeated_webhook_gets_the_same_answer_and_no_second_row(
     assert await hotel.records.count("cm_events") == 1
 
 
+async def test_modified_twice_under_one_event_id_is_one_row_with_both(
+    relevo: Relevo, hotel: Hotel
+) -> None:
+    """The id is Beds24's, what is told under it is not the same: nothing of it is lost."""
+    at = "2026-01-01T10:00:00Z"
+    for day in ("2027-03-05", "2027-03-09", "2027-03-09"):
+        body = booking("confirmed", at)
+        body["booking"]["departure"] = day
+        answer = await post(relevo, {**body, "eventId": "evt-of-theirs"})
+        assert said(answer)["eventId"] == "evt-of-theirs"
+    [event] = await hotel.records.events("hotel999")
+    assert [each["departure"] for each in event.history()] == ["2027-03-05", "2027-03-09"]
+    row = await hotel.records.reservation("hotel999", "77")
+    assert row is not None
+    assert row.departure == "2027-03-09"
+
+
+async def test_modified_twice_at_two_times_is_two_rows(relevo: Relevo, hotel: Hotel) -> None:
+    for second in (0, 1):
+        await post(relevo, booking("confirmed", f"2026-01-01T10:00:0{second}Z"))
+    events = await hotel.records.events("hotel999")
+    assert [len(each.changes) for each in events] == [1, 1]
+
+
+async def test_modified_twice_by_version_1_is_one_row_that_tells_both(
+    relevo: Relevo, hotel: Hotel, clock: ManualClock
+) -> None:
+    """It says neither an id nor a time: the second call may be a change, so it is written down."""
+    for _ in range(2):
+        await get(relevo, 5, "modify")
+        clock.advance("1m")
+    [event] = await hotel.records.events("hotel999")
+    assert [each["status"] for each in event.history()] == ["modified", "modified"]
+
+
 async def test_the_state_follows_beds24s_own_time(relevo: Relevo, hotel: Hotel) -> None:
     """B51: what arrives late with an older time changes nothing, and is an event all the same."""
     states: list[str] = []

@@ -293,7 +293,11 @@ def _change(document: Document, update: Document, *, is_new: bool) -> None:
         for name, value in fields.items():
             match operator:
                 case "$set":
-                    document[name] = value
+                    *path, last = name.split(".")
+                    place = document
+                    for part in path:
+                        place = place.setdefault(part, {})
+                    place[last] = value
                 case "$setOnInsert":
                     if is_new:
                         document[name] = value

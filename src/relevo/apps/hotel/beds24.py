@@ -11,7 +11,8 @@ import msgspec
 
 from relevo.apps.hotel import booking, names
 from relevo.apps.hotel.queues import SaveBooking, SaveMessage
-from relevo.apps.hotel.reading import CONTENT_MAX, Unfit, checked, day_of, moment_of
+from relevo.apps.hotel.reading import CONTENT_MAX, Unfit, checked, day_of, identified, moment_of
+from relevo.clock import stamp
 from relevo.errors import BodyError
 from relevo.webhook import Delivery
 
@@ -69,7 +70,6 @@ class News(NamedTuple):
     messages: list[SaveMessage]
     is_whole: bool  # False: it says that something changed, and not what
     is_blocked: bool = False  # dates taken off sale; no reservation
-    is_named: bool = True  # False: another change would be told in the very same words
 
 
 def place_of(delivery: Delivery, name: str) -> list[str]:
@@ -96,7 +96,8 @@ def read_delivery(delivery: Delivery) -> News:
         tree = delivery.json
         if "booking" in tree:
             return _version2(hotel, tree)
-        return _version1(hotel, {name.lower(): value for name, value in tree.items()})
+        fields = {name.lower(): value for name, value in tree.items()}
+        return _version1(hotel, fields, stamp(delivery.received_at))
     fields = {**delivery.params}
     if delivery.media_type == FORM:
         if twice := fields.keys() & delivery.form.keys():
@@ -104,10 +105,10 @@ def read_delivery(delivery: Delivery) -> News:
                 f"{len(twice)} fields in the query and the form", code="duplicate_field"
             )
         fields |= {**delivery.form}
-    return _version1(hotel, fields)
+    return _version1(hotel, fields, stamp(delivery.received_at))
 
 
-def _version1(hotel: str, fields: Mapping[str, Any]) -> News:
+def _version1(hotel: str, fields: Mapping[str, Any], told_at: int) -> News:
     """bookid and status, under any case; eventId and a time if whoever sent it knows them."""
     number, word = _text(fields, "bookid"), _text(fields, "status").lower()
     if not names.is_id(number):
@@ -127,7 +128,8 @@ def _version1(hotel: str, fields: Mapping[str, Any]) -> News:
         modified_at=moment_of(at),
         via="beds24",
     )
-    return News(change, [], is_whole=False, is_named=bool(event or at))
+    told_at = 0 if event or at else told_at  # see identified()
+    return News(identified(change, told_at), [], is_whole=False)
 
 
 def _version2(hotel: str, tree: Mapping[str, Any]) -> News:
@@ -179,7 +181,7 @@ def read_booking(hotel: str, read: _Booking, seen: str | None = None) -> tuple[S
         via="beds24",
         details={name: _short(value) for name, value in details.items() if value not in ("", None)},
     )
-    return change, state == "black"
+    return identified(change), state == "black"
 
 
 def read_messages(hotel: str, about: _Booking, listed: list[_Message]) -> list[SaveMessage]:

@@ -26,9 +26,9 @@ class MessageSaved(
 class ReservationChanged(
     Event,
     name="hotel.reservation-changed",
-    key="{event_id}",
+    key="{hotel_id}:{event_id}:{change_id}",
     unique="unfinished",
-    allow=("booking_id", "event_id"),
+    allow=("booking_id", "change_id", "event_id"),
 ):
     """A reservation has another state, or other details."""
 
@@ -36,3 +36,4 @@ class ReservationChanged(
     booking_id: str
     event_id: str
     status: str
+    change_id: str = "0"

@@ -19,11 +19,15 @@ class SaveBooking(
     attempts=SAFE,
     backoff=PATIENT,
     timeout="45s",
-    key="{hotel_id}:{event_id}",
+    key="{hotel_id}:{event_id}:{change_id}",
     unique="unfinished",
-    allow=("booking_id", "details", "event_id"),
+    allow=("booking_id", "change_id", "details", "event_id"),
 ):
-    """A change of a reservation; `modified_at` is the provider's time, 0 if it did not say."""
+    """A change of a reservation; `modified_at` is the provider's time, 0 if it did not say.
+
+    An event may be told more than once: the same change_id is a repetition, another one under the
+    same event_id is another change.
+    """
 
     hotel_id: str
     event_id: str
@@ -33,6 +37,7 @@ class SaveBooking(
     modified_at: int = 0
     via: str = ""
     details: dict[str, Any] | None = None
+    change_id: str = "0"  # of what is told, see reading.identified()
 
 
 class SaveMessage(

@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 
-from relevo.apps.hotel.names import is_id, is_part
-from relevo.apps.hotel.queues import SaveMessage
+from relevo.apps.hotel.names import fingerprint, is_id, is_part
+from relevo.apps.hotel.queues import SaveBooking, SaveMessage
 from relevo.clock import stamp
 from relevo.errors import BodyError, RelevoError
 from relevo.strictjson import parse_json
@@ -106,6 +107,16 @@ def checked(order: SaveMessage) -> SaveMessage:
     if not 0 < len(order.content) <= CONTENT_MAX:
         raise Unfit(f"content has 1 to {CONTENT_MAX:,} characters")
     return order
+
+
+def identified(change: SaveBooking, told_at: int = 0) -> SaveBooking:
+    """The change with an id made of what it says, so that a repetition has the same one.
+
+    A call that says neither when nor under which id may be a repetition or a second change: there
+    is no telling, so `told_at` makes every such call a change.
+    """
+    said = msgspec.json.encode((change.status, change.modified_at, change.details, told_at))
+    return replace(change, change_id=fingerprint(said)[:16])
 
 
 def moment_of(text: str) -> int:

@@ -15,7 +15,6 @@ from relevo.apps.hotel.queues import FetchBooking
 from relevo.apps.hotel.reading import Unfit
 from relevo.apps.hotel.secret import HotelSecret
 from relevo.apps.hotel.workers import changed
-from relevo.clock import stamp
 from relevo.intake import Intake, Reject
 from relevo.route import Use
 from relevo.webhook import Answer, Delivery
@@ -32,14 +31,13 @@ def verify(use: Use) -> HotelSecret:
 
 
 def key(delivery: Delivery) -> str:
-    """The event's id within its hotel.
+    """The event's id within its hotel, and the change's: a repetition has both.
 
-    Version 1 tells a guest's second message in the words of the first: that is one event, but
-    Beds24 has to be asked again, so each of its calls is a delivery of its own.
+    Version 1 tells a guest's second message in the words of the first, so each of its calls is a
+    delivery of its own: Beds24 has to be asked again.
     """
-    news = _news(delivery)
-    id = scoped(news.change.hotel_id, news.change.event_id)
-    return id if news.is_named else f"{id}:{stamp(delivery.received_at)}"
+    change = _news(delivery).change
+    return f"{scoped(change.hotel_id, change.event_id)}:{change.change_id}"
 
 
 async def beds24(delivery: Delivery, ctx: Intake, tx: AsyncSession) -> Answer:

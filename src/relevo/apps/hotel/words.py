@@ -75,6 +75,7 @@ SPANISH = {
     ),
     "No event yet": "Ningún evento aún",
     "Type": "Tipo",
+    "Changes told": "Cambios comunicados",
     "By way of": "Vía",
     "Received": "Recibido",
     "When": "Cuándo",

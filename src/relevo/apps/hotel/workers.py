@@ -24,7 +24,9 @@ async def save_booking(order: SaveBooking, ctx: Context) -> None:
 
 
 def changed(order: SaveBooking) -> ReservationChanged:
-    return ReservationChanged(order.hotel_id, order.booking_id, order.event_id, order.status)
+    return ReservationChanged(
+        order.hotel_id, order.booking_id, order.event_id, order.status, order.change_id
+    )
 
 
 async def save_message(order: SaveMessage, ctx: Context) -> None:

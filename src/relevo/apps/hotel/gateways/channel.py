@@ -12,7 +12,7 @@ from typing import NamedTuple
 from relevo.apps.hotel import booking, names
 from relevo.apps.hotel.gateways.soap import SoapClient, cm, ota
 from relevo.apps.hotel.queues import ReplyToGuest, SaveBooking, SaveMessage
-from relevo.apps.hotel.reading import Unfit, checked, day_of, moment_of
+from relevo.apps.hotel.reading import Unfit, checked, day_of, identified, moment_of
 from relevo.apps.hotel.settings import Soap
 from relevo.apps.xml import Element, find_all, find_one, text_of
 from relevo.errors import ProviderUnavailable
@@ -154,7 +154,7 @@ def _change(hotel: str, element: Element) -> SaveBooking:
     if status is None:
         raise Unfit("a ResStatus that is none of Book, Modify, Cancel")
     at = element.get("LastModifyDateTime") or element.get("CreateDateTime") or ""
-    return SaveBooking(
+    change = SaveBooking(
         hotel_id=hotel,
         event_id=":".join(filter(None, ("ota", number, status, at[:40]))),
         event_type=f"reservation.{status}",
@@ -164,6 +164,7 @@ def _change(hotel: str, element: Element) -> SaveBooking:
         via="channel",
         details=_details(element),
     )
+    return identified(change)
 
 
 def _details(element: Element) -> dict[str, str]:

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from relevo.apps.hotel import names
+from relevo.apps.hotel import booking, names
 from relevo.apps.hotel.queues import SaveBooking, SaveMessage
 from relevo.apps.hotel.settings import Mode
 from relevo.context import Context
 
 PREVIEW = 160
 PAGE = 50
+# What an event keeps of its changes: nothing that says who the guest is.
+TOLD = ("arrival", "departure", "room", "adults", "children", "price", "currency")
 
 
 class Reservation(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,7 +42,7 @@ class Reservation(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CmEvent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something a channel manager told us, once."""
+    """An event of a channel manager: one row an event id, with every change told under it."""
 
     id: str
     hotel_id: str
@@ -49,7 +51,12 @@ class CmEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     booking_id: str
     status: str = "processed"
     via: str = ""
-    received_at: int = 0
+    received_at: int = 0  # of its latest change
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def history(self) -> list[dict[str, Any]]:
+        """The changes in the order of their arrival."""
+        return sorted(self.changes.values(), key=lambda each: each["receivedAt"])
 
 
 class Message(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -103,7 +110,7 @@ class Writer(Protocol):
     """Writes rows; in SQL all of one block, or none."""
 
     async def booking(self, change: SaveBooking, now: int) -> bool:
-        """Keep an event and let its reservation follow; False when the event was here before."""
+        """Keep a change and let its reservation follow; False when it was here before."""
         ...
 
     async def message(self, message: Message, guest_name: str = "") -> bool:
@@ -194,7 +201,15 @@ def guest_of(message: Message, name: str) -> Guest:
     )
 
 
-def event_of(change: SaveBooking, now: int) -> CmEvent:
+def event_of(change: SaveBooking, status: str, now: int) -> CmEvent:
+    """The event of a change, which left its reservation with that status."""
+    details = change.details or {}
+    told = {
+        "status": status,
+        "modifiedAt": change.modified_at,
+        "receivedAt": now,
+        **{name: details[name] for name in TOLD if name in details},
+    }
     return CmEvent(
         id=names.scoped(change.hotel_id, change.event_id),
         hotel_id=change.hotel_id,
@@ -203,7 +218,13 @@ def event_of(change: SaveBooking, now: int) -> CmEvent:
         booking_id=change.booking_id,
         via=change.via,
         received_at=now,
+        changes={change.change_id: told},
     )
+
+
+def status_of(change: SaveBooking, known: str) -> str:
+    """What a change says that is older than what is known: it is kept, and changes nothing."""
+    return known if change.status in (booking.BOOKED, booking.UNCHANGED) else change.status
 
 
 def details_of(known: dict[str, Any], change: SaveBooking) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from relevo.apps.hotel.records import (
     details_of,
     event_of,
     guest_of,
+    status_of,
 )
 from relevo.apps.hotel.settings import Astra, Mode
 from relevo.apps.outside import NOT_NOW, provider_error
@@ -47,7 +48,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
 COLLECTIONS = ("reservations", "cm_events", "messages", "conversations", "guests")
-UNINDEXED = {"reservations": ["details"], "messages": ["content"]}
+UNINDEXED = {"reservations": ["details"], "cm_events": ["changes"], "messages": ["content"]}
 _EXISTS = "DOCUMENT_ALREADY_EXISTS"
 _MISSING = {"UNKNOWN_COLLECTION_OR_TABLE", "COLLECTION_NOT_EXIST"}
 _TRIES = 20
@@ -71,10 +72,22 @@ class AstraRecords:
         return None
 
     async def booking(self, change: SaveBooking, now: int) -> bool:
-        await self._follow(change, now)
-        return await self._insert("cm_events", event_of(change, now))
+        event = names.scoped(change.hotel_id, change.event_id)
+        known = await self._one("cm_events", CmEvent, event)
+        if known is not None and change.change_id in known.changes:
+            return False
+        status = await self._follow(change, now)
+        told = event_of(change, status, now)
+        if known is None and await self._insert("cm_events", told):
+            return True
+        # Set by its id, so that two processes that add two changes keep both.
+        added: dict[str, Any] = {f"changes.{id}": each for id, each in told.changes.items()}
+        where, added["receivedAt"] = {"_id": event}, now
+        await self._call("cm_events", lambda each: each.update_one(where, {"$set": added}))
+        return True
 
-    async def _follow(self, change: SaveBooking, now: int) -> None:
+    async def _follow(self, change: SaveBooking, now: int) -> str:
+        """Let the reservation follow a change; gives the status that the change led to."""
         id = names.scoped(change.hotel_id, change.booking_id)
         for _ in range(_TRIES):
             known = await self._one("reservations", Reservation, id)
@@ -84,7 +97,7 @@ class AstraRecords:
                 change.modified_at,
             )
             if standing is None:
-                return
+                return status_of(change, known.status if known else "")
             made = Reservation(
                 id=id,
                 hotel_id=change.hotel_id,
@@ -99,9 +112,9 @@ class AstraRecords:
             )
             if known is None:
                 if await self._insert("reservations", made):
-                    return
+                    return made.status
             elif await self._replace(made, known):
-                return
+                return made.status
         raise ProviderUnavailable(f"a reservation of {change.hotel_id} is changed by too many")
 
     async def _replace(self, made: Reservation, known: Reservation) -> bool:

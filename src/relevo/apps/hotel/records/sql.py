@@ -38,6 +38,7 @@ from relevo.apps.hotel.records import (
     details_of,
     event_of,
     guest_of,
+    status_of,
 )
 from relevo.apps.hotel.settings import Mode
 
@@ -62,7 +63,7 @@ def _table(name: str, kind: type[msgspec.Struct], meta: MetaData) -> Table:
     for field in msgspec.structs.fields(kind):
         if field.name in _MOMENTS:
             columns.append(Column(field.name, BigInteger))
-        elif field.name == "details":
+        elif field.name in ("changes", "details"):
             columns.append(Column(field.name, JSON))
         elif field.name == "content":
             columns.append(Column(field.name, Text))
@@ -95,8 +96,30 @@ class SqlWriter:
         self._mode: Mode = mode
 
     async def booking(self, change: SaveBooking, now: int) -> bool:
-        if not await self._insert(cm_events, event_of(change, now)):
+        event = names.scoped(change.hotel_id, change.event_id)
+        if change.change_id in (await self._changes(event) or ()):
             return False
+        status = await self._follow(change, now)
+        return await self._tell(event_of(change, status, now))
+
+    async def _changes(self, event: str) -> dict[str, Any] | None:
+        """The changes told under an event id, locked; None when there is no such event."""
+        query = select(cm_events.c.changes).where(cm_events.c.id == event).with_for_update()
+        return (await self._tx.execute(query)).scalar_one_or_none()
+
+    async def _tell(self, event: CmEvent) -> bool:
+        """Keep an event, or add its change to the event that is there."""
+        if await self._insert(cm_events, event):
+            return True
+        known = await self._changes(event.id) or {}
+        if event.changes.keys() <= known.keys():
+            return False
+        both = {"changes": {**known, **event.changes}, "received_at": event.received_at}
+        await self._tx.execute(update(cm_events).where(cm_events.c.id == event.id).values(both))
+        return True
+
+    async def _follow(self, change: SaveBooking, now: int) -> str:
+        """Let the reservation follow a change; gives the status that the change led to."""
         id = names.scoped(change.hotel_id, change.booking_id)
         row = select(reservations).where(reservations.c.id == id).with_for_update()
         found = (await self._tx.execute(row)).mappings().first()
@@ -114,17 +137,18 @@ class SqlWriter:
                 **details_of({}, change),
             )
             if await self._insert(reservations, made):
-                return True
+                return made.status
             found = (await self._tx.execute(row)).mappings().one()
         known = booking.Standing(found["status"], found["modified_at"])
         standing = booking.follow(known, change.status, change.modified_at)
-        if standing is not None:
-            changes = {"status": standing.status, "modified_at": standing.at, "updated_at": now}
-            changes |= details_of(found["details"], change)
-            await self._tx.execute(
-                update(reservations).where(reservations.c.id == id).values(**changes)
-            )
-        return True
+        if standing is None:
+            return status_of(change, known.status)
+        changes = {"status": standing.status, "modified_at": standing.at, "updated_at": now}
+        changes |= details_of(found["details"], change)
+        await self._tx.execute(
+            update(reservations).where(reservations.c.id == id).values(**changes)
+        )
+        return standing.status
 
     async def message(self, message: Message, guest_name: str = "") -> bool:
         if not await self._insert(messages, message):
