@@ -17,7 +17,7 @@ from relevo.apps.hotel import app, names
 from relevo.apps.hotel.bot import ChannelBot
 from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.queues import ReplyToGuest
-from relevo.apps.hotel.reading import read_entry
+from relevo.apps.hotel.reading import Unfit, edited, read_entry
 from relevo.apps.hotel.settings import HotelSettings
 from relevo.desk import Person, Role
 from relevo.errors import SettingsError
@@ -337,6 +337,53 @@ async def test_modified_twice_in_one_second_is_kept_twice(
     row = await hotel.records.reservation("hotel999", "CM-1")
     assert row is not None
     assert row.arrival == "2027-02-03"
+
+
+async def test_dead_entries_go_back_one_edited_or_all(relevo: Relevo, hotel: Hotel) -> None:
+    queue = hotel.board.queue("hotel999")
+    broken = [b"{broken", entry(1, channel="a:b"), entry(1, channel="a:b"), b"\xff"]
+    await queue.push(broken)
+    await turn(relevo)
+    dead = await queue.buried()
+    first = next(each for each in dead if each.entry == broken[0])
+    assert await queue.find(first.id) == first
+    assert await queue.find("0" * 32) is None
+    assert await queue.revive(first.id, entry(2))
+    assert not await queue.revive(first.id, entry(2))
+    assert await queue.take(5) == [entry(2)]
+    await queue.done([entry(2)])
+    assert await queue.revive_all() == 3
+    assert await queue.revive_all() == 0
+    assert await queue.lengths() == (3, 0, 0)
+    assert await queue.take(5) == broken[1:]  # as they came, the oldest first
+
+
+async def test_all_go_back_also_when_they_are_many(relevo: Relevo, hotel: Hotel) -> None:
+    queue = hotel.board.queue("hotel999")
+    many = [f"{{{n}".encode() for n in range(60)]
+    await queue.push(many)
+    await turn(relevo)
+    assert await queue.lengths() == (0, 0, 60)
+    assert await queue.revive_all() == 60
+    assert await queue.lengths() == (60, 0, 0)
+    assert await queue.buried() == []
+
+
+def test_an_edit_is_merged_at_every_depth_and_read_before_it_goes_back() -> None:
+    change = b'{"payload":{"channel":"booking","messageId":7}}'
+    made = json.loads(edited("hotel999", entry(1, channel="a:b"), change, 1))
+    was = json.loads(entry(1))
+    assert made == {**was, "payload": {**was["payload"], "channel": "booking", "messageId": 7}}
+    assert edited("hotel999", b"{broken", entry(1), 1, whole=True) == entry(1)
+    for dead, wrong in [
+        (b"{broken", change),
+        (b"[]", change),
+        (entry(1), b"[]"),
+        (entry(1), b'{"eventType":"other"}'),
+        (entry(1), b'{"payload":{"content":""}}'),
+    ]:
+        with pytest.raises(Unfit):
+            edited("hotel999", dead, wrong, 1)
 
 
 @redis_only

@@ -13,6 +13,7 @@ from relevo import Relevo
 from relevo.apps.hotel import app
 from relevo.cli import run
 from relevo.simulators.beds24 import environment
+from tests.apps.test_hotel import entry as hello
 from tests.apps.test_hotel import turn
 
 
@@ -55,6 +56,21 @@ def test_a_bot_is_looked_after_from_the_command_line(
     told(capsys, "retry", "hotel999", entry["id"])
     assert run(["hotel", "retry", "hotel999", entry["id"]]) == 1
     assert told(capsys, "dead", "hotel999") == []
+    told(capsys, "push", "hotel999", '{"eventType":"x"}', "--raw")
+    asyncio.run(take_turn(folder))
+    assert len(told(capsys, "dead", "hotel999")) == 2
+    change = '{"eventType":"guest_message"}'
+    left = told(capsys, "edit", "hotel999", "--all", "--entry", change, code=1)
+    assert left["requeued"] == 0
+    assert len(left["left"]) == 2
+    mended = ["edit", "hotel999", entry["id"], "--whole", "--entry"]
+    assert told(capsys, *mended, hello("m-2").decode())["requeued"] == 1
+    assert told(capsys, "retry", "hotel999", "--all")["requeued"] == 1
+    asyncio.run(take_turn(folder))
+    [stays] = told(capsys, "dead", "hotel999")
+    assert "the eventType x" in stays["reason"]
+    rest = json.dumps({**json.loads(hello("m-3")), "receivedAt": ""})
+    assert told(capsys, "edit", "hotel999", "--all", "--entry", rest)["requeued"] == 1
     told(capsys, "off", "hotel999")
     [first, *_] = told(capsys, "bots", code=1)
     assert (first["state"], first["enabled"], first["waiting"]) == ("paused", False, 1)
@@ -64,8 +80,17 @@ def test_a_bot_is_looked_after_from_the_command_line(
 
 @pytest.mark.parametrize(
     "words",
-    [["push", "nope"], ["off", "dead:hotel999"], ["retry", "hotel999", "x"], ["dead", "*"]],
-    ids=range(4),
+    [
+        ["push", "nope"],
+        ["off", "dead:hotel999"],
+        ["retry", "hotel999", "x"],
+        ["dead", "*"],
+        ["retry", "hotel999"],
+        ["retry", "hotel999", "x", "--all"],
+        ["edit", "hotel999", "--all", "--whole", "--entry", "{}"],
+        ["edit", "hotel999", "0" * 32, "--entry", "{}"],
+    ],
+    ids=range(8),
 )
 def test_a_mistake_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]

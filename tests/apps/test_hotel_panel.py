@@ -83,8 +83,11 @@ async def test_bots_are_seen_and_paused(
     await send(browser, "/hotel", "/hotel/bots", hotel="hotel1", enabled="0")
     assert not await hotel.board.is_enabled("hotel1", default=True)
     assert ">paused<" in (await browser.get("/hotel")).text
+    await send(browser, "/hotel", "/hotel/bots", hotel="hotel1", enabled="1")
+    assert await hotel.board.is_enabled("hotel1", default=False)
+    assert ">paused<" not in (await browser.get("/hotel")).text
     acts = [each.verb for each in (await relevo.store.audits())[0]]
-    assert "bot paused" in acts
+    assert {"bot paused", "bot enabled"} <= set(acts)
 
 
 async def test_the_dead_list_is_seen_sent_back_and_thrown_away(
@@ -106,6 +109,41 @@ async def test_the_dead_list_is_seen_sent_back_and_thrown_away(
     fields["what"] = "discard"
     assert (await send(browser, place, "/hotel/dead", id=second.id, **fields)).status_code == 303
     assert await queue.lengths() == (1, 0, 0)
+
+
+async def test_a_dead_entry_is_edited_and_all_are_sent_back(
+    relevo: Relevo, browser: httpx2.AsyncClient
+) -> None:
+    hotel = relevo.use(Hotel)
+    queue = hotel.board.queue("hotel999")
+    await queue.push([entry(1, content=EVIL, channel="a:b"), b"\xff", b"{"])
+    await turn(relevo)
+    first = next(each for each in await queue.buried() if b"messageId" in each.entry)
+    place = f"/hotel/dead/hotel999/{first.id}"
+    page = (await browser.get(f"{place}?lang=es")).text
+    assert "Guardar y reintentar" in page
+    assert EVIL not in page
+    fields = {"hotel": "hotel999", "id": first.id, "what": "edit"}
+    wrong = await send(browser, place, "/hotel/dead", entry='{"eventType":"x<b>"}', **fields)
+    assert wrong.status_code == 422
+    assert "it reads guest_message" in wrong.text
+    assert "x&lt;b&gt;" in wrong.text  # what was typed is not lost
+    assert (await queue.lengths())[2] == 3
+    right = entry(1, content=EVIL).decode()
+    for code in (303, 404):
+        assert (
+            await send(browser, "/hotel", "/hotel/dead", entry=right, **fields)
+        ).status_code == code
+    await turn(relevo)
+    assert await hotel.records.has_message("hotel999:channelManager:cm-msg-1")
+    bytes_only = next(each for each in await queue.buried() if each.entry == b"\xff")
+    assert "<textarea" not in (await browser.get(f"/hotel/dead/hotel999/{bytes_only.id}")).text
+    everything = {"hotel": "hotel999", "what": "retry_all"}
+    assert (await send(browser, "/hotel", "/hotel/dead", **everything)).status_code == 303
+    assert await queue.lengths() == (2, 0, 0)
+    acts = [each.verb for each in (await relevo.store.audits())[0]]
+    assert {"entry edited and sent back", "entries sent back"} <= set(acts)
+    assert (await send(browser, "/hotel", "/hotel/dead", hotel="hotel1")).status_code == 422
 
 
 @pytest.mark.parametrize("path", ["/hotel", "/hotel/reservations", "/hotel/events"])

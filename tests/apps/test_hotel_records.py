@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,6 +183,50 @@ async def test_astra_away_is_tried_again(
         monkeypatch.setattr("relevo.simulators.astra.TOKEN", "another")
         with pytest.raises(ProviderCredentials):
             await records.has_message("x")
+
+
+async def test_astra_a_change_that_loses_to_another_writer_is_made_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says "1 matched, 0 modified": taken for a success, the change was lost."""
+    monkeypatch.setenv("HOTEL_RECORDS", "astra")
+    async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as engine:
+        records = engine.use(Hotel).records
+        await engine.enqueue(booking(1, "confirmed", 100, arrival="2027-01-01"))
+        await drain(engine)
+
+        def rival(document: dict[str, Any]) -> None:
+            document["updatedAt"] += 1
+            document["details"]["departure"] = "2027-01-05"
+
+        astra(world).rivals.append(rival)
+        await engine.enqueue(booking(2, "cancelled", 200))
+        await drain(engine)
+        row = await records.reservation("hotel999", "b1")
+        assert row is not None
+        assert astra(world).rivals == []
+        assert (row.status, row.departure) == ("cancelled", "2027-01-05")
+
+
+async def test_astra_counts_and_sorts_only_so_many(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses beyond 1,000 and 10,000; the panel shows an estimate, and the newest."""
+    monkeypatch.setenv("HOTEL_RECORDS", "astra")
+    async with Relevo(f"sqlite:///{tmp_path / 'hotel.db'}", apps=[app]) as engine:
+        records = engine.use(Hotel).records
+        now = await engine.time.now()
+        for number in range(10_001):
+            event = {"_id": f"hotel1:{number}", "hotelId": "hotel1", "eventId": f"e{number}"}
+            more = {
+                "eventType": "booking",
+                "bookingId": "b",
+                "receivedAt": now - number * 3_600_000,
+            }
+            astra(world).collections["default_keyspace", "cm_events"][number] = {**event, **more}
+        assert await records.count("cm_events") == 10_001
+        assert [row.event_id for row in await records.events(None, 3)] == ["e0", "e1", "e2"]
+        assert len(await records.events("hotel1", 100)) == 100
 
 
 async def test_astra_keeps_documents_as_the_seed_has_them(

@@ -140,29 +140,58 @@ class RedisList:
         kept = cast("list[bytes | None]", await calling(self._redis.hmget(self.reasons, names)))
         return [_buried(entry, why) for entry, why in zip(entries, kept, strict=True)]
 
-    async def revive(self, id: str) -> bool:
-        """Put a dead entry back at the end of the line; False when there is none of that name."""
-        return await self._resolve(id, to=self.name)
+    async def find(self, id: str) -> Buried | None:
+        """A dead entry by its id; None when there is none."""
+        if (entry := await self._find(id)) is None:
+            return None
+        why = await calling(self._redis.hget(self.reasons, id))
+        return _buried(entry, cast("bytes | None", why))
+
+    async def revive(self, id: str, instead: bytes | None = None) -> bool:
+        """Put a dead entry, or an edited one instead, back at the end of the line.
+
+        False when there is none of that id, or it was put back meanwhile.
+        """
+        entry = await self._find(id)
+        return entry is not None and await self._settle(
+            entry, entry if instead is None else instead
+        )
+
+    async def revive_all(self) -> int:
+        """Put every dead entry back, the oldest first; gives how many. What dies later stays."""
+        _, _, left = await self.lengths()
+        moved = 0
+        while left > 0:
+            page = self._redis.lrange(self.dead, -min(PAGE, left), -1)
+            if not (entries := cast("list[bytes]", await calling(page))):
+                break
+            left -= len(entries)
+            for entry in reversed(entries):
+                moved += await self._settle(entry, entry)
+        return moved
 
     async def discard(self, id: str) -> bool:
-        """Throw a dead entry away; False when there is none of that name."""
-        return await self._resolve(id, to=None)
+        """Throw a dead entry away; False when there is none of that id."""
+        entry = await self._find(id)
+        return entry is not None and await self._settle(entry, None)
 
-    async def _resolve(self, id: str, to: str | None) -> bool:
+    async def _find(self, id: str) -> bytes | None:
         start = 0
         while True:
             page = self._redis.lrange(self.dead, start, start + PAGE - 1)
             entries = cast("list[bytes]", await calling(page))
             for entry in entries:
                 if fingerprint(entry) == id:
-                    return await self._settle(entry, to)
+                    return entry
             if len(entries) < PAGE:
-                return False
+                return None
             start += PAGE
 
-    async def _settle(self, entry: bytes, to: str | None) -> bool:
-        keys = [self.dead, self.reasons, to or ""]
-        moved = self._redis.eval(_RESOLVE, 3, *keys, cast("Any", entry), fingerprint(entry))
+    async def _settle(self, entry: bytes, back: bytes | None) -> bool:
+        """Take an entry off the dead list and put `back` into the list, in one step."""
+        keys = [self.dead, self.reasons, self.name]
+        args = [entry, fingerprint(entry), *([] if back is None else [back])]
+        moved = self._redis.eval(_RESOLVE, 3, *keys, *cast("Any", args))
         return bool(await calling(moved))
 
     async def lengths(self) -> tuple[int, int, int]:
@@ -175,11 +204,12 @@ class RedisList:
 
 
 _RESOLVE = """
--- keys: dead list, reasons, list to go back to or ''; args: entry, its fingerprint; answer: 0 or 1
+-- keys: dead list, reasons, list to go back to
+-- args: entry, its fingerprint, what goes back (none: the entry is thrown away); answer: 0 or 1
 -- One step, so that a button pressed twice moves the entry once.
-if redis.call('lrem', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
+if redis.call('lrem', KEYS[1], -1, ARGV[1]) == 0 then return 0 end
 redis.call('hdel', KEYS[2], ARGV[2])
-if KEYS[3] ~= '' then redis.call('lpush', KEYS[3], ARGV[1]) end
+if ARGV[3] then redis.call('lpush', KEYS[3], ARGV[3]) end
 return 1
 """
 

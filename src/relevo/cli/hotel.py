@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relevo.cli.tables import ago, short, table
-from relevo.cli.terminal import PROBLEM, Reveal, Terminal, Verbs
+from relevo.cli.terminal import PROBLEM, Reveal, Terminal, Verbs, read_stdin
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.ids import new_id
 from relevo.store import Audit
@@ -27,6 +27,9 @@ group = Verbs(
 
 HotelId = Annotated[str, typer.Argument(metavar="HOTEL", help="The hotel's id, such as hotel999.")]
 EntryId = Annotated[str, typer.Argument(metavar="ID", help="The entry's id, from `dead`.")]
+EntryOrAll = Annotated[str, typer.Argument(metavar="[ID]", help="The entry's id, from `dead`.")]
+Every = Annotated[bool, typer.Option("--all", help="All dead entries of the hotel.")]
+EDITED = 10_000  # entries that one `edit --all` looks at
 
 
 @asynccontextmanager
@@ -100,8 +103,7 @@ async def _switch(terminal: Terminal, id: str, *, is_on: bool) -> None:
     async with opened(terminal) as hotel:
         await hotel.board.enable(ours(hotel, id), is_on)
         verb = "bot enabled" if is_on else "bot paused"
-        act = Audit(who=terminal.person.name, verb=verb, target=id)
-        await hotel.relevo.store.audit([act])
+        await _write_down(terminal, hotel, verb, id, "")
     word = "on" if is_on else "off"
     terminal.show({"hotel": id, "enabled": is_on}, lambda: f"the bot of {id} is {word}")
 
@@ -179,9 +181,80 @@ async def dead(terminal: Terminal, hotel: HotelId, reveal: Reveal = False) -> No
 
 
 @group.verb("retry")
-async def retry(terminal: Terminal, hotel: HotelId, id: EntryId) -> None:
-    """Put a dead entry back at the end of the line."""
-    await _resolve(terminal, hotel, id, "entry sent back")
+async def retry(
+    terminal: Terminal, hotel: HotelId, id: EntryOrAll = "", every: Every = False
+) -> None:
+    """Put a dead entry, or all of them, back at the end of the line."""
+    _one_or_all(id, every)
+    if not every:
+        await _resolve(terminal, hotel, id, "entry sent back")
+        return
+    async with opened(terminal) as open_hotel:
+        count = await open_hotel.board.queue(ours(open_hotel, hotel)).revive_all()
+        await _write_down(terminal, open_hotel, "entries sent back", hotel, f"{count}")
+    terminal.show({"hotel": hotel, "requeued": count}, lambda: f"{count} sent back")
+
+
+@group.verb("edit")
+async def edit(
+    terminal: Terminal,
+    hotel: HotelId,
+    id: EntryOrAll = "",
+    entry: Annotated[
+        str,
+        typer.Option("--entry", metavar="JSON", help="Fields to change, as an object; - reads it."),
+    ] = "-",
+    whole: Annotated[
+        bool, typer.Option("--whole", help="--entry takes the place of the entry.")
+    ] = False,
+    every: Every = False,
+) -> int:
+    """Change a dead entry, or all of them, and put it back at the end of the line.
+
+    The fields that --entry names are merged into the entry, at every depth. An entry that the bot
+    could not read even so stays dead, and the answer is 1.
+    """
+    from relevo.apps.hotel.reading import Unfit, edited
+
+    _one_or_all(id, every)
+    if whole and every:
+        raise DefinitionError("--whole would make all entries the same one: name an entry")
+    change = (read_stdin() if entry == "-" else entry).encode()
+    requeued, left = 0, list[dict[str, str]]()
+    async with opened(terminal) as open_hotel:
+        queue = open_hotel.board.queue(ours(open_hotel, hotel))
+        found = (await queue.buried(EDITED))[::-1] if every else [await queue.find(id)]
+        now = await open_hotel.relevo.time.now()
+        for each in found:
+            if each is None:
+                raise NotFoundError(f"no entry {id:.40} in the dead list of {hotel}")
+            try:
+                made = edited(hotel, each.entry, change, now, whole=whole)
+            except Unfit as error:
+                left.append({"id": each.id, "reason": str(error)})
+                continue
+            if await queue.revive(each.id, made):
+                requeued += 1
+                verb = "entry edited and sent back"
+                await _write_down(terminal, open_hotel, verb, each.id, hotel)
+    told = {"hotel": hotel, "requeued": requeued, "left": left}
+    terminal.show(told, lambda: _edits(requeued, left))
+    return PROBLEM if left else 0
+
+
+def _edits(requeued: int, left: list[dict[str, str]]) -> str:
+    lines = [f"{each['id']} stays dead: {each['reason']}" for each in left]
+    return "\n".join([*lines, f"{requeued} changed and sent back"])
+
+
+def _one_or_all(id: str, every: bool) -> None:
+    if every == bool(id):
+        raise DefinitionError("name one entry, from `relevo hotel dead`, or say --all")
+
+
+async def _write_down(terminal: Terminal, hotel: Hotel, verb: str, target: str, note: str) -> None:
+    act = Audit(who=terminal.person.name, verb=verb, target=target, note=note)
+    await hotel.relevo.store.audit([act])
 
 
 @group.verb("discard")
@@ -198,6 +271,5 @@ async def _resolve(terminal: Terminal, id: str, entry: str, verb: str) -> None:
         is_back = verb == "entry sent back"
         if not await (queue.revive(entry) if is_back else queue.discard(entry)):
             raise NotFoundError(f"no entry {entry} in the dead list of {id}")
-        act = Audit(who=terminal.person.name, verb=verb, target=entry, note=id)
-        await hotel.relevo.store.audit([act])
+        await _write_down(terminal, hotel, verb, entry, id)
     terminal.show({"hotel": id, "id": entry}, lambda: verb)

@@ -1,6 +1,7 @@
 """Astra DB's Data API: one JSON command a POST, failures told with HTTP 200.
 
-An insert is conditional: an `_id` that exists is refused, atomically. `astra(world)` is its memory.
+An insert is conditional: an `_id` that exists is refused, atomically. `astra(world)` is its memory;
+what is put into its `rivals` changes the next document that is updated, as another process does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from relevo.simulators.world import World, fault
 
 PREFIX = "/astra"
 TOKEN = "AstraCS:of-the-simulator"  # noqa: S105 - it guards nothing
-PAGE, SORTED = 50, 100
+PAGE, SORTED, SORTABLE = 50, 100, 10_000
 
 Document: TypeAlias = dict[str, Any]
 _MISSING: Any = object()
@@ -56,6 +57,7 @@ class Astra:
         self._world = world
         self.collections: dict[tuple[str, str], dict[Any, Document]] = {}
         self.options: dict[tuple[str, str], Any] = {}
+        self.rivals: list[Callable[[Document], None]] = []
 
     def documents(self, name: str, keyspace: str = "default_keyspace") -> list[Document]:
         return list(self.collections.get((keyspace, name), {}).values())
@@ -105,6 +107,8 @@ class Astra:
     def find(self, kept: dict[Any, Document], told: Document, name: str) -> Document:
         options = told.get("options", {})
         found = _found(kept, told)
+        if told.get("sort") and len(found) > SORTABLE:
+            raise Refusal("OVERLOADED_SORT_ROW_LIMIT", "Sort aborted: too many documents")
         start = int(options.get("pageState") or 0) + int(options.get("skip", 0))
         limit = int(options.get("limit") or len(found))
         most = min(SORTED if told.get("sort") else PAGE, limit)
@@ -127,6 +131,12 @@ class Astra:
     def update_one(self, kept: dict[Any, Document], told: Document, name: str) -> Document:
         found = _found(kept, told)
         if found:
+            if self.rivals:
+                # Another writer comes between look and write. The server looks again, by the filter
+                # and the id, and has counted the match of its first look all the same.
+                self.rivals.pop()(found[0])
+                if not _fits(found[0], told.get("filter") or {}):
+                    return {"status": {"matchedCount": 1, "modifiedCount": 0}}
             before = copy.deepcopy(found[0])
             _change(found[0], told["update"], is_new=False)
             changed = int(found[0] != before)

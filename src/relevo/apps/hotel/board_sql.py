@@ -51,6 +51,7 @@ keys = Table(
     Column("value", String),
     Column("expires_at", BigInteger),
 )
+ALL = 1_000_000
 TIDY = 1_000  # rows of expired keys that a heartbeat takes away
 
 
@@ -117,24 +118,43 @@ class SqlQueue:
             found = (await tx.execute(query.order_by(lists.c.id.desc()).limit(most))).all()
         return [Buried(bytes(entry), reason, at / 1000) for entry, reason, at in found]
 
-    async def revive(self, id: str) -> bool:
-        return await self._resolve(id, to=self._name)
+    async def find(self, id: str) -> Buried | None:
+        found = await self.buried(ALL)
+        return next((each for each in found if each.id == id), None)
+
+    async def revive(self, id: str, instead: bytes | None = None) -> bool:
+        async with self._relevo.transaction() as tx:
+            for number, entry in await self._dead_rows(tx):
+                if names.fingerprint(entry) == id:
+                    return await self._settle(tx, number, entry if instead is None else instead)
+        return False
+
+    async def revive_all(self) -> int:
+        async with self._relevo.transaction() as tx:
+            rows = await self._dead_rows(tx)
+            return sum([await self._settle(tx, number, entry) for number, entry in rows])
 
     async def discard(self, id: str) -> bool:
-        return await self._resolve(id, to=None)
-
-    async def _resolve(self, id: str, to: str | None) -> bool:
-        query = select(lists.c.id, lists.c.entry).where(lists.c.list == self._dead)
         async with self._relevo.transaction() as tx:
-            for number, entry in await tx.execute(query):
-                if names.fingerprint(bytes(entry)) != id:
-                    continue
-                await tx.execute(delete(lists).where(lists.c.id == number))
-                if to is not None:
-                    # A new row: it goes to the end of the line.
-                    await tx.execute(insert(lists), [{"list": to, "entry": entry}])
-                return True
+            for number, entry in await self._dead_rows(tx):
+                if names.fingerprint(entry) == id:
+                    return await self._settle(tx, number, None)
         return False
+
+    async def _dead_rows(self, tx: AsyncSession) -> list[tuple[int, bytes]]:
+        query = select(lists.c.id, lists.c.entry).where(lists.c.list == self._dead)
+        found = (await tx.execute(query.order_by(lists.c.id))).all()
+        return [(number, bytes(entry)) for number, entry in found]
+
+    async def _settle(self, tx: AsyncSession, number: int, back: bytes | None) -> bool:
+        """Take a row off the dead list; False when another process has just done so."""
+        gone = (
+            cast("Any", await tx.execute(delete(lists).where(lists.c.id == number))).rowcount == 1
+        )
+        if gone and back is not None:
+            # A new row: it goes to the end of the line.
+            await tx.execute(insert(lists), [{"list": self._name, "entry": back}])
+        return gone
 
     async def lengths(self) -> tuple[int, int, int]:
         wanted = (self._name, self._processing, self._dead)

@@ -15,9 +15,9 @@ from relevo import NotFoundError, PayloadError, Relevo, StoreError
 from relevo.apps.hotel.board import Pulse
 from relevo.apps.hotel.hotel import Hotel
 from relevo.apps.hotel.queues import ReplyToGuest
-from relevo.apps.hotel.reading import CONTENT_MAX
+from relevo.apps.hotel.reading import CONTENT_MAX, ENTRY_MAX, Unfit, edited
 from relevo.apps.hotel.words import REFUSALS, SPANISH
-from relevo.bridges.redis_list import NotAList
+from relevo.bridges.redis_list import Buried, NotAList
 from relevo.ids import new_id, parse_id
 from relevo.store import Audit
 from relevo.web import Room, form, go, needs, site
@@ -80,6 +80,7 @@ class Panel:
             Route("/hotel/conversations", self.conversations),
             Route(talk, self.conversation),
             Route("/hotel/dead/{hotel}", self.dead),
+            Route("/hotel/dead/{hotel}/{id}", needs("admin")(self.dead_entry)),
             Route("/hotel/reply", needs("operator")(self.reply), methods=["POST"]),
             Route("/hotel/mode", needs("operator")(self.mode), methods=["POST"]),
             Route("/hotel/bots", needs("operator")(self.enable), methods=["POST"]),
@@ -131,8 +132,34 @@ class Panel:
     async def dead(self, request: Request) -> Response:
         hotel = self._ours(request.path_params["hotel"])
         buried = await self.hotel.board.queue(hotel).buried(DEAD)
+        _, _, count = await self.hotel.board.queue(hotel).lengths()
         shown = [(each, each.entry[:SHOWN].decode("utf-8", "replace")) for each in buried]
-        return self._page(request, "dead.html", buried=shown, dead_of=hotel, is_list=False)
+        values: dict[str, Any] = {"dead_of": hotel, "dead_count": count, "is_list": False}
+        return self._page(request, "dead.html", buried=shown, **values)
+
+    async def dead_entry(self, request: Request) -> Response:
+        hotel, id = self._ours(request.path_params["hotel"]), request.path_params["id"]
+        buried = await self.hotel.board.queue(hotel).find(id)
+        if buried is None:
+            raise NotFoundError("There is no such entry any more.")
+        return self._edit_page(request, hotel, buried)
+
+    def _edit_page(
+        self, request: Request, hotel: str, buried: Buried, typed: str = "", problem: str = ""
+    ) -> Response:
+        try:
+            text = typed or buried.entry.decode()
+        except UnicodeDecodeError:
+            text = None
+        values: dict[str, Any] = {
+            "buried": buried,
+            "text": None if len(buried.entry) > ENTRY_MAX else text,
+            "dead_of": hotel,
+            "problem": problem,
+            "is_list": False,
+            "status": 422 if problem else 200,
+        }
+        return self._page(request, "dead_entry.html", **values)
 
     # doing
 
@@ -186,15 +213,42 @@ class Panel:
         return self._back(request, "/hotel", "Saved.")
 
     async def resolve(self, request: Request) -> Response:
-        """Send a dead entry back, or throw it away."""
+        """Send a dead entry back as it is or edited, send all back, or throw one away."""
         filled = await form(request)
         hotel, id, what = self._ours(filled["hotel"]), filled["id"], filled["what"]
         queue = self.hotel.board.queue(hotel)
-        is_done = await (queue.revive(id) if what == "retry" else queue.discard(id))
+        match what:
+            case "retry_all":
+                count = await queue.revive_all()
+                await self._write_down(request, "entries sent back", hotel, f"{count}")
+                return self._back(request, f"/hotel/dead/{hotel}", "Done.")
+            case "edit":
+                return await self._edit(request, hotel, id, filled["entry"])
+            case "retry":
+                verb, is_done = "entry sent back", await queue.revive(id)
+            case "discard":
+                verb, is_done = "entry discarded", await queue.discard(id)
+            case _:
+                raise PayloadError("A dead entry is sent back, edited or discarded.")
         if not is_done:
             raise NotFoundError("There is no such entry any more.")
-        verb = "entry sent back" if what == "retry" else "entry discarded"
         await self._write_down(request, verb, id, hotel)
+        return self._back(request, f"/hotel/dead/{hotel}", "Done.")
+
+    async def _edit(self, request: Request, hotel: str, id: str, typed: str) -> Response:
+        """Put what a person has typed in the place of a dead entry, and send that back."""
+        request.state.person.acts("edit")
+        queue = self.hotel.board.queue(hotel)
+        if (buried := await queue.find(id)) is None:
+            raise NotFoundError("There is no such entry any more.")
+        now = await self._relevo.time.now()
+        try:
+            entry = edited(hotel, buried.entry, typed.encode(), now, whole=True)
+        except Unfit as error:
+            return self._edit_page(request, hotel, buried, typed, str(error))
+        if not await queue.revive(id, entry):
+            raise NotFoundError("There is no such entry any more.")
+        await self._write_down(request, "entry edited and sent back", id, hotel)
         return self._back(request, f"/hotel/dead/{hotel}", "Done.")
 
     # what they share

@@ -85,6 +85,35 @@ def read_entry(hotel: str, entry: bytes, now: int) -> SaveMessage:
     )
 
 
+def edited(hotel: str, entry: bytes, change: bytes, now: int, *, whole: bool = False) -> bytes:
+    """A dead entry with the fields of `change` merged into it, or `change` in its place.
+
+    Unfit if the bot could not read that either.
+    """
+    made = change if whole else msgspec.json.encode(_merged(_object(entry), _object(change)))
+    read_entry(hotel, made, now)
+    return made
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        tree: Any = parse_json(text)
+    except BodyError as error:
+        raise Unfit(f"{error}: replace the whole entry") from error
+    if not isinstance(tree, dict):
+        raise Unfit("no object, so that no fields are merged into it: replace the whole entry")
+    return cast("dict[str, Any]", tree)
+
+
+def _merged(known: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    made = dict(known)
+    for name, value in change.items():
+        old = made.get(name)
+        is_deeper = isinstance(old, dict) and isinstance(value, dict)
+        made[name] = _merged(cast("Any", old), cast("Any", value)) if is_deeper else value
+    return made
+
+
 def _check_type(told: object) -> None:
     """Refuse another type by its name, before its payload is measured by a message's fields."""
     if told == GUEST_MESSAGE:

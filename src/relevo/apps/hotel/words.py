@@ -11,6 +11,9 @@ REFUSALS = {
     "A conversation is answered in manual or automatic mode.": (
         "Una conversación se responde en modo manual o automático."
     ),
+    "A dead entry is sent back, edited or discarded.": (
+        "Una entrada fallida se devuelve a la cola, se edita o se descarta."
+    ),
     "A bot is enabled (1) or paused (0).": "Un bot está activo (1) o en pausa (0).",
 }
 """Why the panel did not do what it was asked."""
@@ -31,9 +34,20 @@ SPANISH = {
     "Heartbeat": "Latido",
     "Waiting": "En cola",
     "Taken": "Tomados",
-    "Dead list": "Lista de muertos",
-    "Dead list of {hotel}": "Lista de muertos de {hotel}",
-    "The dead list is empty": "La lista de muertos está vacía",
+    "Dead list": "Fallidos",
+    "Dead list of {hotel}": "Fallidos de {hotel}",
+    "The dead list is empty": "No hay entradas fallidas",
+    "{n} entries": "{n} entradas",
+    "Retry all": "Reintentar todas",
+    "Send all of them back?": "¿Devolverlas todas a la cola?",
+    "Edit": "Editar",
+    "Edit a dead entry": "Editar una entrada fallida",
+    "Entry": "Entrada",
+    "Save and retry": "Guardar y reintentar",
+    "This entry is no text in UTF-8, or too large to be edited here: use relevo hotel edit.": (
+        "Esta entrada no es texto UTF-8 o es demasiado grande para editarla aquí: "
+        "usa relevo hotel edit."
+    ),
     "What cannot be read is put here as it came.": (
         "Lo que no se puede leer queda aquí tal como vino."
     ),

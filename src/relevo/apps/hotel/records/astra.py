@@ -9,8 +9,8 @@ barrier against duplicates.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,6 +21,7 @@ from astrapy.exceptions import (
     DataAPIException,
     DataAPIHttpException,
     DataAPIResponseException,
+    TooManyDocumentsToCountException,
 )
 from astrapy.info import CollectionDefinition
 from astrapy.utils.api_options import APIOptions, DataAPIURLOptions
@@ -51,7 +52,11 @@ COLLECTIONS = ("reservations", "cm_events", "messages", "conversations", "guests
 UNINDEXED = {"reservations": ["details"], "cm_events": ["changes"], "messages": ["content"]}
 _EXISTS = "DOCUMENT_ALREADY_EXISTS"
 _MISSING = {"UNKNOWN_COLLECTION_OR_TABLE", "COLLECTION_NOT_EXIST"}
+_UNSORTED = {"OVERLOADED_SORT_ROW_LIMIT", "DATASET_TOO_BIG"}
 _TRIES = 20
+COUNTED = 1_000  # what Astra counts at most; beyond it the number is an estimate
+BACK = (timedelta(days=90), timedelta(days=7), timedelta(hours=12))
+"""How far back a list looks, one after the other, where Astra has too many documents to sort."""
 
 
 class AstraRecords:
@@ -118,13 +123,17 @@ class AstraRecords:
         raise ProviderUnavailable(f"a reservation of {change.hotel_id} is changed by too many")
 
     async def _replace(self, made: Reservation, known: Reservation) -> bool:
-        """Write only if nobody has written since we read."""
+        """Write only if no other process has written since we read.
+
+        The server counts what matched before it lost to another writer, so that only what it
+        modified says whether the document is ours; `updatedAt` makes every change one.
+        """
         document = _document(made)
         where = {"_id": document.pop("_id"), "updatedAt": known.updated_at}
         done = await self._call(
             "reservations", lambda each: each.update_one(where, {"$set": document})
         )
-        return done.update_info["n"] == 1
+        return done.update_info["nModified"] == 1
 
     async def message(self, message: Message, guest_name: str = "") -> bool:
         await self._meet(guest_of(message, guest_name))
@@ -205,7 +214,12 @@ class AstraRecords:
         return found[::-1]
 
     async def count(self, table: str) -> int:
-        return await self._call(table, lambda each: each.count_documents({}, upper_bound=1_000_000))
+        try:
+            return await self._call(
+                table, lambda each: each.count_documents({}, upper_bound=COUNTED)
+            )
+        except _TooMany:
+            return await self._call(table, lambda each: each.estimated_document_count())
 
     async def _one(self, name: str, kind: type[S], id: str) -> S | None:
         found = await self._call(name, lambda each: each.find_one({"_id": id}))
@@ -214,7 +228,14 @@ class AstraRecords:
     async def _newest(
         self, name: str, kind: type[S], by: str, hotel: str | None, limit: int
     ) -> list[S]:
-        return await self._find(name, kind, {} if hotel is None else {"hotelId": hotel}, by, limit)
+        where: dict[str, Any] = {} if hotel is None else {"hotelId": hotel}
+        for back in BACK:
+            with suppress(_TooMany):
+                return await self._find(name, kind, where, by, limit)
+            # Astra sorts in memory, and refuses to sort more: the newest are looked for among few.
+            since = datetime.now(UTC) - back
+            where = {**where, by: {"$gt": round(since.timestamp() * 1000)}}
+        return await self._find(name, kind, where, by, limit)
 
     async def _find(
         self, name: str, kind: type[S], where: dict[str, Any], by: str, limit: int
@@ -251,6 +272,10 @@ class _Exists(Exception):
     """The `_id` is taken."""
 
 
+class _TooMany(Exception):
+    """More documents than Astra counts, or sorts."""
+
+
 class _Missing(Exception):
     """There is no such collection yet."""
 
@@ -265,11 +290,15 @@ async def _asked(answer: Awaitable[T]) -> T:
         said = f"Astra answered {', '.join(sorted(code or '?' for code in codes))}"
         if _EXISTS in codes:
             raise _Exists from error
+        if codes & _UNSORTED:
+            raise _TooMany from error
         if codes & _MISSING:
             raise _Missing from error
         if "SERVER" in families:
             raise ProviderUnavailable(said) from error
         raise ProviderRefused(said) from error
+    except TooManyDocumentsToCountException as error:
+        raise _TooMany from error
     except DataAPIHttpException as error:
         status = error.response.status_code
         said = f"Astra answered {status}"
