@@ -8,6 +8,7 @@ No claim asks for more because of it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,8 @@ OFTEN = 24
 """Workers look so many times more often than they learn of breakers, while there may be news."""
 
 _TRIES = 10
+
+WriteDown = Callable[["Override | None", "Override"], Awaitable[None]]
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,12 +131,16 @@ async def read_changes(store: Store) -> list[Override]:
     return [decode(note.value) for note in notes]
 
 
-async def write_change(store: Store, change: Override) -> Override:
-    """Add a change to what was changed of the same thing before, and answer the whole."""
+async def write_change(store: Store, change: Override, write_down: WriteDown) -> Override:
+    """Add a change to what was changed of the same thing before, and answer the whole.
+
+    First it is written down: a crash in between leaves a line too many, and no unknown change.
+    """
+    told: Override | None = None
     for _ in range(_TRIES):
         [note] = await store.recall(KIND, [change.place])
         now = await store.now()
-        whole = change
+        whole, before = change, None
         if note is not None:
             before = decode(note.value)
             said = {name: getattr(change, name) for name in SETTABLE}
@@ -145,6 +152,9 @@ async def write_change(store: Store, change: Override) -> Override:
                 note=change.note,
                 until=change.until or before.until,
             )
+        if told != whole:  # not again where only the write has to be repeated
+            await write_down(before, whole)
+            told = whole
         whole = replace(whole, set_at=now)
         made = Note(
             kind=KIND,

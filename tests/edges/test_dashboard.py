@@ -24,7 +24,7 @@ from relevo import Breaker, sources
 from relevo.dashboard import ACT, LOOK, MENU, sentences, words
 from relevo.dashboard.board import HERE, room
 from relevo.dashboard.live import Live
-from relevo.desk import Role
+from relevo.desk import Person, Role
 from relevo.engine import Relevo
 from relevo.ids import new_id
 from relevo.job import After, Lease, State
@@ -143,6 +143,10 @@ async def test_every_page_is_there_in_both_languages_and_changes_nothing(
     web: Site, admin: Visitor, viewer: Visitor, some: Filled
 ) -> None:
     """C12"""
+    ana = Person("ana", Role.OPERATOR)
+    await web.relevo.desk.set_queue(BOOK, ana, limit=7, lasting="1h")
+    await web.relevo.desk.set_lane(BOOK, "supplier:28", 0, ana, "they asked for it")
+    await web.relevo.desk.set_breaker("reader", ana, failures=9)
     await admin.see("/")
     await viewer.see("/")
     before = web.state()

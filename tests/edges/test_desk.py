@@ -243,6 +243,7 @@ async def _try_everything(
         "forget": lambda by: desk.forget(by, thread=third, note="asked for it"),
         "unsubscribe": lambda by: desk.unsubscribe("order.paid", "mail", by),
         "restore": lambda by: desk.mark_restored(by, force=True),
+        "change": lambda by: desk.set_queue(WORK, by, limit=3),
     }
 
 

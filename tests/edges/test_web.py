@@ -335,7 +335,7 @@ async def test_who_came_in_and_who_was_refused_is_in_the_audit(web: Site) -> Non
         ("ana", "login refused", "ana", "from 192.0.2.7"),
         ("ana", "log in", "ana", "from 192.0.2.7"),
         ("unknown", "login refused", "unknown", "from 192.0.2.8"),
-        ("token:ci", "use token", "ci", "from 192.0.2.7; made by ann"),
+        ("token/ci", "use token", "ci", "from 192.0.2.7; made by ann"),
         ("unknown", "token refused", "unknown", "from 192.0.2.7"),
     ]
     [ana], [ci] = await web.people.all(), await web.people.tokens()

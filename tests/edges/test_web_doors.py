@@ -243,7 +243,7 @@ async def test_a_program_comes_with_a_token(web: Site) -> None:
     token, record = await web.people.add_token("ci", Role.OPERATOR, expires="1h", by="ann")
     assert token not in repr(record)
     async with web.browser(headers={"authorization": f"Bearer {token}"}) as ci:
-        assert (await ci.get("/api/me")).json()["name"] == "token:ci"
+        assert (await ci.get("/api/me")).json()["name"] == "token/ci"
         # No cookie speaks for it, so there is nothing to forge.
         paused = await ci.post("/api/queues/cars:suppliers:book/pause", headers={"origin": EVIL})
         assert paused.json() == {"changed": True}

@@ -80,6 +80,12 @@ async def test_a_limit_is_set_raised_and_taken_back_while_jobs_run(start: Start)
         await until(lambda: worker.finished == 30)
 
     rows, _ = await relevo.desk.audits(target=PAY)
+    assert [row.note for row in reversed(rows)] == [
+        "a slow bank; limit 3",
+        "limit 7",
+        "",
+        "slots 18",
+    ]
     said = [(row.who, row.verb, row.before, row.after) for row in reversed(rows)]
     assert said == [
         ("ana", "set queue", "", "limit 3 by ana"),
@@ -159,6 +165,9 @@ async def test_a_lane_is_paused_limited_and_cancelled(start: Start) -> None:
         await relevo.desk.unset("lane", PAY, ANA, lane="shop:hot")
         desk.answers.set()
         await until(lambda: worker.running == 0)
+    decisions = [row for row in (await relevo.desk.audits())[0] if row.verb.startswith("cancel")]
+    assert [(row.verb, row.target) for row in decisions] == [("cancel many", PAY)]
+    assert "lane shop:hot" in decisions[0].note
     cancelled = Filter(queue=PAY, states=frozenset({State.CANCELLED}))
     assert await relevo.desk.count(cancelled) >= 4
     assert await relevo.desk.changes() == []
@@ -219,6 +228,27 @@ async def test_slow_calls_open_a_breaker(start: Start) -> None:
     assert "3 failures in a row, 3 of them slow: 0.0" in view.circuit.history[-1].why
     assert len(done) == 3  # a slow call is done; the jobs behind it are parked
     assert await relevo.store.recall(BREAKER, ["bank"]) != [None]
+
+
+async def test_a_change_is_written_down_before_it_holds(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies in between leaves a line too many, and no change that nobody knows."""
+    relevo = start(Desk().app())
+    await relevo.desk.set_queue(PAY, ANA, limit=3)
+
+    async def dies(*_: Any) -> Any:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(relevo.desk.store, "remember", dies)
+    with pytest.raises(ConnectionResetError):
+        await relevo.desk.set_queue(PAY, ANA, limit=4)
+    monkeypatch.setattr(relevo.desk.store, "forget", dies)
+    with pytest.raises(ConnectionResetError):
+        await relevo.desk.unset("queue", PAY, ANA)
+    rows, _ = await relevo.desk.audits(target=PAY)
+    assert [row.verb for row in rows] == ["unset queue", "set queue", "set queue"]
+    assert [each.limit for each in await relevo.desk.changes()] == [3]
 
 
 async def test_changes_add_up(start: Start) -> None:

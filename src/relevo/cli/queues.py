@@ -131,6 +131,10 @@ async def set_(
             priority=priority,
             slots=slots,
         )
+        tallies, workers = await desk.queues(), await desk.workers()
+    known = {tally.queue for tally in tallies}.union(*(worker.queues for worker in workers))
+    if queue not in known and not terminal.json:
+        terminal.warn(f"no worker serves {queue}, and it has had no job: see relevo queues ls")
     terminal.show(made, lambda: f"{queue}: {made}")
 
 

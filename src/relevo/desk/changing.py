@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from relevo.changes import KIND, Override, checked, lane_name, read_changes, write_change
 from relevo.clock import Duration, milliseconds, stamp
+from relevo.desk.bulk import Bulk
 from relevo.desk.people import Person
-from relevo.desk.standing import Standing
 from relevo.errors import DefinitionError, NotFoundError
 from relevo.job import LIVE, queue_name
-from relevo.store import BATCH, Audit, Filter
+from relevo.store import Audit, Filter
 
 QUEUE = ("limit", "rate", "priority", "slots")
 BREAKER = ("failures", "window", "cooldown", "cap", "release", "slow")
 
 
-class Changing(Standing):
+class Changing(Bulk):
     """What people may change without a deploy; each change is audited, and may have an end."""
 
     async def changes(self) -> list[Override]:
@@ -88,30 +88,19 @@ class Changing(Standing):
         elif self.apps is not None:
             raise NotFoundError("a breaker belongs to no app: who sees every app changes it")
         place = " ".join([what, name, *([] if lane is None else [lane])])
-        [known] = [each for each in await self.changes() if each.place == place] or [None]
-        is_gone = await self.store.forget(KIND, [place]) > 0
-        if is_gone and known is not None:
-            row = Audit(who=signed.who, verb=f"unset {what}", target=_target(known))
-            await self.store.audit([replace(row, note=signed.note, before=str(known))])
-        return is_gone
+        known = next((each for each in await self.changes() if each.place == place), None)
+        if known is None:
+            return False
+        # First the line: a crash in between leaves one too many, and no act that is not written.
+        row = Audit(who=signed.who, verb=f"unset {what}", target=_target(known))
+        await self.store.audit([replace(row, note=signed.note, before=str(known))])
+        return await self.store.forget(KIND, [place]) > 0
 
     async def cancel_lane(self, queue: str, lane: str, by: Person, note: str = "") -> int:
         """End every job of a lane that has not ended; answers how many there were."""
-        signed = by.acts("cancel", note)
         self._check_queue(queue)
         where = Filter(queue=queue, lane=lane_name(lane), states=LIVE)
-        cancelled = 0
-        cursor = None
-        while True:
-            page = await self.store.page(where, cursor=cursor, limit=BATCH)
-            cancelled += sum(await self.store.cancel([job.id for job in page.jobs], signed))
-            cursor = page.cursor
-            if cursor is None:
-                break
-        line = Audit(who=signed.who, verb="cancel lane", target=f"{queue} {lane}")
-        said = f"{cancelled} jobs"
-        await self.store.audit([replace(line, note=signed.note, after=said)])
-        return cancelled
+        return (await self.cancel_where(where, by, note)).changed
 
     def _check_queue(self, queue: str) -> None:
         if not self.sees(queue_name(queue)):
@@ -145,11 +134,15 @@ class Changing(Standing):
             what=what, name=name, lane=lane, by=signed.who, note=signed.note, until=end, **given
         )
         checked(change)
-        before = next((e for e in await read_changes(self.store) if e.place == change.place), None)
-        whole = await write_change(self.store, change)
-        row = Audit(who=signed.who, verb=f"set {what}", target=_target(whole), note=signed.note)
-        await self.store.audit([replace(row, before=str(before or ""), after=str(whole))])
-        return whole
+
+        async def write_down(before: Override | None, whole: Override) -> None:
+            said = "; ".join(
+                filter(None, (signed.note, "paused" if whole.is_pause else whole.said))
+            )
+            row = Audit(who=signed.who, verb=f"set {what}", target=_target(whole), note=said)
+            await self.store.audit([replace(row, before=str(before or ""), after=str(whole))])
+
+        return await write_change(self.store, change, write_down)
 
 
 def _target(change: Override) -> str:

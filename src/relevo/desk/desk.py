@@ -11,7 +11,7 @@ from msgspec.json import encode as encode_json
 from msgspec.structs import replace
 
 from relevo.clock import Duration, duration
-from relevo.desk.bulk import Bulk, reason
+from relevo.desk.bulk import reason
 from relevo.desk.changing import Changing
 from relevo.desk.editing import Editing
 from relevo.desk.events import Events
@@ -39,7 +39,7 @@ from relevo.sealing import is_sealed
 from relevo.store import BATCH, UNDECIDED, Audit, By, Effect, EffectState, QueueMode
 
 
-class Desk(Forgetting, Groups, Changing, Bulk, Replaying, Restoring, Events, Editing, Searching):
+class Desk(Forgetting, Groups, Changing, Replaying, Restoring, Events, Editing, Searching):
     """One store at a person's hands; with `apps`, only the queues of those apps."""
 
     # changing jobs

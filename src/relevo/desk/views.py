@@ -123,7 +123,7 @@ def view(thing: Any) -> Any:
 
 def is_moment(name: str) -> bool:
     """Whether a field of this name holds a moment, in milliseconds."""
-    return name.endswith("_at") or name in ("at", "until", "lease_until")
+    return name.endswith(("_at", "_until")) or name in ("at", "until")
 
 
 def _moment(ms: int | None) -> str | None:

@@ -231,7 +231,7 @@ class People:
     # last seen
 
     async def saw(self, name: str) -> None:
-        """Remember that a person, or `token:` and its name, was here now."""
+        """Remember that a person, or `token/` and its name, was here now."""
         [note] = await self._store.recall(_SEEN, [name])
         if note is None or self._now() - note.updated_at > RENEW:
             version = 0 if note is None else note.version
@@ -325,5 +325,5 @@ def _text(data: bytes) -> str:
 
 def person_of(record: Any) -> Person:
     """At the desk."""
-    name = f"token:{record.name}" if isinstance(record, TokenRecord) else record.name
+    name = f"token/{record.name}" if isinstance(record, TokenRecord) else record.name
     return Person(name, record.role)
