@@ -649,6 +649,25 @@ async def test_a_payload_is_edited_behind_its_guard(
     assert "Undo this edit" not in await admin.see(f"/jobs/{some.dead}")
 
 
+async def test_a_form_that_is_older_than_an_edit_takes_nothing_back(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    page = await admin.see(f"/jobs/{some.dead}")
+    shown = re.search(r'<textarea name="shown" hidden>(.*?)</textarea>', page, re.DOTALL)
+    assert shown
+    ana = Person("ana", Role.ADMIN)
+    await web.relevo.desk.edit(some.dead, ana, payload='{"subscription": "sub_7"}', whole=True)
+    form: dict[str, Any] = {"shown": shown[1], "unchecked": "1"}
+
+    await admin.do(f"/jobs/{some.dead}/edit", payload=shown[1], attempts="7", **form)
+    written = shown[1].replace("{", '{"n": 1,', 1)
+    answer = await admin.do(f"/jobs/{some.dead}/edit", 422, payload=written, **form)
+
+    assert "was changed meanwhile" in unescape(answer.text)
+    job = await look(web.relevo.store, some.dead)
+    assert (job.payload, job.attempts) == (b'{"subscription": "sub_7"}', 7)
+
+
 async def test_ticked_jobs_are_changed_together(web: Site, admin: Visitor) -> None:
     ids = [await add(web.relevo.store, SAVE) for _ in range(3)]
     await admin.do("/jobs/act", id=ids[:2], verb="cancel", back="/jobs?state=ready")

@@ -487,7 +487,7 @@ async def test_an_edit_changes_the_payload_and_nothing_else(desk: Desk, store: S
 
 def test_only_four_fields_can_be_edited() -> None:
     """C17"""
-    about = ("return", "bindings", "whole")
+    about = ("return", "bindings", "whole", "seen")
     annotations = {name for name in Desk.edit.__annotations__ if name not in about}
     assert annotations == {*EDITABLE, "id", "by", "note"}
 

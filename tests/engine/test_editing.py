@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
@@ -11,10 +12,11 @@ import pytest
 
 from relevo import App, Command, Relevo, SealKeys, State
 from relevo.desk import Desk, Person, Role
+from relevo.desk.editing import EDITING, HELD
 from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError
 from relevo.job import Job
 from relevo.sealing import is_sealed, new_key
-from relevo.store import EDITS, Filter, Store
+from relevo.store import EDITS, Filter, Note, Store
 from relevo.testing import ManualClock, drain
 from tests.conformance.fresh import STORES
 from tests.engine.test_canary import mentions
@@ -119,6 +121,66 @@ async def test_what_its_command_cannot_read_is_refused_and_nothing_changes(start
     assert (await desk.job(job.id)).payload == job.payload
     assert await desk.edits(job.id) == []
     assert await relevo.store.notes(EDITS) == []
+
+
+async def test_a_field_that_the_command_does_not_read_is_refused(start: Start) -> None:
+    relevo = start(Shop().app())
+    job = await dead(relevo)
+    desk = relevo.desk
+
+    with pytest.raises(PayloadError, match="Ship has no field 'emial': email may be meant"):
+        await edit(relevo, job.id, emial="ana@shop.example")
+    with pytest.raises(PayloadError, match="only order, email, address"):
+        await edit(relevo, job.id, zzz=1)
+    assert (await desk.job(job.id)).payload == job.payload
+
+    # What was there before stays, and a person may insist.
+    await desk.edit(job.id, ANN, payload='{"zzz":1}')
+    edited = await edit(relevo, job.id, email="ana@shop.example")
+    assert payload_of(edited)["zzz"] == 1
+
+
+async def test_edits_at_one_moment_do_not_take_each_other_back(start: Start) -> None:
+    relevo = start(Shop().app())
+    job = await dead(relevo)
+
+    changes = [{"email": "ana@shop.example"}, {"order": "A-78"}, {"address": {"zip": "1001"}}]
+    await asyncio.gather(*(edit(relevo, job.id, **fields) for fields in changes))
+
+    assert payload_of(await relevo.desk.job(job.id)) == {
+        "order": "A-78",
+        "email": "ana@shop.example",
+        "address": {"street": "Main 1", "zip": "1001"},
+    }
+    for _ in changes:
+        await relevo.desk.undo_edit(job.id, ANN)
+    assert (await relevo.desk.job(job.id)).payload == job.payload
+    assert await relevo.store.notes(EDITING) == []
+
+
+async def test_what_was_changed_since_a_person_has_seen_it_stays(start: Start) -> None:
+    relevo = start(Shop().app())
+    job = await dead(relevo)
+    await edit(relevo, job.id, email="eva@shop.example")
+
+    with pytest.raises(MisuseError, match="was changed meanwhile"):
+        await relevo.desk.edit(
+            job.id, ANN, payload=job.payload, whole=True, seen=job.payload, note="older"
+        )
+    await relevo.desk.edit(job.id, ANN, priority="high", seen=job.payload)
+
+    assert payload_of(await relevo.desk.job(job.id))["email"] == "eva@shop.example"
+
+
+async def test_a_job_whose_editor_has_died_can_be_edited_soon(
+    start: Start, store: Store, clock: ManualClock
+) -> None:
+    relevo = start(Shop().app())
+    job = await dead(relevo)
+    await store.remember([Note(kind=EDITING, name=f"job/{job.id}", value=b"{}", ttl=HELD)])
+
+    clock.advance("11s")
+    await edit(relevo, job.id, email="eva@shop.example")
 
 
 async def test_a_payload_that_no_longer_fits_the_key_is_told(start: Start) -> None:

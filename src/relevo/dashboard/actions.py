@@ -79,10 +79,16 @@ async def _edit(board: Board, request: Request, id: str, filled: Form, note: str
     payload, warning = filled["payload"], ""
     by.acts("edit", note)
     try:
-        _only(filled, {*EDITABLE, "note", "again", "back", "unchecked"})
+        _only(filled, {*EDITABLE, "shown", "note", "again", "back", "unchecked"})
         job = await desk.job(id)
-        shown = pretty(board.shown(request, job).payload)
-        is_same = _lines(payload) in ("", _lines(shown))
+        now = _lines(pretty(board.shown(request, job).payload))
+        shown = _lines(one(filled, "shown") or now)  # when the person began to write
+        is_same = _lines(payload) in ("", shown)
+        if not is_same and shown != now:
+            raise MisuseError(
+                f"the payload of job {job.id} was changed meanwhile: nothing was written; look at "
+                "it as it is now"
+            )
         when = one(filled, "run_at")
         changes: dict[str, Any] = {
             "payload": None if is_same else payload,
@@ -96,7 +102,7 @@ async def _edit(board: Board, request: Request, id: str, filled: Form, note: str
             is_checked = one(filled, "unchecked") is None
             bindings = board.relevo.bindings if is_checked else None
             edited = await desk.edit(
-                job.id, by, **changes, whole=True, note=note, bindings=bindings
+                job.id, by, **changes, whole=True, note=note, bindings=bindings, seen=job.payload
             )
             warning = room.retold(request, edited.warning)
         retried = (await desk.retry([job.id], by, note))[0] if again else True

@@ -32,6 +32,17 @@ REFUSALS: Final[dict[str, str]] = {
         "aquí no se conoce {kind}, y el contenido no se puede comprobar: indica su app con --app o "
         "RELEVO_APPS, o escríbelo sin comprobar (--unchecked)"
     ),
+    "the payload of job {id} was changed meanwhile: nothing was written; look at it as it is now": (
+        "el contenido del trabajo {id} se ha cambiado entretanto: no se ha escrito nada; míralo "
+        "como está ahora"
+    ),
+    "job {id} is being edited at this moment: try again": (
+        "el trabajo {id} se está editando en este momento: vuelve a intentarlo"
+    ),
+    "{kind} has no field {name}: {near} may be meant": (
+        "{kind} no tiene el campo {name}: quizá sea {near}"
+    ),
+    "{kind} has no field {name}, only {known}": "{kind} no tiene el campo {name}, solo {known}",
     "job {id} has no edit to take back: they are kept for a day": (
         "el trabajo {id} no tiene cambios que deshacer: se guardan un día"
     ),
@@ -51,6 +62,24 @@ REFUSALS: Final[dict[str, str]] = {
     ),
     "to {verb} many at once takes jobs that are {states}": (
         "{verb} de muchos a la vez admite trabajos en estos estados: {states}"
+    ),
+    "a breaker belongs to no app: who sees every app changes it": (
+        "un disyuntor no es de ninguna app: lo cambia quien ve todas"
+    ),
+    "a breaker's name has {least} to {most} characters": (
+        "el nombre de un disyuntor tiene de {least} a {most} caracteres"
+    ),
+    "a lane's name has {least} to {most} characters": (
+        "el nombre de un carril tiene de {least} a {most} caracteres"
+    ),
+    "say until when or for how long, not both": "di hasta cuándo o por cuánto tiempo, no ambas",
+    "nothing to change: give {names}": "nada que cambiar: da {names}",
+    "the change would end before it begins: give a later moment": (
+        "el cambio acabaría antes de empezar: da un momento posterior"
+    ),
+    "a limit is {least} to {most}, not {n}": "un límite es de {least} a {most}, no {n}",
+    "the slots of a queue are {least} to {most}, not {n}": (
+        "las plazas de una cola son de {least} a {most}, no {n}"
     ),
     "a limit is one or more, not {n}": "un límite es uno o más, no {n}",
     "a canary is {least} to {most} jobs, not {n}": (

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import difflib
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import fields as fields_of
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from relevo.app import Binding
 from relevo.clock import moment, stamp
-from relevo.desk.looking import PAGE_MAX, Looking
+from relevo.desk.looking import PAGE_MAX, Looking, plain_id
 from relevo.desk.people import Person
 from relevo.desk.views import changed_paths, payload_of
-from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError
+from relevo.errors import DefinitionError, MisuseError, NotFoundError, PayloadError, StoreError
 from relevo.ids import new_id
 from relevo.job import Job
 from relevo.message import PRIORITIES, Priority, attempts_of, codec
@@ -26,6 +30,15 @@ EDITABLE: Final = ("payload", "priority", "run_at", "attempts")
 
 UNDO: Final = 86_400_000
 """Milliseconds for which what was before an edit is kept."""
+
+EDITING: Final = "editing"
+"""The kind of the notes of the jobs that are being edited at this moment."""
+
+HELD: Final = 10_000
+"""Milliseconds after which an edit that has not ended keeps no other one waiting."""
+
+PATIENCE: Final = 5.0
+"""Seconds to wait for another edit of the same job."""
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +108,7 @@ class Editing(Looking):
         attempts: int | None = None,
         note: str = "",
         bindings: Bindings | None = None,
+        seen: bytes | None = None,
     ) -> Edited:
         """Change a job that is neither running nor done; the payload is JSON text.
 
@@ -102,17 +116,47 @@ class Editing(Looking):
         The result passes the guard of an enqueue, and has to decode as its command, which has to be
         among the `bindings`; without `bindings` it is not held against the command. Where a payload
         still holds what a mask showed, the value behind it stays. What was before is kept for a
-        day, for undo_edit().
+        day, for undo_edit(). With the payload that the person has `seen`, a job that has another
+        one by now is left as it is.
         """
         signed = by.acts("edit", note)
-        job = await self.job(id)
         if payload is None and priority is None and run_at is None and attempts is None:
             raise DefinitionError(f"nothing to change: give {', '.join(EDITABLE)}")
         if priority is not None and priority not in PRIORITIES:
             raise DefinitionError("priority is 'high', 'normal' or 'low'")
+        async with self._alone(plain_id(id)):
+            return await self._edit(
+                *(await self.job(id), signed),
+                payload=payload,
+                whole=whole,
+                priority=priority,
+                run_at=run_at,
+                attempts=attempts,
+                bindings=bindings,
+                seen=seen,
+            )
+
+    async def _edit(
+        self,
+        job: Job,
+        signed: By,
+        *,
+        payload: str | bytes | None,
+        whole: bool,
+        priority: Priority | None,
+        run_at: datetime | None,
+        attempts: int | None,
+        bindings: Bindings | None,
+        seen: bytes | None,
+    ) -> Edited:
+        if payload is not None and seen is not None and seen != job.payload:
+            raise MisuseError(
+                f"the payload of job {job.id} was changed meanwhile: nothing was written; look at "
+                "it as it is now"
+            )
         written = None if payload is None else payload_of(payload, job.payload, whole=whole)
         if written is not None and bindings is not None:
-            _check(bindings, replace(job, payload=written))
+            _check(bindings, replace(job, payload=written), job.payload)
         edit = Edit(
             id=job.id,
             payload=written,
@@ -151,7 +195,10 @@ class Editing(Looking):
     async def undo_edit(self, id: str, by: Person, note: str = "") -> Edited:
         """Take the last edit of a job back; the one before it can be taken back after that."""
         by.acts("edit", note)
-        job = await self.job(id)
+        async with self._alone(plain_id(id)):
+            return await self._undo(await self.job(id), by, note)
+
+    async def _undo(self, job: Job, by: Person, note: str) -> Edited:
         known = await self._edits(job.id)
         mine = next(((name, change) for name, change in known if _is_in(change, job)), None)
         if mine is None:
@@ -178,6 +225,25 @@ class Editing(Looking):
     def masked_edited(self, edited: Edited) -> Edited:
         """The answer to an edit as a viewer sees it."""
         return replace(edited, payload=self.masked_payload(edited.payload))
+
+    @asynccontextmanager
+    async def _alone(self, id: str) -> AsyncGenerator[None]:
+        """Keep other edits of the job waiting. Two at once would be merged into the same payload,
+        and the second would take the first one back. Of a process that dies here, the job can be
+        edited ten seconds later."""
+        name = f"job/{id}"
+        mine = Note(kind=EDITING, name=name, value=b"{}", ttl=HELD)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE
+        while not (await self.store.remember([mine]))[0]:
+            if loop.time() >= until:
+                raise MisuseError(f"job {id} is being edited at this moment: try again")
+            await asyncio.sleep(0.05)
+        try:
+            yield
+        finally:
+            with suppress(StoreError):
+                await self.store.forget(EDITING, [name])
 
     async def _write(self, edit: Edit, by: By) -> Job:
         [edited] = await self.store.edit([edit], by)
@@ -207,9 +273,11 @@ def change_of(note: Note) -> Change | None:
         return None
 
 
-def _check(bindings: Bindings, job: Job) -> None:
-    """PayloadError or MisuseError unless the code here could run a job."""
-    if (job.queue, job.kind) not in bindings:
+def _check(bindings: Bindings, job: Job, before: bytes) -> None:
+    """PayloadError or MisuseError unless the code here could run a job, and reads every field that
+    was not there before."""
+    binding = bindings.get((job.queue, job.kind))
+    if binding is None:
         raise MisuseError(
             f"{job.kind} is not known here, and the payload cannot be checked: name its app with "
             "--app or RELEVO_APPS, or write it unchecked (--unchecked)"
@@ -219,6 +287,19 @@ def _check(bindings: Bindings, job: Job) -> None:
         raise unfit
     if unfit is not None:
         raise MisuseError(unfit)
+    if binding.message.__upgrade__ is None:  # which may read fields of any name
+        known = [each.name for each in fields_of(cast("type[Any]", binding.message))]
+        new = set(_names(job.payload)) - set(_names(before)) - set(known)
+        for name in sorted(new):
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f": {near[0]} may be meant" if near else f", only {', '.join(known)}"
+            raise PayloadError(f"{job.kind} has no field {name!r:.80}{meant}", path=name)
+
+
+def _names(payload: bytes) -> Iterable[str]:
+    """The names of a payload's fields."""
+    read = msgspec.json.decode(payload) if payload else None
+    return cast("dict[str, object]", read) if isinstance(read, dict) else ()
 
 
 def _values(edit: Edit, source: Edit | Job) -> Values:
