@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from relevo.apps.subscriptions import (
     webhooks,
 )
 from relevo.apps.subscriptions.streams import StreamWorker
+from relevo.apps.subscriptions.support import Retried, Support
 from relevo.desk import Person, Role
-from relevo.errors import ProviderUnavailable, ProviderUncertain, SettingsError
+from relevo.errors import NotAllowed, ProviderUnavailable, ProviderUncertain, SettingsError
 from relevo.job import State
 from relevo.simulators import World
 from relevo.simulators.traffic.subscriptions import event, sign
@@ -386,6 +388,116 @@ async def test_b37_entries_that_mean_nothing_are_recorded_and_acknowledged(
     failures = await streamed.use(records.Records).failures()
     assert {failure.deliveries for failure in failures} == {6}
     assert await pending(redis, "stripe_jobs_list") == 0
+
+
+async def fail_for_good(relevo: Relevo, world: World, redis: Redis) -> records.StripeJob:
+    """A row that the sheet refuses, from the stream."""
+    world.faults.add("sheets", "append", "refuse", times=1)
+    await subscribe(relevo, 1)
+    await drain(relevo)
+
+    async def recorded() -> bool:
+        return len(await relevo.use(records.Records).failures()) == 1
+
+    await serve(relevo, "spreadsheet", done=recorded)
+    [job] = await relevo.use(records.Records).jobs()
+    return job
+
+
+async def test_a_failure_of_a_stream_is_retried_and_closed_when_it_succeeds(
+    streamed: Relevo, world: World, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "relevo")
+    job = await fail_for_good(streamed, world, redis)
+    rows = streamed.use(records.Records)
+    support = Support(streamed, rows, streamed.desk)
+    [failed] = await support.failures()
+    assert (failed.integration, failed.state, failed.tries) == ("spreadsheet", "failed", 1)
+    assert "ProviderRefused" in failed.reason
+
+    ada = Person("ada", Role.OPERATOR)
+    assert await support.retry_all(ada, integration="email") == Retried(0, 0)
+    assert await support.retry_all(ada) == Retried(1, 0)
+    assert await support.failures() == []  # ordered again, and under way
+    assert len(await rows.failures()) == 1
+    await drain(streamed)
+    assert await rows.failures() == []
+    [job] = await rows.jobs()
+    assert job.spreadsheet_saved
+    assert world.ledger.count("sheets") == 1
+    done = [each.__dict__ for each in caplog.records if each.__dict__.get("flag")]
+    assert [(each["worker"], each["flag"], each["job"]) for each in done] == [
+        ("SPREADSHEET_WORKER", "spreadsheet_saved", job.id)
+    ]
+
+
+async def test_a_retry_that_fails_again_is_a_failure_again(
+    streamed: Relevo, world: World, redis: Redis
+) -> None:
+    await fail_for_good(streamed, world, redis)
+    world.faults.add("sheets", "append", "refuse", times=1)
+    support = Support(streamed, streamed.use(records.Records), streamed.desk)
+    ada = Person("ada", Role.OPERATOR)
+    await support.retry_all(ada)
+    await drain(streamed)
+    [failed] = await support.failures()
+    assert (failed.integration, bool(failed.order)) == ("spreadsheet", True)
+    with pytest.raises(NotAllowed):
+        await support.retry_all(Person("eve", Role.VIEWER))
+    await support.retry_all(ada)
+    await drain(streamed)
+    assert await support.failures() == []
+    assert world.ledger.count("sheets") == 1
+
+
+async def test_an_entry_waits_no_longer_than_the_formula_says(
+    streamed: Relevo, world: World, redis: Redis
+) -> None:
+    """A reader that blocks for ten seconds on an empty stream wakes for what is due again."""
+    await subscribe(streamed, 1)
+    await drain(streamed)
+    world.faults.add("sheets", "append", "error", times=3)
+    worker = StreamWorker(streamed, "spreadsheet")
+    worker._pace = settings.Pace(read_timeout=10_000, backoff_base=300, backoff_max=900)
+    await worker._stream.ensure()
+    moments = []
+    while not (await streamed.use(records.Records).jobs())[0].spreadsheet_saved:
+        if await worker.turn():
+            moments.append(time.monotonic())
+    waits = [later - earlier for earlier, later in pairwise(moments)]
+    assert len(waits) == 3
+    for wait, formula in zip(waits, (0.3, 0.6, 0.9), strict=True):
+        assert formula - 0.1 < wait < formula + 2
+
+
+async def test_the_sheets_minute_is_shared_by_all_workers_of_its_stream(
+    streamed: Relevo, world: World, redis: Redis
+) -> None:
+    first, second = (StreamWorker(streamed, "spreadsheet") for _ in range(2))
+    assert queues.SaveRow.__relevo__.rate == (settings.SHEET_WRITES, 60_000)
+    for worker in (first, second):
+        assert worker._limit is not None
+        assert (worker._limit.calls, worker._limit.window) == queues.SaveRow.__relevo__.rate
+        worker._limit.calls = 2
+    await subscribe(streamed, 1, 2, 3, 4)
+    await drain(streamed)
+    await first._stream.ensure()
+    await asyncio.gather(first.turn(), second.turn())
+    assert world.ledger.count("sheets", "append") == 2
+    assert await first.turn() == 0  # nothing is taken while the minute is full
+    entries = await redis.xpending_range(*STREAM_AND_GROUP, "-", "+", 10)
+    assert [each["times_delivered"] for each in entries] == [0, 0]  # no retry is spent
+
+    await redis.delete("stripe_jobs_spreadsheet:rate")  # a minute later
+    await until(lambda: _served(first, world, 4))
+
+
+STREAM_AND_GROUP = ("stripe_jobs_spreadsheet", "stripe_jobs_spreadsheet_group")
+
+
+async def _served(worker: StreamWorker, world: World, many: int) -> bool:
+    await worker.turn()
+    return world.ledger.count("sheets", "append") == many
 
 
 async def test_what_fails_stays_pending_and_is_taken_over(

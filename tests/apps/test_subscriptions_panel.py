@@ -49,8 +49,59 @@ async def test_a_refused_letter_is_ordered_again_from_the_page(
     assert world.ledger.count("relay") == 1
     audits, _ = await relevo.store.audits()
     ordered, decided = audits
-    assert (ordered.verb, ordered.who) == ("subscription retried", decided.who)
+    assert (ordered.verb, ordered.who) == ("retry", decided.who)
     assert (decided.before, decided.after) == ("refused", "refused")  # under a fresh key
+    assert "Failed for good" not in (await browser.get("/subscriptions")).text
+
+
+async def test_a_failed_integration_shows_as_failed_with_its_reason(
+    relevo: Relevo, world: World, browser: httpx2.AsyncClient
+) -> None:
+    world.faults.add("relay", "send", "refuse", times=1)
+    world.faults.add("sheets", "append", "refuse", times=1)
+    await subscribe(relevo, 1)
+    await drain(relevo)
+
+    page = (await browser.get("/subscriptions")).text
+    assert page.count('class="badge dead">failed') == 4  # beside its job, and in the list below
+    assert "ProviderRefused" in page
+    assert '<span class="badge waiting">' not in page
+    assert "fallido" in (await browser.get("/subscriptions?lang=es")).text
+
+    token = re.search(r'name="csrf" content="(\w+)"', page)
+    assert token is not None
+    answer = await browser.post("/subscriptions/failures/retry", data={"csrf": token[1]})
+    assert answer.status_code == 303
+    await drain(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+    assert flags(job) == (True, True, True)
+    assert world.ledger.count("relay") == world.ledger.count("sheets") == 1
+
+
+async def test_a_held_letter_is_shown_as_held_and_not_retried(
+    relevo: Relevo, world: World, browser: httpx2.AsyncClient
+) -> None:
+    world.faults.add("relay", "send", "lost", times=1)
+    await subscribe(relevo, 1)
+    await drain(relevo)
+    [job] = await relevo.use(records.Records).jobs()
+
+    page = (await browser.get("/subscriptions")).text
+    assert 'class="badge held">held' in page
+    assert "/effects?state=unknown" in page
+    token = re.search(r'name="csrf" content="(\w+)"', page)
+    assert token is not None
+    answer = await browser.post(
+        f"/subscriptions/{job.id}/email/retry?lang=es",
+        data={"csrf": token[1]},
+        headers={"accept": "text/html"},
+    )
+    assert answer.status_code == 409
+    assert "puede que la llamada se haya hecho" in answer.text
+    answer = await browser.post("/subscriptions/failures/retry", data={"csrf": token[1]})
+    assert answer.status_code == 303
+    await drain(relevo)
+    assert world.ledger.count("relay") == 1
 
 
 async def test_an_integration_that_is_none_is_not_found(browser: httpx2.AsyncClient) -> None:

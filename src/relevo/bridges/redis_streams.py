@@ -19,6 +19,7 @@ from relevo.errors import StoreUnavailable
 
 MAXLEN = 100_000  # entries a stream keeps, about
 PAGE = 100
+PAGES = 10  # of pending entries that are looked through for the next one due
 IDLE = 3_600_000  # milliseconds: as old as this, an entry waits for nothing any more
 IDLE_CONSUMER = 3_600_000  # milliseconds after which an idle consumer without work is removed
 
@@ -95,6 +96,24 @@ class Stream:
                 self._known[message] = deliveries + 1
         return taken
 
+    async def rest(self, backoff: Callable[[int], int], longest: int) -> int:
+        """Milliseconds until the next pending entry is due, `longest` at most.
+
+        A blocking read that goes on for longer than this would add itself to the entry's wait.
+        """
+        start = "-"
+        for _ in range(PAGES):
+            pending: Any = await self._call(
+                self._redis.xpending_range(self.name, self.group, start, "+", PAGE)
+            )
+            for one in cast("list[dict[str, Any]]", pending):
+                wait = backoff(int(one["times_delivered"])) - int(one["time_since_delivered"])
+                longest = min(longest, max(wait, 1))
+            if len(pending) < PAGE:
+                break
+            start = f"({pending[-1]['message_id'].decode()}"
+        return longest
+
     async def done(self, ids: list[str]) -> None:
         """Acknowledge."""
         if ids:
@@ -152,6 +171,51 @@ class Stream:
 
     async def _call(self, answer: Awaitable[Any]) -> Any:
         return await _reach(answer)
+
+
+class Rate:
+    """So many calls in a window, counted in Redis: all consumers of all hosts share them."""
+
+    def __init__(self, redis: Redis, name: str, *, calls: int, window: int) -> None:
+        self._redis = redis
+        self.name = name
+        self.calls = calls
+        self.window = window  # milliseconds
+
+    async def wait(self) -> int:
+        """Milliseconds until a call may be made; 0: now."""
+        return await self._ask("", 0)
+
+    async def take(self, call: str) -> int:
+        """Count a call unless the window is full; 0, or milliseconds until there is room.
+
+        A call of a name that is counted already is let through, and not counted twice.
+        """
+        return await self._ask(call, 1)
+
+    async def _ask(self, call: str, takes: int) -> int:
+        words = [str(self.calls), str(self.window), str(takes), call]
+        return int(await _reach(cast("Any", self._redis.eval(_RATE, 1, self.name, *words))))
+
+
+_RATE = """
+-- keys: the calls of the last window, by their moment
+-- args: calls in a window, milliseconds of a window, 1 to count this call, its name
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local window = tonumber(ARGV[2])
+redis.call('zremrangebyscore', KEYS[1], '-inf', now - window)
+if ARGV[3] == '1' and redis.call('zscore', KEYS[1], ARGV[4]) then return 0 end
+if redis.call('zcard', KEYS[1]) >= tonumber(ARGV[1]) then
+    local oldest = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
+    return math.max(oldest[2] + window - now, 1)
+end
+if ARGV[3] == '1' then
+    redis.call('zadd', KEYS[1], now, ARGV[4])
+    redis.call('pexpire', KEYS[1], window)
+end
+return 0
+"""
 
 
 _SET = """

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relevo.cli.terminal import OK, Terminal, Verbs, say
+from relevo.cli.terminal import OK, NoteOption, Terminal, Verbs, say
 from relevo.cli.work import stop_on_signals
 from relevo.errors import DefinitionError, SettingsError
+
+if TYPE_CHECKING:
+    from relevo.apps.subscriptions.support import Support
 
 NAMES = ("email", "list", "spreadsheet")
 
@@ -71,6 +76,85 @@ async def ls(
         for job in jobs
     ]
     terminal.show(rows, lambda: "\n".join(map(_line, rows)) or "no subscription yet")
+    return OK
+
+
+failures = Verbs("What failed for good: list, retry.", name="failures")
+group.add(failures)
+
+Integration = Annotated[
+    str | None,
+    typer.Option("--integration", help="email, list, spreadsheet or publish."),
+]
+
+
+@asynccontextmanager
+async def _support(terminal: Terminal) -> AsyncGenerator[Support]:
+    from relevo.apps.subscriptions.records import Records
+    from relevo.apps.subscriptions.support import Support
+
+    async with terminal.engine() as relevo:
+        yield Support(relevo, Records(relevo), relevo.desk)
+
+
+@failures.verb("ls")
+async def failures_ls(
+    terminal: Terminal,
+    integration: Integration = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000, help="How many at most, up to 1000.")
+    ] = 50,
+) -> int:
+    """List what failed for good or is held, newest first, with the reason."""
+    async with _support(terminal) as support:
+        found = await support.failures(integration=integration, limit=limit)
+    rows = [
+        {
+            "job": each.job_id,
+            "integration": each.integration,
+            "state": each.state,
+            "reason": each.reason,
+            "tries": each.tries,
+            "failed_at": each.failed_at.isoformat(),
+            "order": each.order or None,
+        }
+        for each in found
+    ]
+    terminal.show(
+        rows,
+        lambda: (
+            "\n".join(
+                f"{row['job']!s:32}  {row['integration']:11}  {row['state']:6}  {row['reason']}"
+                for row in rows
+            )
+            or "nothing has failed"
+        ),
+    )
+    return OK
+
+
+@failures.verb("retry")
+async def failures_retry(
+    terminal: Terminal,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="One job, as `failures ls` names it.")
+    ] = None,
+    integration: Integration = None,
+    every: Annotated[bool, typer.Option("--all", help="All that failed.")] = False,
+    note: NoteOption = "",
+) -> int:
+    """Order again what failed: one job, all, or all of one integration; never what is held."""
+    if (job is None) is not every:
+        raise DefinitionError("name a job, or say --all")
+    async with _support(terminal) as support:
+        if job is None:
+            done = await support.retry_all(terminal.person, note, integration=integration)
+        else:
+            done = await support.retry_job(job, terminal.person, note, integration=integration)
+    terminal.show(
+        {"retried": done.retried, "held": done.held},
+        lambda: f"ordered again: {done.retried}; held for a decision: {done.held}",
+    )
     return OK
 
 

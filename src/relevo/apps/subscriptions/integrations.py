@@ -19,6 +19,8 @@ from relevo.apps.doppler_relay import DopplerRelay, Letter
 from relevo.apps.subscriptions.gateways import Doppler, Gateways, Sheet
 from relevo.apps.subscriptions.records import StripeJob, mark
 from relevo.ids import derived_id, moment_of
+from relevo.outcome import scrub
+from relevo.telemetry import log
 
 
 def effect_id(job_id: str) -> str:
@@ -53,7 +55,15 @@ class Integration(ABC):
         return result if result in self.flags else self.flags[0]
 
     async def mark_job_as_processed(self, tx: AsyncSession, job_id: str, flag: str) -> None:
-        await mark(tx, job_id, flag)
+        await mark(tx, job_id, flag, self.stream)
+
+    def say_done(self, job_id: str, flag: str, **facts: str) -> None:
+        """The one line of log that each success has."""
+        log.info("done", extra={"worker": self.name, "job": job_id, "flag": flag, **facts})
+
+    def say_failed(self, job_id: str, error: Exception, **facts: str) -> None:
+        said = scrub(f"{type(error).__name__}: {error}")
+        log.warning("failed", extra={"worker": self.name, "job": job_id, "error": said, **facts})
 
 
 class EmailWorker(Integration):
@@ -130,6 +140,11 @@ class SpreadsheetWorker(Integration):
 
     async def look_up(self, job: StripeJob) -> str | None:
         return "spreadsheet_saved" if await self._sheet.has(job.id) else None
+
+
+KINDS: dict[str, type[Integration]] = {
+    kind.effect: kind for kind in (EmailWorker, ListWorker, SpreadsheetWorker)
+}
 
 
 @dataclass(frozen=True, slots=True)

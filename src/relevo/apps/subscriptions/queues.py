@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relevo import Breaker, Command, exponential
+from relevo.apps.subscriptions.settings import SHEET_WRITES
 
 BACKOFF = exponential("15s", cap="120s")
 ATTEMPTS = 6  # the first, and WORKERS_MAX_RETRIES by default
@@ -54,7 +55,7 @@ class SaveRow(
     timeout="45s",
     key="spreadsheet:{job_id}",
     unique="unfinished",
-    rate="60/m",  # what Google lets one service account write
+    rate=f"{SHEET_WRITES}/m",
     breaker=Breaker("google-sheets", window="2m"),
 ):
     job_id: str

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, DateTime, Integer, String, Text, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    DateTime,
+    Integer,
+    String,
+    Text,
+    and_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -48,6 +59,8 @@ class StripeFailure(Base):
     error: Mapped[str] = mapped_column(Text)
     deliveries: Mapped[int] = mapped_column(Integer)
     failed_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    retried_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    closed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))  # it succeeded
 
 
 class Records:
@@ -70,10 +83,29 @@ class Records:
             found = await tx.scalars(select(StripeJob).order_by(StripeJob.id.desc()).limit(limit))
             return list(found)
 
+    async def jobs_of(self, ids: Sequence[str]) -> dict[str, StripeJob]:
+        found: dict[str, StripeJob] = {}
+        async with self._relevo.transaction() as tx:
+            for start in range(0, len(ids), 500):
+                part = select(StripeJob).where(StripeJob.id.in_(ids[start : start + 500]))
+                found |= {job.id: job for job in await tx.scalars(part)}
+        return found
+
     async def failures(self, limit: int = 100) -> list[StripeFailure]:
-        newest = select(StripeFailure).order_by(StripeFailure.failed_at.desc()).limit(limit)
+        """The entries whose integration has not succeeded since, newest first."""
+        still = select(StripeFailure).where(StripeFailure.closed_at.is_(None))
+        newest = still.order_by(StripeFailure.failed_at.desc()).limit(limit)
         async with self._relevo.transaction() as tx:
             return list(await tx.scalars(newest))
+
+    async def retried(self, stream: str, job_id: str) -> None:
+        """Write down that a person has ordered again what failed."""
+        async with self._relevo.transaction() as tx:
+            await tx.execute(
+                update(StripeFailure)
+                .where(_still_failed(stream, job_id))
+                .values(retried_at=datetime.now(UTC))
+            )
 
     async def fail(
         self, stream: str, entry_id: str, job_id: str, error: str, deliveries: int
@@ -89,9 +121,9 @@ class Records:
         async with self._relevo.transaction() as tx:
             await add_row(tx, StripeFailure, row)
 
-    async def mark(self, job_id: str, flag: str) -> None:
+    async def mark(self, job_id: str, flag: str, stream: str) -> None:
         async with self._relevo.transaction() as tx:
-            await mark(tx, job_id, flag)
+            await mark(tx, job_id, flag, stream)
 
 
 @asynccontextmanager
@@ -104,6 +136,19 @@ async def add_job(tx: AsyncSession, job: dict[str, Any]) -> bool:
     return await add_row(tx, StripeJob, {**job, "created_at": datetime.now(UTC)})
 
 
-async def mark(tx: AsyncSession, job_id: str, flag: str) -> None:
-    """Set one of the flags."""
+async def mark(tx: AsyncSession, job_id: str, flag: str, stream: str) -> None:
+    """Set one of the flags, and close the failures of its integration."""
     await tx.execute(update(StripeJob).where(StripeJob.id == job_id).values({flag: True}))
+    await tx.execute(
+        update(StripeFailure)
+        .where(_still_failed(stream, job_id))
+        .values(closed_at=datetime.now(UTC))
+    )
+
+
+def _still_failed(stream: str, job_id: str) -> ColumnElement[bool]:
+    return and_(
+        StripeFailure.stream == stream,
+        StripeFailure.job_id == job_id,
+        StripeFailure.closed_at.is_(None),
+    )

@@ -24,6 +24,8 @@ _NEEDED = (
     "SPREADSHEET_ID",
 )
 NAMES = ("email", "list", "spreadsheet")
+SHEET_WRITES = 60
+"""What Google lets one service account write in a minute, by whichever way a row comes."""
 
 
 @dataclass(frozen=True, slots=True)

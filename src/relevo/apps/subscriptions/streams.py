@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -17,8 +18,8 @@ from redis.exceptions import ResponseError
 from relevo import ProviderRefused, ProviderUncertain, Relevo, StoreUnavailable
 from relevo.apps.subscriptions import records
 from relevo.apps.subscriptions.integrations import Integration, Integrations, effect_id
-from relevo.apps.subscriptions.settings import SubscriptionSettings
-from relevo.bridges.redis_streams import Entry, Stream, publish
+from relevo.apps.subscriptions.settings import SHEET_WRITES, SubscriptionSettings
+from relevo.bridges.redis_streams import Entry, Rate, Stream, publish
 from relevo.errors import TooEarly
 from relevo.outcome import scrub
 from relevo.stores.alive import OPTIONS
@@ -89,6 +90,9 @@ class StreamWorker:
         self._pace = settings.paces[name]
         self._retries = settings.max_retries
         stream = self._worker.stream
+        self._limit: Rate | None = None
+        if name == "spreadsheet":
+            self._limit = Rate(redis, f"{stream}:rate", calls=SHEET_WRITES, window=60_000)
         self._stream = Stream(
             redis,
             stream,
@@ -121,8 +125,13 @@ class StreamWorker:
 
     async def turn(self) -> int:
         """Serve what is due again, then what is new; answers how many entries that was."""
+        longest = self._pace.read_timeout
+        if self._limit is not None and (full := await self._limit.wait()):
+            await asyncio.sleep(min(full, longest) / 1_000)
+            return 0
         entries = await self._stream.due(self._pace.wait)
-        entries += await self._stream.take(COUNT, 1 if entries else self._pace.read_timeout)
+        wait = 1 if entries else await self._stream.rest(self._pace.wait, longest)
+        entries += await self._stream.take(COUNT, wait)
         served = [self._serve(entry) for entry in entries]
         for error in await asyncio.gather(*served, return_exceptions=True):
             if isinstance(error, BaseException):
@@ -132,13 +141,13 @@ class StreamWorker:
     async def _serve(self, entry: Entry) -> None:
         """Serve an entry; StoreUnavailable, and the entry put back, when our side is away."""
         job_id = entry.text("job_id")
-        facts = {"worker": self._worker.name, "entry": entry.id, "job": job_id[:64]}
         try:
-            await self._try(entry, job_id, facts)
+            await self._try(entry, job_id)
         except StoreUnavailable:
             await self._put_back(entry, REST)
             raise
         except TooEarly as early:
+            facts = {"worker": self._worker.name, "entry": entry.id, "job": job_id[:64]}
             log.info("the entry waits", extra=facts | {"why": str(early)})
             wait = REST if early.retry_after is None else early.retry_after.total_seconds()
             await self._put_back(entry, wait)
@@ -148,26 +157,29 @@ class StreamWorker:
         backoff = self._pace.wait(max(entry.deliveries - 1, 1))
         await self._stream.put_back(entry, max(backoff - round(wait * 1_000), 0))
 
-    async def _try(self, entry: Entry, job_id: str, facts: dict[str, str]) -> None:
+    async def _try(self, entry: Entry, job_id: str) -> None:
         try:
-            await self._integrate(job_id, entry.deliveries)
+            await self._integrate(entry, job_id)
         except (StoreUnavailable, TooEarly):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again or put aside
-            said = scrub(f"{type(error).__name__}: {error}")
-            log.warning("the entry failed", extra=facts | {"error": said})
+            self._worker.say_failed(job_id[:64], error, entry=entry.id)
             if entry.deliveries <= self._retries and not _is_final(error):
                 return
+            said = scrub(f"{type(error).__name__}: {error}")
             await self._records.fail(self._stream.name, entry.id, job_id, said, entry.deliveries)
         await self._stream.done([entry.id])
 
-    async def _integrate(self, job_id: str, attempt: int) -> None:
+    async def _integrate(self, entry: Entry, job_id: str) -> None:
+        attempt = entry.deliveries
         late_at = time.monotonic() + max(LATE, self._pace.wait(attempt) / 1000 - CALL)
         job = await self._records.job(job_id) if _is_id(job_id) else None
         if job is None:
             raise LookupError("there is no such job")
         if self._worker.is_job_processed(job):
             return
+        if self._limit is not None and (full := await self._limit.take(f"{entry.id}/{attempt}")):
+            raise TooEarly("the sheet's minute is full", timedelta(milliseconds=full))
 
         async def process(key: str) -> str:
             if self._worker.can_look_up and time.monotonic() > late_at:
@@ -185,7 +197,8 @@ class StreamWorker:
             find=(lambda key: self._worker.look_up(job)) if self._worker.can_look_up else None,
             repeatable=self._worker.is_repeatable,
         )
-        await self._records.mark(job.id, self._worker.flag(result))
+        await self._records.mark(job.id, self._worker.flag(result), self._stream.name)
+        self._worker.say_done(job.id, self._worker.flag(result), entry=entry.id)
 
 
 def _is_final(error: Exception) -> bool:

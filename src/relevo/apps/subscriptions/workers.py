@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relevo import Context, StoreUnavailable
+from relevo import Context, ProviderError, StoreUnavailable
 from relevo.apps.subscriptions import records
 from relevo.apps.subscriptions.integrations import Integration, Integrations, effect_id
 from relevo.apps.subscriptions.queues import AddToList, PublishJob, SaveRow, SendEmail
@@ -46,12 +46,17 @@ async def _integrate(worker: Integration, job_id: str, ctx: Context) -> None:
         raise ProviderRefused(f"there is no job {job_id}")
     if worker.is_job_processed(job):
         return
-    result = await ctx.once(
-        worker.effect,
-        lambda key: worker.process_job(job),
-        find=(lambda key: worker.look_up(job)) if worker.can_look_up else None,
-        repeatable=worker.is_repeatable,
-        of=effect_id(job.id),
-    )
+    try:
+        result = await ctx.once(
+            worker.effect,
+            lambda key: worker.process_job(job),
+            find=(lambda key: worker.look_up(job)) if worker.can_look_up else None,
+            repeatable=worker.is_repeatable,
+            of=effect_id(job.id),
+        )
+    except ProviderError as error:
+        worker.say_failed(job_id, error)
+        raise
     async with ctx.transaction() as tx:
         await worker.mark_job_as_processed(tx, job_id, worker.flag(result))
+    worker.say_done(job_id, worker.flag(result))
