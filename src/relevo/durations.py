@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
+from itertools import count
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -71,8 +72,8 @@ def merged(many: Iterable[dict[int, int]]) -> dict[int, int]:
     """The buckets of several processes as those of one."""
     found: dict[int, int] = {}
     for buckets in many:
-        for bucket, count in buckets.items():
-            found[bucket] = found.get(bucket, 0) + count
+        for bucket, times in buckets.items():
+            found[bucket] = found.get(bucket, 0) + times
     return found
 
 
@@ -82,12 +83,27 @@ def bucket_of(seconds: float) -> int:
     return 0 if ms < 1 else min(_LAST, int(math.log2(ms) * _STEPS) + 1)
 
 
-class _Window:
+def _short(effect: str) -> str:
+    """The name of an effect up to its first colon: what follows is mostly another each time."""
+    return effect.partition(":")[0].partition("@")[0]
+
+
+class _Counted(Struct, gc=False):
+    """What was counted under one name since a moment."""
+
+    buckets: list[int]
+    seconds: float = 0.0
+
+
+Place: TypeAlias = tuple[str, str, bool]
+"""A queue, the name of a command or an effect, and whether it is an effect."""
+
+
+class _Window(dict[Place, _Counted]):
     """What was counted since a moment."""
 
     def __init__(self) -> None:
-        self.buckets: dict[tuple[str, str, bool], dict[int, int]] = {}
-        self.totals: dict[tuple[str, str, bool], float] = {}
+        super().__init__()
         self.names = [0, 0]  # of runs, of effects
 
 
@@ -96,35 +112,37 @@ class Durations:
     shows that the worker is alive tells them."""
 
     def __init__(self) -> None:
-        self._window = self._before = _Window()
+        self._window = _Window()
+        self._before = self._window
         self._since = time.monotonic()
-        self._calls: dict[object, tuple[str, str, float]] = {}  # effects that are being made
+        self._calls: dict[int, tuple[str, str, float]] = {}  # effects that are being made
+        self._numbers = count(1)
 
-    def add(
-        self, queue: str, name: str, seconds: float, *, count: int = 1, is_effect: bool = False
-    ) -> None:
+    def add(self, place: Place, seconds: float, *, times: int = 1) -> None:
         """Count runs of a command, or calls of an effect, that took so long each."""
-        window, place = self._window, (queue, name, is_effect)
-        if place not in window.buckets:
-            if window.names[is_effect] >= MOST:
-                place = (queue, OTHERS, is_effect)
-            window.names[is_effect] += 1
-        buckets = window.buckets.setdefault(place, {})
-        bucket = bucket_of(seconds)
-        buckets[bucket] = buckets.get(bucket, 0) + count
-        window.totals[place] = window.totals.get(place, 0.0) + seconds * count
+        counted = self._window.get(place)
+        if counted is None:
+            counted = self._new(place)
+        counted.buckets[bucket_of(seconds)] += times
+        counted.seconds += seconds * times
 
-    @contextmanager
-    def call(self, queue: str, effect: str) -> Generator[None]:
-        """Count the call of an effect that is made here."""
-        name = effect.partition(":")[0].partition("@")[0]
-        key, began = object(), time.monotonic()
-        self._calls[key] = queue, name, began
-        try:
-            yield
-        finally:
-            del self._calls[key]
-            self.add(queue, name, time.monotonic() - began, is_effect=True)
+    def _new(self, place: Place) -> _Counted:
+        window, (queue, _, is_effect) = self._window, place
+        if window.names[is_effect] >= MOST:
+            place = (queue, OTHERS, is_effect)
+        window.names[is_effect] += place not in window
+        return window.setdefault(place, _Counted([0] * (_LAST + 1)))
+
+    def begin(self, queue: str, effect: str) -> int:
+        """Note that the call of an effect begins; end() takes the number."""
+        number = next(self._numbers)
+        self._calls[number] = queue, effect, time.monotonic()
+        return number
+
+    def end(self, number: int) -> None:
+        """Count a call that has ended."""
+        queue, effect, began = self._calls.pop(number)
+        self.add((queue, _short(effect), True), time.monotonic() - began)
 
     def tell(self, running: Iterable[tuple[str, str, float]]) -> list[Timing]:
         """What was counted lately, and what is `running`: queue, command and seconds of each run
@@ -134,20 +152,20 @@ class Durations:
             is_old = now - self._since >= 2 * WINDOW
             self._before = _Window() if is_old else self._window
             self._window, self._since = _Window(), now
-        open_: dict[tuple[str, str, bool], list[float]] = {}
+        open_: dict[Place, list[float]] = {}
         for queue, name, seconds in running:
             open_.setdefault((queue, name, False), []).append(seconds)
         for queue, name, began in list(self._calls.values()):
-            open_.setdefault((queue, name, True), []).append(now - began)
+            open_.setdefault((queue, _short(name), True), []).append(now - began)
         windows = (self._window,) if self._before is self._window else (self._before, self._window)
-        places = dict.fromkeys([place for each in windows for place in list(each.buckets)])
+        places = dict.fromkeys([place for each in windows for place in list(each)])
         told = [
             Timing(
                 queue=place[0],
                 name=place[1],
                 is_effect=place[2],
-                buckets=merged(dict(each.buckets.get(place, {})) for each in windows),
-                total=round(1_000 * sum(each.totals.get(place, 0.0) for each in windows)),
+                buckets=merged(_filled(each.get(place)) for each in windows),
+                total=round(1_000 * sum(_seconds(each.get(place)) for each in windows)),
                 running=len(open_.get(place, ())),
                 longest=round(1_000 * max(open_.get(place, ()), default=0)),
             )
@@ -155,3 +173,13 @@ class Durations:
         ]
         told.sort(key=lambda each: (-each.running * each.longest - each.total, each.name))
         return told[:MOST]
+
+
+def _filled(counted: _Counted | None) -> dict[int, int]:
+    if counted is None:
+        return {}
+    return {bucket: times for bucket, times in enumerate(counted.buckets) if times}
+
+
+def _seconds(counted: _Counted | None) -> float:
+    return 0.0 if counted is None else counted.seconds

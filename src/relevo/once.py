@@ -266,10 +266,11 @@ class Once:
         # long after another has made the call.
         self.check()
         try:
+            number = self.durations.begin(self.lease.queue, self.name)
             try:
-                with self.durations.call(self.lease.queue, self.name):
-                    result = await caller.run(self.mine.key)
+                result = await caller.run(self.mine.key)
             finally:
+                self.durations.end(number)
                 self.took = caller.took
                 self.is_made = caller.is_begun
                 self.is_pending = not caller.is_begun

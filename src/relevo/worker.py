@@ -537,9 +537,9 @@ class Worker:
             self.finished += 1
             took = time() - now
             if took > QUICK:
-                durations.add(flight.lease.queue, flight.lease.kind, took)
+                durations.add((flight.lease.queue, flight.lease.kind, False), took)
             elif not self.finished % SAMPLE:
-                durations.add(flight.lease.queue, flight.lease.kind, took, count=SAMPLE)
+                durations.add((flight.lease.queue, flight.lease.kind, False), took, times=SAMPLE)
             if outcome is DONE:
                 endings.append(Ending(flight.lease, State.DONE))
             else:

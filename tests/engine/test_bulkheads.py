@@ -232,7 +232,7 @@ def test_a_quantile_is_within_a_tenth(seconds: float) -> None:
 def test_names_without_end_are_counted_together() -> None:
     durations = Durations()
     for n in range(300):
-        durations.add("q:a:b", f"effect-{n}", 0.01, is_effect=True)
+        durations.add(("q:a:b", f"effect-{n}", True), 0.01)
     told = durations.tell([])
     assert len(told) <= 101
     assert sum(sum(each.buckets.values()) for each in told) == pytest.approx(300, abs=1)
