@@ -16,6 +16,7 @@ from relevo.ids import new_id
 from relevo.job import NewJob
 from relevo.message import codec
 from relevo.store import BATCH
+from relevo.version import version
 from relevo.worker import Worker
 
 TEXT = "A guest asks whether breakfast is served before seven on Sundays; answer in Spanish. " * 2
@@ -150,6 +151,7 @@ async def working(relevo: Relevo) -> AsyncGenerator[Worker]:
 
 async def serve(pipe: Pipe, url: str) -> Drained:
     """Work until told to stop, saying now and then how many jobs are settled."""
+    version()  # a checkout asks git for it; an installed package has it
     async with Relevo(url, apps=[app()]) as relevo:
         pipe.say("ready")
         await pipe.hear()

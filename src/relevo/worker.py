@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -474,7 +475,7 @@ class Worker:
         self._slot_free.set()
 
     async def _run_jobs(self, number: int) -> None:
-        local, endings, time = self._local, self._endings, self._loop.time
+        local, endings, time = self._local, self._endings, monotonic  # the clock of the loop
         slot, isolation = self.presence.slot(number), self.isolation
         durations = self.engine.durations
         tracing = self.telemetry.tracing
