@@ -119,6 +119,7 @@ async def test_a_code_that_is_taken_is_not_given_twice(
     assert await reserved(client) == "RES-0000000001"
 
 
+LICENCE = "supplier_specific_data.licence_number"
 LATER = {"pickup_datetime": "2027-03-01T10:00:00", "dropoff_datetime": "2027-03-05T10:00:00"}
 
 
@@ -156,6 +157,19 @@ def test_a_price_is_charged_in_the_smallest_unit_of_its_currency(
             {"supplier_specific_data": {"rate_code": {"$ne": None}}},
             "supplier_specific_data.rate_code",
         ),
+        ({"supplier_id": 128, "supplier_specific_data": {"acriss_code": "E"}}, LICENCE),
+        (
+            {
+                "supplier_id": 128,
+                "supplier_specific_data": {
+                    "acriss_code": "E",
+                    "licence_number": "NA",
+                    "licence_expiration": "2030-01-01",
+                    "licence_country": "AR",
+                },
+            },
+            LICENCE,
+        ),
         ({"customer": {"first_name": "A\nB"}}, "customer.first_name"),
         ({"customer": {"email": "a@b.example, c@d.example"}}, "customer.email"),
         ({"customer": {"email": "a@b.example\r\nbcc: c"}}, "customer.email"),
@@ -173,7 +187,10 @@ def test_b29_b54_what_is_wrong_is_named(changes: dict[str, Any], field: str) -> 
     if "customer" in changes:
         asked["customer"] = {**wish()["customer"], **changes["customer"]}
     now = datetime(2026, 11, 16, tzinfo=UTC)
-    suppliers = {28: Supplier(28, "Mex Group", KINDS["mexgroup"], {})}
+    suppliers = {
+        28: Supplier(28, "Mex Group", KINDS["mexgroup"], {}),
+        128: Supplier(128, "Hertz Argentina", KINDS["hertz"], {}),
+    }
     with pytest.raises((ValidationError, Invalid)) as caught:
         CreateReservationRequest.model_validate(asked).reservation(suppliers, now)
     error = caught.value
@@ -549,16 +566,27 @@ async def test_an_order_that_was_discarded_elsewhere_stays_stuck_until_support_d
     assert await support.ls(status="STUCK") == []
 
 
-@pytest.mark.parametrize("kind", ["lost", "malformed", "hang"])
-async def test_r8_a_supplier_that_can_be_asked_is_asked_before_booking_again(
-    kind: Any, relevo: Relevo, world: World, client: httpx2.AsyncClient
+@pytest.mark.parametrize("supplier", sorted(PROVIDERS), ids=lambda id: PROVIDERS[id])
+@pytest.mark.parametrize("kind", ["lost", "malformed"])
+async def test_r8_every_supplier_is_asked_before_a_lost_booking_is_made_again(
+    kind: Any, supplier: int, relevo: Relevo, world: World, client: httpx2.AsyncClient
 ) -> None:
-    code = await paid(client, 140)
-    world.faults.add("noleggiare", "book", kind, times=1, seconds=3)
+    provider, code = PROVIDERS[supplier], await paid(client, supplier)
+    world.faults.add(provider, "book", kind, times=1)
     await drain(relevo, skip_waits=True)
     assert (await client.get(f"/reservations/{code}")).json()["status"] == "CONFIRMED"
-    assert world.ledger.count("noleggiare", "book", code) == 1
-    assert world.calls["noleggiare:find"] >= 1
+    assert world.ledger.count(provider, "book", code) == 1
+    assert world.calls[f"{provider}:find"] >= 1
+
+
+async def test_r8_a_supplier_that_answers_too_late_is_asked_too(
+    relevo: Relevo, world: World, client: httpx2.AsyncClient
+) -> None:
+    code = await paid(client, 28)
+    world.faults.add("mexgroup", "book", "hang", times=1, seconds=3)
+    await drain(relevo, skip_waits=True)
+    assert (await client.get(f"/reservations/{code}")).json()["status"] == "CONFIRMED"
+    assert world.ledger.count("mexgroup", "book", code) == 1
 
 
 async def test_r8_one_that_never_got_there_is_booked_after_the_look(
@@ -588,6 +616,14 @@ async def test_r8_one_that_was_never_answered_waits_and_is_asked_once_they_are_b
     assert world.ledger.count("noleggiare", "book", code) == 1
 
 
+@pytest.fixture
+def unasked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No supplier but Noleggiare has told how it is asked for a booking."""
+    for name in ("MEXGROUP", "NIZA", "INFINITY", "HERTZ"):
+        monkeypatch.delenv(f"{name}_FIND")
+
+
+@pytest.mark.usefixtures("unasked")
 @pytest.mark.parametrize("supplier", [28, 126, 106, 128], ids=lambda id: PROVIDERS[id])
 async def test_r8_one_that_cannot_be_asked_is_held_for_support(
     supplier: int, relevo: Relevo, world: World, client: httpx2.AsyncClient

@@ -1,9 +1,12 @@
 """The car suppliers' protocols: what leaves, and what every kind of answer is taken for."""
 
 import dataclasses
-from collections.abc import AsyncGenerator
-from datetime import date, datetime, timedelta
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import cast
 from xml.etree import ElementTree
 
@@ -22,10 +25,17 @@ from relevo import (
     ProviderUncertain,
 )
 from relevo.apps.cars import settings
-from relevo.apps.cars.gateways import Booking, Driver, SupplierGatewayFactory
+from relevo.apps.cars.gateways import (
+    Booking,
+    BookingStatus,
+    Driver,
+    SupplierBookingResult,
+    SupplierGateway,
+    SupplierGatewayFactory,
+)
 from relevo.apps.cars.gateways import SupplierGatewaySelector as Selector
-from relevo.apps.cars.gateways.hertz import KIND as HERTZ
-from relevo.apps.cars.gateways.hertz import licence_until
+from relevo.apps.cars.gateways.breaker import async_supplier_breaker
+from relevo.apps.cars.gateways.hertz import licence
 from relevo.apps.cars.gateways.infinity import InfinityGroupGateway
 from relevo.apps.cars.gateways.niza import NizaCarsGateway
 from relevo.apps.cars.gateways.noleggiare import NoleggiareGateway
@@ -43,7 +53,7 @@ SNAPSHOTS = {
     140: {"sipp_code": "MBMR"},
     128: {
         "acriss_code": "ECAR",
-        "licence_number": "NA",
+        "licence_number": "20123456",
         "licence_expiration": "2032-01-31",
         "licence_country": "AR",
     },
@@ -103,14 +113,22 @@ async def test_b41_the_supplier_reads_back_the_very_name(
     assert read == NAMES
 
 
-def test_a_licence_that_nobody_described_is_good_until_the_car_is_back() -> None:
-    order = booking(128)
-    assert licence_until(order) == "2032-01-31"
-    untold = dataclasses.replace(order, snapshot={"acriss_code": "ECAR", **HERTZ.optional})
-    assert licence_until(untold) == "2032-01-01"
-    soon = datetime(2027, 3, 1, 10)
-    sooner = dataclasses.replace(untold, pickup_at=soon, dropoff_at=soon + timedelta(days=4))
-    assert licence_until(sooner) == "2030-01-01"
+async def test_no_licence_is_invented_for_a_driver(world: World, selector: Selector) -> None:
+    until = date(2031, 3, 5)
+    assert licence(SNAPSHOTS[128], until) == {}
+    for untold in ("NA", "", "none", "N/A"):
+        assert list(licence({**SNAPSHOTS[128], "licence_number": untold}, until)) == [
+            "licence_number"
+        ]
+    for ends in ("NA", "2031-03-04", "2031-02-30"):
+        assert list(licence({**SNAPSHOTS[128], "licence_expiration": ends}, until)) == [
+            "licence_expiration"
+        ]
+    assert list(licence({}, until)) == ["licence_number", "licence_expiration", "licence_country"]
+    old = dataclasses.replace(booking(128), snapshot={"acriss_code": "ECAR"})
+    with pytest.raises(ProviderRefused, match="licence_number"):
+        await selector.for_supplier(128).book(old)
+    assert world.ledger.count("hertz") == 0
 
 
 NAME = strategies.text(min_size=1, max_size=40)
@@ -129,7 +147,7 @@ def test_b41_every_name_the_api_takes_comes_out_of_the_xml_as_it_went_in(
     account = dict.fromkeys(
         (
             *("COMPANY_CODE", "CUSTOMER_CODE", "USER", "PASSWORD", "REQUESTOR_ID", "COMPANY"),
-            *("TARGET", "PAYMENT_TYPE"),
+            *("TARGET", "PAYMENT_TYPE", "REFERENCE"),
         ),
         "x",
     )
@@ -199,9 +217,50 @@ async def test_a_wrong_password_keeps_the_bookings_instead_of_killing_them(
     await factory.close()
 
 
-async def test_noleggiare_finds_a_booking_by_our_code(world: World, selector: Selector) -> None:
+@EVERY
+async def test_every_supplier_finds_what_it_booked_by_our_code_alone(
+    id: int, world: World, selector: Selector
+) -> None:
+    gateway, provider = selector.for_supplier(id), PROVIDERS[id]
+    order = booking(id)
+    other = dataclasses.replace(order, code="RES-0000000000")
+    assert await gateway.find(order) is None
+    world.faults.add(provider, "book", "lost", times=1)
+    with pytest.raises(ProviderUncertain):
+        await gateway.book(order)
+    found = await gateway.find(order)
+    [entry] = world.ledger.find(provider, "book")
+    assert (entry.key, found) == (order.code, SupplierBookingResult(entry.detail["confirmation"]))
+    assert await gateway.find(other) is None
+
+
+@EVERY
+@pytest.mark.parametrize("kind", ["error", "down", "malformed", "limit"])
+async def test_a_look_up_that_is_not_answered_is_no_proof_of_absence(
+    id: int, kind: Kind, world: World, selector: Selector
+) -> None:
+    world.faults.add(PROVIDERS[id], "find", kind, times=1)
+    with pytest.raises(ProviderUnavailable):
+        await selector.for_supplier(id).find(booking(id))
+
+
+@pytest.mark.parametrize("id", [28, 140], ids=["mexgroup", "noleggiare"])
+async def test_a_supplier_that_cancels_no_longer_has_the_booking(
+    id: int, world: World, selector: Selector
+) -> None:
+    gateway, order = selector.for_supplier(id), booking(id)
+    made = await gateway.book(order)
+    await gateway.cancel(order, made.supplier_reservation_code)
+    assert world.ledger.count(PROVIDERS[id], "cancel", order.code) == 1
+    assert await gateway.find(order) is None
+    with pytest.raises(ProviderRefused):
+        await gateway.cancel(order, made.supplier_reservation_code)
+
+
+async def test_noleggiare_has_bookings_that_it_has_not_decided_on(
+    world: World, selector: Selector
+) -> None:
     gateway = selector.for_supplier(140)
-    assert gateway.can_find
     assert await gateway.find(booking(140)) is None
     world.faults.add("noleggiare", "book", "lost", times=1)
     with pytest.raises(ProviderUncertain):
@@ -215,6 +274,111 @@ async def test_noleggiare_finds_a_booking_by_our_code(world: World, selector: Se
         await gateway.find(booking(140))
     noleggiare.bookings(world)["RES-7K2M9QXW4T"].status = "Failed"
     assert await gateway.find(booking(140)) is None
+
+
+async def test_the_breaker_makes_a_result_of_every_answer(world: World, selector: Selector) -> None:
+    gateway = selector.for_supplier(28)
+    made = await async_supplier_breaker(gateway.book, booking(28))
+    [entry] = world.ledger.find("mexgroup", "book")
+    assert (made.status, made.why) == (BookingStatus.SUCCESS, "")
+    assert made.code() == made.supplier_reservation_code == entry.detail["confirmation"]
+    for kind, status in (
+        ("refuse", BookingStatus.REFUSED),
+        ("error", BookingStatus.UNAVAILABLE),
+        ("lost", BookingStatus.UNCERTAIN),
+    ):
+        world.faults.add("mexgroup", "book", cast("Kind", kind), times=1)
+        result = await async_supplier_breaker(gateway.book, booking(28))
+        assert (result.status, result.supplier_reservation_code) == (status, "")
+        assert "Mex Group" in result.why
+        with pytest.raises(ProviderError, match="Mex Group"):
+            result.code()
+
+
+# Suppliers of the suppliers' file
+
+STRIPE = {"STRIPE_SECRET_KEY": "sk_test_x", "STRIPE_WEBHOOK_SECRET": "whsec_x"}
+
+AVIS = """
+from relevo.apps.cars.gateways import Booking, Kind, SupplierBookingResult, SupplierGateway
+
+
+class Avis(SupplierGateway):
+    async def book(self, booking: Booking) -> SupplierBookingResult:
+        return SupplierBookingResult(f"AV-{booking.code}-{self._account['USER']}")
+
+
+KIND = Kind(name="avis", prefix="AVIS", build=Avis, needs=("URL", "USER"), fields=("rate",))
+"""
+
+
+def listed(path: Path, *rows: Mapping[str, object]) -> dict[str, str]:
+    path.write_text(json.dumps(rows))
+    return {**STRIPE, "CARS_SUPPLIERS": str(path)}
+
+
+async def test_a_gateway_is_one_file_outside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_avis.py").write_text(AVIS)
+    monkeypatch.syspath_prepend(tmp_path)
+    row = {"id": 16, "name": "Avis", "gateway": "my_avis:KIND"}
+    environ = listed(tmp_path / "suppliers.json", row)
+    made = settings.read({**environ, "AVIS_URL": "http://avis.example", "AVIS_USER": "ana"})
+    assert not made.askable
+    factory = SupplierGatewayFactory(made.suppliers, seconds=5)
+    order = dataclasses.replace(booking(28), snapshot={"rate": "A"})
+    result = await Selector(factory).for_supplier(16).book(order)
+    assert result.supplier_reservation_code == f"AV-{order.code}-ana"
+    await factory.close()
+
+
+@pytest.mark.parametrize(
+    ("gateway", "said"),
+    [
+        ("avis", "no gateway is called 'avis'"),
+        ("no_such_module:KIND", "cannot be imported"),
+        ("relevo.apps.cars.gateways.ota:KIND", "is no Kind"),
+    ],
+)
+def test_a_gateway_that_is_none_is_named(gateway: str, said: str, tmp_path: Path) -> None:
+    environ = listed(tmp_path / "s.json", {"id": 16, "name": "Avis", "gateway": gateway})
+    with pytest.raises(SettingsError, match=said):
+        settings.read(environ)
+    assert settings.powers(environ) == (frozenset(), frozenset())
+
+
+async def test_two_accounts_of_one_protocol_have_their_own_address_and_login(
+    world: World, tmp_path: Path
+) -> None:
+    rows = [
+        {"id": 28, "name": "Mex", "gateway": "mexgroup"},
+        {"id": 29, "name": "Mex Two", "gateway": "mexgroup", "environ": "MEX_TWO"},
+    ]
+    environ = {**os.environ, **listed(tmp_path / "s.json", *rows)}
+    environ |= {
+        "MEX_TWO_URL": environ["MEXGROUP_URL"],
+        "MEX_TWO_USER": "second",
+        "MEX_TWO_PASSWORD": "wrong",
+    }
+    made = settings.read(environ)
+    assert made.suppliers[29].account["USER"] == "second"
+    assert (made.askable, made.cancellable) == (frozenset({28}), frozenset({28, 29}))
+    assert settings.powers(environ) == (made.askable, made.cancellable)
+    factory = SupplierGatewayFactory(made.suppliers, seconds=5)
+    await Selector(factory).for_supplier(28).book(booking(28))
+    with pytest.raises(ProviderUnavailable, match="Mex Two refuses our login"):
+        await Selector(factory).for_supplier(29).book(booking(28))
+    await factory.close()
+
+
+def test_two_rows_share_no_login_by_accident(tmp_path: Path) -> None:
+    rows = [{"id": id, "name": "Mex", "gateway": "mexgroup"} for id in (28, 29)]
+    with pytest.raises(SettingsError, match="28 and 29 would share the account of MEXGROUP"):
+        settings.read(listed(tmp_path / "s.json", *rows))
+    twins = [{**row, "id": 28, "environ": f"MEX_{row['id']}"} for row in rows]
+    with pytest.raises(SettingsError, match="two suppliers have the id 28"):
+        settings.read(listed(tmp_path / "s.json", *twins))
 
 
 # Answers that no simulator gives
@@ -233,8 +397,24 @@ class Answering:
                 *("CUSTOMER_CODE", "REQUESTOR_ID", "COMPANY"),
             ):
                 monkeypatch.setenv(f"{kind}_{name}", "http://supplier.example/x")
+        monkeypatch.setenv("MEXGROUP_FIND", "/find")
+        monkeypatch.setenv("NIZA_FIND", "getReservations")
+        monkeypatch.setenv("INFINITY_FIND", "OTA_VehRetResRQ")
+        monkeypatch.setenv("HERTZ_FIND", "/Booking")
 
     async def book(self, id: int, body: bytes, status: int = 200) -> str:
+        return await self._ask(id, body, status, lambda gateway: gateway.book(booking(id)))
+
+    async def find(self, id: int, body: bytes) -> str:
+        return await self._ask(id, body, 200, lambda gateway: gateway.find(booking(id)))
+
+    async def _ask(
+        self,
+        id: int,
+        body: bytes,
+        status: int,
+        ask: Callable[[SupplierGateway], Awaitable[SupplierBookingResult | None]],
+    ) -> str:
         def plain(body: bytes, status: int = 200) -> httpx2.Response:
             return httpx2.Response(status, stream=httpx2.ByteStream(body))
 
@@ -253,8 +433,8 @@ class Answering:
         self._patch.setattr(httpx2, "AsyncClient", client)
         factory = SupplierGatewayFactory(settings.read().suppliers, seconds=5)
         try:
-            result = await Selector(factory).for_supplier(id).book(booking(id))
-            return result.supplier_reservation_code
+            result = await ask(Selector(factory).for_supplier(id))
+            return "" if result is None else result.supplier_reservation_code
         finally:
             self._patch.setattr(httpx2, "AsyncClient", original)
             await factory.close()
@@ -433,6 +613,28 @@ async def test_b40_bad_xml_is_never_a_confirmation(
 async def test_b42_no_number_no_success(id: int, body: bytes, answering: Answering) -> None:
     with pytest.raises(ProviderUncertain):
         await answering.book(id, body)
+
+
+@pytest.mark.parametrize(
+    ("id", "body"),
+    [
+        (28, b'{"type":"success","data":null}'),
+        (28, b'{"type":"success"}'),
+        (28, b'{"type":"success","data":[{"reference":"RES-OTHER","noConfirmation":"MX1"}]}'),
+        (28, b'{"type":"success","data":[{"noConfirmation":"MX1"}]}'),
+        (28, b'{"type":"success","data":[{"reference":"RES-7K2M9QXW4T"}]}'),
+        (128, b"{}"),
+        (128, b'[{"id":1}]'),
+        (128, b'[{"id":1,"externalReference":"RES-OTHER"}]'),
+        (126, (NIZA % "").encode()),
+        (106, b"<OTA_VehResRS/>"),
+    ],
+)
+async def test_an_answer_to_another_question_is_no_proof_of_absence(
+    id: int, body: bytes, answering: Answering
+) -> None:
+    with pytest.raises(ProviderUnavailable):
+        await answering.find(id, body)
 
 
 @pytest.mark.parametrize("status", [502, 504])

@@ -27,6 +27,7 @@ async def relevo(
 ) -> AsyncGenerator[Relevo]:
     url = f"sqlite:///{tmp_path / 'cars.db'}"
     monkeypatch.setenv("RELEVO_STORE_URL", url)
+    monkeypatch.delenv("MEXGROUP_FIND")
     async with Relevo(url, apps=[app]) as engine:
         yield engine
 

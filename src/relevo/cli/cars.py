@@ -23,11 +23,11 @@ Code = Annotated[str, typer.Argument(metavar="CODE", help="As in RES-7K2M9QXW4T.
 @asynccontextmanager
 async def _support(terminal: Terminal) -> AsyncGenerator[Support]:
     from relevo.apps.cars.records import Records
-    from relevo.apps.cars.settings import askable
+    from relevo.apps.cars.settings import powers
     from relevo.apps.cars.support import Support
 
     async with terminal.engine() as relevo:
-        yield Support(Records(relevo), relevo.desk, askable())
+        yield Support(Records(relevo), relevo.desk, powers()[0])
 
 
 @group.verb("ls")

@@ -22,7 +22,13 @@ def environment(base: str) -> dict[str, str]:
         "HERTZ_USER": USER,
         "HERTZ_PASSWORD": PASSWORD,
         "HERTZ_CLIENT_ID": CLIENT,
+        "HERTZ_FIND": "/Booking",
     }
+
+
+def bookings(world: World) -> dict[str, list[int]]:
+    """The numbers that it holds, by the agency's code."""
+    return world.room("hertz bookings", dict[str, list[int]])
 
 
 def tokens(world: World) -> set[str]:
@@ -46,9 +52,13 @@ def routes(world: World) -> list[BaseRoute]:
         tokens(world).add(made)
         return JSONResponse({"access_token": made, "token_type": "bearer"})
 
+    def is_in(request: Request) -> bool:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return token in tokens(world)
+
     @world.call("hertz", "book")
     async def book(request: Request) -> Response:
-        if request.headers.get("authorization", "").removeprefix("Bearer ") not in tokens(world):
+        if not is_in(request):
             return JSONResponse({"message": "Unauthorized"}, 401)
         given: dict[str, Any] = await request.json()
         customer = given["customer"]
@@ -57,12 +67,22 @@ def routes(world: World) -> list[BaseRoute]:
         if fault(request) == "refuse":
             return JSONResponse({"message": "Model not available"}, 409)
         number = secrets.randbelow(9_000_000) + 1_000_000
-        key = request.headers.get("x-request-id", customer["emailAddress"])
+        key = given.get("externalReference") or customer["emailAddress"]
+        bookings(world).setdefault(key, []).append(number)
         names = {"first_name": customer["firstName"], "last_name": customer["lastName"]}
         world.effect("hertz", "book", key, confirmation=str(number), age=customer["age"], **names)
         return JSONResponse({"id": number, "model": given["model"]}, 201)
 
+    @world.call("hertz", "find")
+    async def find(request: Request) -> Response:
+        if not is_in(request):
+            return JSONResponse({"message": "Unauthorized"}, 401)
+        code = request.query_params["externalReference"]
+        numbers = bookings(world).get(code, [])
+        return JSONResponse([{"id": number, "externalReference": code} for number in numbers])
+
     return [
         Route("/hertz/token", token, methods=["POST"]),
         Route("/hertz/api/Booking", book, methods=["POST"]),
+        Route("/hertz/api/Booking", find, methods=["GET"]),
     ]

@@ -22,7 +22,16 @@ SHAPE = [
 
 
 def environment(base: str) -> dict[str, str]:
-    return {"INFINITY_URL": f"{base}/infinity/ota", "INFINITY_REQUESTOR_ID": REQUESTOR}
+    return {
+        "INFINITY_URL": f"{base}/infinity/ota",
+        "INFINITY_REQUESTOR_ID": REQUESTOR,
+        "INFINITY_FIND": "OTA_VehRetResRQ",
+    }
+
+
+def bookings(world: World) -> dict[str, str]:
+    """The numbers that it holds, by the requestor's code."""
+    return world.room("infinity bookings", dict[str, str])
 
 
 def routes(world: World) -> list[BaseRoute]:
@@ -47,10 +56,26 @@ def routes(world: World) -> list[BaseRoute]:
         if fault(request) == "refuse":
             return _answer(xml.ota_reservation(answer, "", "INF-NONE", "Failed"))
         number = f"INF-{secrets.token_hex(4).upper()}"
+        bookings(world)[key] = number
         world.effect("infinity", "book", key, confirmation=number, rate=rate, **names)
         return _answer(xml.ota_reservation(answer, "", number, "Confirmed"))
 
-    return [Route("/infinity/ota", book, methods=["GET"])]
+    @world.call("infinity", "find")
+    async def find(request: Request) -> Response:
+        root = xml.read(request.query_params.get("XML", ""))
+        answer = ET.Element("OTA_VehRetResRS", Version="1.00")
+        if xml.one(root, "RequestorID").attrib["ID"] != REQUESTOR:
+            return _answer(xml.ota_error(answer, "", "4", "Unknown requestor"))
+        number = bookings(world).get(xml.one(root, "UniqueID").attrib["ID"])
+        if number is None:
+            return _answer(xml.ota_error(answer, "", "3", "Reservation not found"))
+        return _answer(xml.ota_reservation(answer, "", number, "Confirmed"))
+
+    async def door(request: Request) -> Response:
+        is_question = "<OTA_VehRetResRQ" in request.query_params.get("XML", "")
+        return await (find(request) if is_question else book(request))
+
+    return [Route("/infinity/ota", door, methods=["GET"])]
 
 
 def _answer(root: ET.Element) -> Response:

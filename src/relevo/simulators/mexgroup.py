@@ -24,7 +24,13 @@ def environment(base: str) -> dict[str, str]:
         "MEXGROUP_URL": f"{base}/mexgroup",
         "MEXGROUP_USER": USER,
         "MEXGROUP_PASSWORD": PASSWORD,
+        "MEXGROUP_FIND": "/api/brokers/booking-engine/reservations",
     }
+
+
+def bookings(world: World) -> dict[str, list[str]]:
+    """The numbers that it holds, by the broker's code."""
+    return world.room("mexgroup bookings", dict[str, list[str]])
 
 
 def tokens(world: World) -> set[str]:
@@ -44,10 +50,13 @@ def routes(world: World) -> list[BaseRoute]:
         data = {"token": token, "expiredAt": until.strftime("%Y-%m-%d %H:%M:%S")}
         return JSONResponse({"type": "success", "data": data})
 
+    def is_in(request: Request) -> bool:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return token in tokens(world)
+
     @world.call("mexgroup", "book")
     async def reserve(request: Request) -> Response:
-        token = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if token not in tokens(world):
+        if not is_in(request):
             return _no("Token inválido", 401)
         given: dict[str, Any] = await request.json()
         missing = [name for name in WANTED if not given.get(name)]
@@ -56,14 +65,38 @@ def routes(world: World) -> list[BaseRoute]:
         if fault(request) == "refuse":
             return _no("No hay disponibilidad para esta tarifa")
         number = f"MX{secrets.randbelow(900_000) + 100_000}"
-        key = request.headers.get("x-request-id", given["email"])
+        key = given.get("reference") or given["email"]
+        bookings(world).setdefault(key, []).append(number)
         names = {name: given[name] for name in ("first_name", "last_name", "class", "id_rate")}
         world.effect("mexgroup", "book", key, confirmation=number, **names)
         return JSONResponse({"type": "success", "data": {"noConfirmation": number}})
 
+    @world.call("mexgroup", "find")
+    async def find(request: Request) -> Response:
+        if not is_in(request):
+            return _no("Token inválido", 401)
+        code = (await request.json()).get("reference")
+        numbers = bookings(world).get(code, [])
+        rows = [{"reference": code, "noConfirmation": number} for number in numbers]
+        return JSONResponse({"type": "success", "data": rows})
+
+    @world.call("mexgroup", "cancel")
+    async def cancel(request: Request) -> Response:
+        if not is_in(request):
+            return _no("Token inválido", 401)
+        number = (await request.json()).get("no_confirmation")
+        for code, numbers in bookings(world).items():
+            if number in numbers:
+                numbers.remove(number)
+                world.effect("mexgroup", "cancel", code, confirmation=number)
+                return JSONResponse({"type": "success", "data": {"noConfirmation": number}})
+        return _no("La reservación no existe")
+
     return [
         Route("/mexgroup/api/brokers/login", login, methods=["POST"]),
         Route("/mexgroup/api/brokers/booking-engine/reserve", reserve, methods=["POST"]),
+        Route("/mexgroup/api/brokers/booking-engine/reservations", find, methods=["POST"]),
+        Route("/mexgroup/api/brokers/booking-engine/cancel", cancel, methods=["POST"]),
     ]
 
 

@@ -55,6 +55,8 @@ def routes(world: World) -> list[BaseRoute]:
             shape = [name for name in xml.shape(root) if name != "ArrivalDetails"]
             if shape != SHAPE:
                 raise ValueError("an element too many, or one too few")
+            if xml.one(root, "VehRentalCore").attrib["PickUpDateTime"].endswith("Z"):
+                raise ValueError("PickUpDateTime is a local time")
             key = xml.one(root, "Voucher").attrib["SeriesCode"]
             first, surname = xml.words(root, "GivenName"), xml.words(root, "Surname")
         except (ValueError, KeyError) as error:
@@ -79,12 +81,28 @@ def routes(world: World) -> list[BaseRoute]:
             return _answer(xml.ota_error(answer, SPACE, "3", "Reservation not found"))
         return _answer(xml.ota_reservation(answer, SPACE, held.number, held.status))
 
+    @world.call("noleggiare", "cancel")
+    async def cancel(request: Request) -> Response:
+        root = xml.read(await request.body())
+        number = xml.one(root, "UniqueID").attrib["ID"]
+        answer = _empty("OTA_VehCancelRS")
+        for code, held in bookings(world).items():
+            if held.number == number and held.status != "Cancelled":
+                held.status = "Cancelled"
+                world.effect("noleggiare", "cancel", code, confirmation=number)
+                core = ET.SubElement(answer, f"{SPACE}VehCancelRSCore", CancelStatus="Cancelled")
+                ET.SubElement(core, f"{SPACE}UniqueID", Type="15", ID=number)
+                return _answer(answer)
+        return _answer(xml.ota_error(answer, SPACE, "3", "Reservation not found"))
+
     async def door(request: Request) -> Response:
         match request.headers.get("soapaction"):
             case "OTA_VehResRQ":
                 return await book(request)
             case "OTA_VehRetResRQ":
                 return await find(request)
+            case "OTA_VehCancelRQ":
+                return await cancel(request)
             case _:
                 return xml.fault("Client", "SOAPAction")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relevo import Breaker, Command, exponential
+from relevo.apps.cars.gateways.breaker import async_supplier_breaker
 
 BACKOFF = exponential("15s", cap="10m", jitter=0)
 """15 s, 30 s, 60 s … to the letter; what fails together is spread by the supplier's breaker."""
@@ -16,7 +17,7 @@ class BookSupplier(
     timeout="45s",
     key="book:{reservation_code}",
     unique="forever",
-    breaker=Breaker("supplier:{supplier_id}", window="5m"),
+    breaker=async_supplier_breaker.rule,
     fair="supplier:{supplier_id}",
 ):
     """Make a paid reservation a booking at its supplier: the outbox's BOOK_SUPPLIER."""

@@ -150,7 +150,8 @@ class CreateReservationRequest(_Wish):
         if supplier is None:
             wrong.append({"field": "supplier_id", "why": "no such supplier"})
         else:
-            snapshot = _snapshot(supplier.kind, self.supplier_specific_data, wrong)
+            until = self.dropoff_datetime.date()
+            snapshot = _snapshot(supplier.kind, self.supplier_specific_data, until, wrong)
         currency = self.currency.lower()
         minor = self.total_amount.scaleb(digits(currency))
         if minor != minor.to_integral_value():
@@ -208,7 +209,9 @@ class PayRequest(_Wish):
     payment_method: Annotated[Text, _like(_METHOD, "a Stripe payment method, pm_…, is wanted")]
 
 
-def _snapshot(kind: Kind, given: Mapping[str, Any], wrong: list[dict[str, str]]) -> dict[str, str]:
+def _snapshot(
+    kind: Kind, given: Mapping[str, Any], until: date, wrong: list[dict[str, str]]
+) -> dict[str, str]:
     """The fields the supplier's gateway knows; others stay outside."""
     found: dict[str, str] = {}
     for name in (*kind.fields, *kind.optional):
@@ -218,5 +221,8 @@ def _snapshot(kind: Kind, given: Mapping[str, Any], wrong: list[dict[str, str]])
             found[name] = str(value).strip()
         else:
             why = f"a text of up to {VALUE_MAX} characters is wanted"
+            wrong.append({"field": f"supplier_specific_data.{name}", "why": why})
+    for name, why in kind.check(found, until).items():
+        if name in found:  # else it is told above that it is missing
             wrong.append({"field": f"supplier_specific_data.{name}", "why": why})
     return found

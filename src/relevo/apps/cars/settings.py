@@ -6,6 +6,9 @@ STRIPE_API_BASE                            Stripe's own unless told otherwise
 CARS_SUPPLIERS                             a file like suppliers.json, instead of it
 CARS_SUPPLIER_SECONDS                      how long a supplier may take in all; 30
 MEXGROUP_URL, MEXGROUP_USER, …             a supplier without its URL is not offered
+
+The variables of a supplier begin with its gateway's prefix, or with the `environ` of its row: so
+two accounts of one protocol are two rows, each with an `environ` of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from typing import Any
 import msgspec
 
 from relevo.apps.cars.gateways import (
-    KINDS,
+    Kind,
     Supplier,
     SupplierGatewayFactory,
     SupplierGatewaySelector,
+    kind_of,
 )
 from relevo.errors import SettingsError
 
@@ -31,11 +35,12 @@ SUPPLIERS = Path(__file__).with_name("suppliers.json")
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the table of suppliers."""
+    """A supplier of the suppliers' file; `environ` begins the names of its variables."""
 
     id: int
     name: str
-    gateway: str
+    gateway: str  # one of KINDS, or package.module:KIND
+    environ: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,12 @@ class CarsSettings:
     @property
     def askable(self) -> frozenset[int]:
         """The suppliers that can be asked whether they have a booking."""
-        return frozenset(id for id, each in self.suppliers.items() if each.kind.can_find)
+        return frozenset(id for id, each in self.suppliers.items() if each.can_find)
+
+    @property
+    def cancellable(self) -> frozenset[int]:
+        """The suppliers that take a message that cancels a booking."""
+        return frozenset(id for id, each in self.suppliers.items() if each.can_cancel)
 
 
 def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
@@ -68,11 +78,7 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
         if not environ.get(name)
     ]
     seconds = _seconds(environ.get("CARS_SUPPLIER_SECONDS", "30"), wrong)
-    suppliers: dict[int, Supplier] = {}
-    for row in _rows(environ.get("CARS_SUPPLIERS"), wrong):
-        supplier = _supplier(row, environ, wrong)
-        if supplier is not None and suppliers.setdefault(row.id, supplier) is not supplier:
-            wrong.append(f"two suppliers have the id {row.id}")
+    suppliers = _suppliers(environ, wrong)
     if wrong:
         raise SettingsError("cars: " + "; ".join(wrong))
     return CarsSettings(
@@ -84,11 +90,44 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
     )
 
 
-def askable(environ: Mapping[str, str] | None = None) -> frozenset[int]:
-    """The same for whoever has no account of any supplier: support's command line."""
-    rows = _rows((os.environ if environ is None else environ).get("CARS_SUPPLIERS"), [])
-    kinds = {row.id: KINDS.get(row.gateway) for row in rows}
-    return frozenset(id for id, kind in kinds.items() if kind is not None and kind.can_find)
+def powers(environ: Mapping[str, str] | None = None) -> tuple[frozenset[int], frozenset[int]]:
+    """The suppliers that can be asked, and that can cancel, for a command line without accounts."""
+    environ = os.environ if environ is None else environ
+    found: dict[str, set[int]] = {"FIND": set(), "CANCEL": set()}
+    for row in _rows(environ.get("CARS_SUPPLIERS"), []):
+        try:
+            kind = kind_of(row.gateway)
+        except SettingsError:
+            continue  # only where bookings are made does its file have to be there
+        for name, ids in found.items():
+            if environ.get(f"{row.environ or kind.prefix}_{name}", kind.may.get(name)):
+                ids.add(row.id)
+    return frozenset(found["FIND"]), frozenset(found["CANCEL"])
+
+
+def _suppliers(environ: Mapping[str, str], wrong: list[str]) -> dict[int, Supplier]:
+    suppliers: dict[int, Supplier] = {}
+    implied: dict[str, int] = {}
+    ids: set[int] = set()
+    for row in _rows(environ.get("CARS_SUPPLIERS"), wrong):
+        try:
+            kind = kind_of(row.gateway)
+        except SettingsError as error:
+            wrong.append(f"supplier {row.id}: {error}")
+            continue
+        if row.id in ids:
+            wrong.append(f"two suppliers have the id {row.id}")
+        ids.add(row.id)
+        if row.environ is None and implied.setdefault(kind.prefix, row.id) != row.id:
+            wrong.append(
+                f"suppliers {implied[kind.prefix]} and {row.id} would share the account of "
+                f'{kind.prefix}_…: give {row.id} an "environ" of its own, such as '
+                f'"{kind.prefix}_{row.id}"'
+            )
+        supplier = _supplier(row, kind, environ, wrong)
+        if supplier is not None:
+            suppliers[row.id] = supplier
+    return suppliers
 
 
 def _rows(path: str | None, wrong: list[str]) -> list[Row]:
@@ -99,16 +138,17 @@ def _rows(path: str | None, wrong: list[str]) -> list[Row]:
         return []
 
 
-def _supplier(row: Row, environ: Mapping[str, str], wrong: list[str]) -> Supplier | None:
-    kind = KINDS.get(row.gateway)
-    if kind is None:
-        wrong.append(f"supplier {row.id}: no gateway is called {row.gateway!r:.40}")
+def _supplier(
+    row: Row, kind: Kind, environ: Mapping[str, str], wrong: list[str]
+) -> Supplier | None:
+    prefix = row.environ or kind.prefix
+    if not environ.get(f"{prefix}_URL"):
         return None
-    if not environ.get(f"{kind.prefix}_URL"):
-        return None
-    account = {name: environ.get(f"{kind.prefix}_{name}", "") for name in kind.needs}
-    wrong += [f"{kind.prefix}_{name} is missing" for name, value in account.items() if not value]
-    may = {name: environ.get(f"{kind.prefix}_{name}", value) for name, value in kind.may.items()}
+    account = {name: environ.get(f"{prefix}_{name}", "") for name in kind.needs}
+    wrong += [f"{prefix}_{name} is missing" for name, value in account.items() if not value]
+    may = {name: environ.get(f"{prefix}_{name}", value) for name, value in kind.may.items()}
+    if not may.get("REFERENCE", "x").strip():
+        wrong.append(f"{prefix}_REFERENCE is empty: bookings carry our code in a field")
     return Supplier(row.id, row.name, kind, account | may)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import TypeVar
 
@@ -15,7 +15,6 @@ from relevo import (
     Cancelled,
     Context,
     Dead,
-    ProviderCredentials,
     ProviderError,
     ProviderRefused,
     ProviderUnavailable,
@@ -24,7 +23,12 @@ from relevo import (
 )
 from relevo.apps.cars import payments, records
 from relevo.apps.cars.events import ReservationConfirmed
-from relevo.apps.cars.gateways import SupplierGatewaySelector
+from relevo.apps.cars.gateways import (
+    BookingStatus,
+    SupplierBookingResult,
+    SupplierGatewaySelector,
+)
+from relevo.apps.cars.gateways.breaker import async_supplier_breaker
 from relevo.apps.cars.gateways.payments import Payments
 from relevo.apps.cars.mirror import mirror
 from relevo.apps.cars.queues import BookSupplier, FinishPayment, MirrorOutbox
@@ -35,19 +39,13 @@ from relevo.apps.cars.records import (
     Status,
     SupplierRequest,
 )
+from relevo.apps.cars.settings import CarsSettings
 from relevo.outcome import scrub
 
-T = TypeVar("T")
+R = TypeVar("R", bound=SupplierBookingResult | None)
 
 PATIENCE = timedelta(days=1)  # with a payment that waits for the customer's bank
 LATE = "15s"  # after which a booking that broke off, and is not on the supplier's list, is no more
-
-_WORDS: dict[type[ProviderError], str] = {
-    ProviderRefused: "refused",
-    ProviderUnavailable: "unavailable",
-    ProviderCredentials: "unavailable",
-    ProviderUncertain: "uncertain",
-}
 
 
 async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled | None:
@@ -64,18 +62,22 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
         return Cancelled(f"the reservation is {reservation.status}")
     calls = _Calls(rows, order, ctx)
     booking = reservation.booking()
-    can_find = False
+    supplier = ctx.use(CarsSettings).suppliers.get(order.supplier_id)
+    can_find = supplier is not None and supplier.can_find
     try:
         gateway = ctx.use(SupplierGatewaySelector).for_supplier(order.supplier_id)
-        can_find = gateway.can_find
 
         async def book(key: str) -> str:
-            made = await calls.made("book", lambda: gateway.book(booking))
-            return made.supplier_reservation_code
+            call = async_supplier_breaker(gateway.book, booking)
+            return (await calls.made("book", call)).code()
 
         async def find(key: str) -> str | None:
-            found = await calls.made("find", lambda: gateway.find(booking))
-            return None if found is None else found.supplier_reservation_code
+            try:
+                found = await calls.made("find", gateway.find(booking))
+            except ProviderRefused as error:
+                # A look-up that is refused says nothing of the booking.
+                raise ProviderUnavailable(f"{error}; to be looked up again") from error
+            return None if found is None else found.code()
 
         code = await ctx.once("book", book, find=find if can_find else None, late=LATE)
     except ProviderError as error:
@@ -132,17 +134,15 @@ class _Calls:
         self._ctx = ctx
         self.rows: list[SupplierRequest] = []
 
-    async def made(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def made(self, verb: str, call: Awaitable[R]) -> R:
         began, at = time.monotonic(), self._records.now()
         outcome, detail = "broken", ""
         try:
-            answer = await call()
-            outcome = "none" if answer is None else "confirmed"
-            detail = str(getattr(answer, "supplier_reservation_code", ""))
+            answer = await call
+            outcome, detail = _told(answer)
             return answer
         except ProviderError as error:
-            kinds = (word for kind, word in _WORDS.items() if isinstance(error, kind))
-            outcome, detail = next(kinds, "broken"), scrub(str(error)[:2_000])
+            outcome, detail = _told(SupplierBookingResult.failed(error))
             raise
         finally:
             self.rows.append(
@@ -165,6 +165,15 @@ class _Calls:
             what = scrub(f"attempt {self._ctx.attempt}: {error}")
             records.note(tx, code, self._records.now(), "BOOKING_FAILED", what)
             await self._records.relevo.enqueue(MirrorOutbox(code), delay="500ms", tx=tx)
+
+
+def _told(answer: SupplierBookingResult | None) -> tuple[str, str]:
+    """The outcome and detail of an answer, as supplier_requests has them."""
+    if answer is None:
+        return "none", ""
+    if answer.status is BookingStatus.SUCCESS:
+        return "confirmed", answer.supplier_reservation_code
+    return answer.status.lower(), scrub(answer.why[:2_000])
 
 
 async def finish_payment(order: FinishPayment, ctx: Context) -> Snooze | None:

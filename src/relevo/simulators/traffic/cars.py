@@ -25,7 +25,12 @@ CARS: Mapping[int, Callable[[random.Random], dict[str, str]]] = {
     126: lambda dice: {"Group": dice.choice("ABCD"), "RateCode": dice.choice(["FF", "FFF"])},
     106: lambda dice: {"car_type": "ECAR", "vendor_rate_id": f"RATE{dice.randrange(1000)}"},
     140: lambda dice: {"sipp_code": dice.choice(["MBMR", "EDMR", "CDAR"])},
-    128: lambda dice: {"acriss_code": dice.choice(["ECAR", "CCAR"])},
+    128: lambda dice: {
+        "acriss_code": dice.choice(["ECAR", "CCAR"]),
+        "licence_number": f"{dice.randrange(10**8):08d}",
+        "licence_expiration": f"{datetime.now().year + 3}-06-30",
+        "licence_country": "AR",
+    },
 }
 PLACES = {28: "CUN", 126: "MEX1", 106: "CUN", 140: "FCO", 128: "EZE"}
 CURRENCIES = {28: "MXN", 126: "MXN", 106: "USD", 140: "EUR", 128: "ARS"}

@@ -1,16 +1,18 @@
 """The suppliers: which there are is data, how each is spoken to is a file.
 
-Another account of a protocol we speak is a line in suppliers.json; another protocol is one file
-here, listed in KINDS.
+Another account of a protocol we speak is a row of the suppliers' file; another protocol is one file
+anywhere, which the row names as `package.module:KIND`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from relevo.apps.cars.gateways import hertz, infinity, mexgroup, niza, noleggiare
 from relevo.apps.cars.gateways.supplier import (
     Booking,
+    BookingStatus,
     Driver,
     Kind,
     Supplier,
@@ -18,11 +20,12 @@ from relevo.apps.cars.gateways.supplier import (
     SupplierGateway,
 )
 from relevo.apps.outside import Outside
-from relevo.errors import ProviderRefused
+from relevo.errors import ProviderRefused, SettingsError
 
 __all__ = [
     "KINDS",
     "Booking",
+    "BookingStatus",
     "Driver",
     "Kind",
     "Supplier",
@@ -30,11 +33,32 @@ __all__ = [
     "SupplierGateway",
     "SupplierGatewayFactory",
     "SupplierGatewaySelector",
+    "kind_of",
 ]
 
 KINDS: Mapping[str, Kind] = {
     module.KIND.name: module.KIND for module in (mexgroup, niza, infinity, noleggiare, hertz)
 }
+
+
+def kind_of(name: str) -> Kind:
+    """The protocol of a name: one of KINDS, or the KIND of a file, as `package.module:KIND`."""
+    module, colon, attribute = name.partition(":")
+    if not colon and name in KINDS:
+        return KINDS[name]
+    if not colon:
+        known = ", ".join(sorted(KINDS))
+        raise SettingsError(
+            f"no gateway is called {name!r:.60}: name one of {known}, or a file's KIND as "
+            "package.module:KIND"
+        )
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except ImportError as error:
+        raise SettingsError(f"the gateway {name!r:.60} cannot be imported: {error}") from error
+    if not isinstance(found, Kind):
+        raise SettingsError(f"{name!r:.60} is no Kind of relevo.apps.cars.gateways")
+    return found
 
 
 class SupplierGatewayFactory:

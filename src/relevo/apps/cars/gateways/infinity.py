@@ -1,8 +1,11 @@
-"""Infinity Group: OTA without a namespace, the whole document in one query parameter of a GET."""
+"""Infinity Group: OTA without a namespace, the whole document in one query parameter of a GET.
+
+OpenTravel has a look-up by our code, `OTA_VehRetResRQ`; FIND is that name once Infinity Group has
+told that they answer it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import quote
 
 from lxml import etree
@@ -12,12 +15,13 @@ from relevo.apps.cars.gateways.supplier import (
     Booking,
     Kind,
     SupplierBookingResult,
+    SupplierGateway,
     bad_login,
     reference,
 )
-from relevo.apps.outside import Outside
+from relevo.apps.outside import Reply
 from relevo.apps.xml import Element, Maker, local
-from relevo.errors import MisuseError, ProviderError, ProviderRefused
+from relevo.errors import ProviderError, ProviderRefused
 
 _LOCAL = "%Y-%m-%dT%H:%M"
 _URL_MAX = 8_000
@@ -25,17 +29,31 @@ _URL_MAX = 8_000
 _x = Maker()
 
 
-class InfinityGroupGateway:
+class InfinityGroupGateway(SupplierGateway):
     """One requestor's account."""
 
-    can_find = False
-
-    def __init__(self, outside: Outside, account: Mapping[str, str]) -> None:
-        self._outside = outside
-        self._account = account
-
     async def book(self, booking: Booking) -> SupplierBookingResult:
-        document = etree.tostring(self._order(booking), encoding="unicode")
+        reply, root = await self._get(self._order(booking), booking, acts=True)
+        if local(root) != "OTA_VehResRS":
+            raise reply.unreadable("another document")
+        return ota.booked(reply, root)
+
+    async def find(self, booking: Booking) -> SupplierBookingResult | None:
+        question = getattr(_x, self._account["FIND"])(
+            self._login(),
+            _x.VehRetResRQCore(
+                _x.UniqueID(ID=booking.code, Type="14"),
+                _x.PersonName(_x.Surname(booking.driver.last_name)),
+            ),
+            Version="1.00",
+        )
+        return ota.found(*await self._get(question, booking, acts=False))
+
+    async def _get(
+        self, content: Element, booking: Booking, *, acts: bool
+    ) -> tuple[Reply, Element]:
+        """The document that answers another."""
+        document = etree.tostring(content, encoding="unicode")
         # Escaped as XML by the builder, and now, once, for the address: a blank becomes %20.
         query = "?XML=" + quote(f'<?xml version="1.0"?>{document}', safe="")
         if len(self._outside.base) + len(query) > _URL_MAX:
@@ -44,7 +62,7 @@ class InfinityGroupGateway:
             "GET",
             query,
             headers={"accept": "application/xml", **reference(booking)},
-            acts=True,  # a GET that books
+            acts=acts,  # a GET that books
         )
         if reply.status in (401, 403):
             raise bad_login(reply)
@@ -54,17 +72,15 @@ class InfinityGroupGateway:
             reply.check()
             raise
         reply.check()
-        if local(root) != "OTA_VehResRS":
-            raise reply.unreadable("another document")
-        return ota.booked(reply, root)
+        return reply, root
 
-    async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        raise MisuseError("Infinity Group cannot be asked for a booking by our code")
+    def _login(self) -> Element:
+        return _x.POS(_x.Source(_x.RequestorID(ID=self._account["REQUESTOR_ID"])))
 
     def _order(self, booking: Booking) -> Element:
         snapshot, driver = booking.snapshot, booking.driver
         return _x.OTA_VehResRQ(
-            _x.POS(_x.Source(_x.RequestorID(ID=self._account["REQUESTOR_ID"]))),
+            self._login(),
             _x.BookingReferenceID(_x.UniqueID_Type(ID=booking.code)),
             _x.VehResRQCore(
                 _x.VehRentalCore(
@@ -97,5 +113,6 @@ KIND = Kind(
     prefix="INFINITY",
     build=InfinityGroupGateway,
     needs=("URL", "REQUESTOR_ID"),
+    may={"FIND": ""},
     fields=("car_type", "vendor_rate_id"),
 )

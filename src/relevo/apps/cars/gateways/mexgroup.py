@@ -1,4 +1,9 @@
-"""Mex Group: JSON over REST, with a login whose token is kept until it is nearly over."""
+"""Mex Group: JSON over REST, with a login whose token is kept until it is nearly over.
+
+Their public descriptions have no look-up by our code and no field for it. REFERENCE names the field
+of the booking that carries our code, and FIND the path that is asked for it, once Mex Group has
+told both: the path is posted {"<REFERENCE>": code} and answers the bookings as a list in `data`.
+"""
 
 from __future__ import annotations
 
@@ -12,48 +17,80 @@ from relevo.apps.cars.gateways.supplier import (
     Booking,
     Kind,
     SupplierBookingResult,
+    SupplierGateway,
     bad_login,
     confirmed,
+    found,
     reference,
     refused,
 )
 from relevo.apps.outside import Deadline, Outside, Reply, as_object
-from relevo.errors import MisuseError, ProviderError
+from relevo.errors import ProviderError
 
 _LOCAL = "%Y-%m-%dT%H:%M:%S"
 _EARLY = 120.0  # seconds before its end at which a token is not used any more
 
 
-class MexGroupGateway:
+class MexGroupGateway(SupplierGateway):
     """One broker's account."""
 
-    can_find = False
-
     def __init__(self, outside: Outside, account: Mapping[str, str]) -> None:
-        self._outside = outside
-        self._account = account
+        super().__init__(outside, account)
         self._token = ""
         self._token_until = 0.0
         self._lock = asyncio.Lock()  # many bookings at once log in once
 
     async def book(self, booking: Booking) -> SupplierBookingResult:
+        path = "/api/brokers/booking-engine/reserve"
+        reply, body = await self._post(path, self._order(booking), booking, acts=True)
+        return confirmed(as_object(body.get("data")).get("noConfirmation"), reply)
+
+    async def find(self, booking: Booking) -> SupplierBookingResult | None:
+        field = self._account["REFERENCE"]
+        question = {field: booking.code}
+        reply, body = await self._post(self._account["FIND"], question, booking, acts=False)
+        return found(reply, body.get("data"), field, booking.code, ("noConfirmation",))
+
+    async def cancel(self, booking: Booking, number: str) -> None:
+        question = {"no_confirmation": number}
+        await self._post(self._account["CANCEL"], question, booking, acts=True)
+
+    async def _post(
+        self, path: str, question: dict[str, Any], booking: Booking, *, acts: bool
+    ) -> tuple[Reply, dict[str, Any]]:
+        """The answer to a question, and what it says; every error is raised."""
         deadline = Deadline(self._outside.seconds)
-        reply = await self._reserve(booking, deadline)
+        reply = await self._call(path, question, booking, deadline, acts=acts)
         if reply.status == 401:  # the token ended before its time
             self._token = ""
-            reply = await self._reserve(booking, deadline)
+            reply = await self._call(path, question, booking, deadline, acts=acts)
         if reply.status in (401, 403):
             raise bad_login(reply)
         body = _said(reply)
         if body.get("type") != "success":
             raise reply.unreadable("neither success nor error")
-        return confirmed(as_object(body.get("data")).get("noConfirmation"), reply)
+        return reply, body
 
-    async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        raise MisuseError("Mex Group cannot be asked for a booking by our code")
-
-    async def _reserve(self, booking: Booking, deadline: Deadline) -> Reply:
+    async def _call(
+        self,
+        path: str,
+        question: dict[str, Any],
+        booking: Booking,
+        deadline: Deadline,
+        *,
+        acts: bool,
+    ) -> Reply:
         token = await self._login(deadline)
+        return await self._outside.call(
+            "POST",
+            path,
+            json=question,
+            headers={"authorization": f"Bearer {token}", **reference(booking)},
+            acts=acts,
+            seconds=deadline.left(),
+        )
+
+    def _order(self, booking: Booking) -> dict[str, Any]:
         driver, snapshot = booking.driver, booking.snapshot
         body: dict[str, Any] = {
             "pickup_location": booking.pickup_location,
@@ -70,17 +107,11 @@ class MexGroupGateway:
             "flight": booking.flight,
             "chain_code": self._account["CHAIN_CODE"],
             "extras": [],
+            self._account["REFERENCE"]: booking.code,
         }
         if self._account["CORPORATE_SETUP"]:
             body["corporate_setup"] = self._account["CORPORATE_SETUP"]
-        return await self._outside.call(
-            "POST",
-            "/api/brokers/booking-engine/reserve",
-            json=body,
-            headers={"authorization": f"Bearer {token}", **reference(booking)},
-            acts=True,
-            seconds=deadline.left(),
-        )
+        return body
 
     async def _login(self, deadline: Deadline) -> str:
         async with self._lock:
@@ -130,6 +161,12 @@ KIND = Kind(
     prefix="MEXGROUP",
     build=MexGroupGateway,
     needs=("URL", "USER", "PASSWORD"),
-    may={"CHAIN_CODE": "MX", "CORPORATE_SETUP": ""},
+    may={
+        "CHAIN_CODE": "MX",
+        "CORPORATE_SETUP": "",
+        "REFERENCE": "reference",
+        "FIND": "",
+        "CANCEL": "/api/brokers/booking-engine/cancel",
+    },
     fields=("rate_code", "class_code", "rate_id"),
 )

@@ -1,36 +1,41 @@
-"""Noleggiare: OTA in SOAP 1.1. The one supplier that can be asked whether a booking exists."""
+"""Noleggiare: OTA in SOAP 1.1, with a look-up by our code and a message that cancels.
+
+Pick-up and drop-off are local times at the office, and travel without a zone; only the time of a
+message is UTC, and marked so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from relevo.apps.cars.gateways import ota, soap
-from relevo.apps.cars.gateways.supplier import Booking, Kind, SupplierBookingResult, reference
-from relevo.apps.outside import Outside, Reply
+from relevo.apps.cars.gateways.supplier import (
+    Booking,
+    Kind,
+    SupplierBookingResult,
+    SupplierGateway,
+    reference,
+)
+from relevo.apps.outside import Reply
 from relevo.apps.xml import Element, Maker
 
-_ZONED = "%Y-%m-%dT%H:%M:%SZ"
+_LOCAL = "%Y-%m-%dT%H:%M:%S"
+_UTC = f"{_LOCAL}Z"
 
 _x = Maker(ota.NAMESPACE, "ns")
 
 
-class NoleggiareGateway:
+class NoleggiareGateway(SupplierGateway):
     """One broker's account."""
-
-    can_find = True
-
-    def __init__(self, outside: Outside, account: Mapping[str, str]) -> None:
-        self._outside = outside
-        self._account = account
 
     async def book(self, booking: Booking) -> SupplierBookingResult:
         reply = await self._call("OTA_VehResRQ", self._order(booking), booking, acts=True)
         return ota.booked(reply, soap.opened(reply))
 
     async def find(self, booking: Booking) -> SupplierBookingResult | None:
-        question = _x.OTA_VehRetResRQ(
+        name = self._account["FIND"]
+        question = getattr(_x, name)(
             self._login(),
             _x.VehRetResRQCore(
                 _x.UniqueID(Instance=booking.code, Type="14"),
@@ -38,8 +43,22 @@ class NoleggiareGateway:
             ),
             self._stamp(),
         )
-        reply = await self._call("OTA_VehRetResRQ", question, booking, acts=False)
+        reply = await self._call(name, question, booking, acts=False)
         return ota.found(reply, soap.opened(reply))
+
+    async def cancel(self, booking: Booking, number: str) -> None:
+        name = self._account["CANCEL"]
+        question = getattr(_x, name)(
+            self._login(),
+            _x.VehCancelRQCore(
+                _x.UniqueID(ID=number, Type="14"),
+                _x.PersonName(_x.Surname(booking.driver.last_name)),
+                CancelType="Book",
+            ),
+            self._stamp(),
+        )
+        reply = await self._call(name, question, booking, acts=True)
+        ota.cancelled(reply, soap.opened(reply))
 
     async def _call(self, action: str, content: Element, booking: Booking, *, acts: bool) -> Reply:
         return await self._outside.call(
@@ -54,7 +73,7 @@ class NoleggiareGateway:
         )
 
     def _order(self, booking: Booking) -> Element:
-        driver, pickup = booking.driver, booking.pickup_at.strftime(_ZONED)
+        driver, pickup = booking.driver, booking.pickup_at.strftime(_LOCAL)
         info = _x.VehResRQInfo()
         if booking.flight:
             info.append(_x.ArrivalDetails(Number=booking.flight, ArrivalDateTime=pickup))
@@ -74,7 +93,7 @@ class NoleggiareGateway:
                     _x.PickUpLocation(LocationCode=booking.pickup_location),
                     _x.ReturnLocation(LocationCode=booking.dropoff_location),
                     PickUpDateTime=pickup,
-                    ReturnDateTime=booking.dropoff_at.strftime(_ZONED),
+                    ReturnDateTime=booking.dropoff_at.strftime(_LOCAL),
                 ),
                 _x.Customer(
                     _x.Primary(
@@ -105,7 +124,7 @@ class NoleggiareGateway:
         return {
             "Version": "1.0",
             "Target": self._account["TARGET"],
-            "TimeStamp": datetime.now(UTC).strftime(_ZONED),
+            "TimeStamp": datetime.now(UTC).strftime(_UTC),
             "EchoToken": uuid4().hex,
         }
 
@@ -115,7 +134,11 @@ KIND = Kind(
     prefix="NOLEGGIARE",
     build=NoleggiareGateway,
     needs=("URL", "USER", "PASSWORD", "COMPANY"),
-    may={"TARGET": "Production", "PAYMENT_TYPE": "voucher"},
+    may={
+        "TARGET": "Production",
+        "PAYMENT_TYPE": "voucher",
+        "FIND": "OTA_VehRetResRQ",
+        "CANCEL": "OTA_VehCancelRQ",
+    },
     fields=("sipp_code",),
-    can_find=True,
 )

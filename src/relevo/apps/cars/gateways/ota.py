@@ -59,6 +59,18 @@ def found(reply: Reply, root: Element) -> SupplierBookingResult | None:
         raise ProviderUnavailable(str(pending)) from pending
 
 
+def cancelled(reply: Reply, root: Element) -> None:
+    """Check that an OTA_VehCancelRS says that the booking is cancelled."""
+    answer = _answer(reply, root, "OTA_VehCancelRS")
+    error = find_one(answer, "Error")
+    if error is not None:
+        raise _error(reply, error)
+    core = find_one(answer, "VehCancelRSCore")
+    status = "" if core is None else core.get("CancelStatus", "").strip().lower()
+    if status not in ("cancelled", "canceled"):
+        raise reply.unreadable("an unknown status of the cancellation")
+
+
 def _answer(reply: Reply, root: Element, name: str) -> Element:
     answers = find_all(root, name)
     if len(answers) != 1 or etree.QName(answers[0]).namespace not in _NAMESPACES:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Protocol
+from enum import StrEnum
+from typing import cast
 
-from relevo.apps.outside import Outside, Reply
-from relevo.errors import ProviderError, ProviderRefused, ProviderUnavailable, ProviderUncertain
+from relevo.apps.outside import Outside, Reply, as_objects
+from relevo.errors import (
+    MisuseError,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+    ProviderUncertain,
+)
 
 _CONFIRMATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/#-]{0,63}", re.ASCII)
 _OF_LOGIN = re.compile(
@@ -48,39 +56,89 @@ class Booking:
     snapshot: Mapping[str, str]  # the supplier's own words, from the availability it answered
 
 
+class BookingStatus(StrEnum):
+    """What came of asking a supplier for a booking."""
+
+    SUCCESS = "SUCCESS"
+    REFUSED = "REFUSED"  # it said no, and has no booking
+    UNAVAILABLE = "UNAVAILABLE"  # it could not be asked, or turned us away: nothing was booked
+    UNCERTAIN = "UNCERTAIN"  # its answer is lost, or says nothing: it may have the booking
+
+
 @dataclass(frozen=True, slots=True)
 class SupplierBookingResult:
-    """What is left of a supplier's answer: its number for the booking."""
+    """What is left of a supplier's answer: its number for the booking, or why there is none."""
 
-    supplier_reservation_code: str
+    supplier_reservation_code: str = ""
+    status: BookingStatus = BookingStatus.SUCCESS
+    error: ProviderError | None = None
+
+    @classmethod
+    def failed(cls, error: ProviderError) -> SupplierBookingResult:
+        """The result of a call that raised."""
+        match error:
+            case ProviderRefused():
+                status = BookingStatus.REFUSED
+            case ProviderUncertain():
+                status = BookingStatus.UNCERTAIN
+            case _:
+                status = BookingStatus.UNAVAILABLE
+        return cls("", status, error)
+
+    @property
+    def why(self) -> str:
+        """The reason for which there is no booking; empty after a success."""
+        return "" if self.error is None else str(self.error)
+
+    def code(self) -> str:
+        """The supplier's number; the error where there is none."""
+        if self.error is not None:
+            raise self.error
+        return self.supplier_reservation_code
 
 
-class SupplierGateway(Protocol):
-    """One supplier's protocol behind two verbs.
+class SupplierGateway(ABC):
+    """One account at a supplier, behind the verbs that its protocol has.
 
-    `book` raises ProviderUncertain when the booking may exist; `find`, where `can_find`, then says
-    whether it does, by our own reservation code.
+    `book` raises a ProviderError: ProviderUncertain when the booking may exist. `find` then says
+    whether it does, by our reservation code, and `cancel` gives a booking back; a protocol without
+    these leaves them out.
     """
 
-    can_find: bool
+    def __init__(self, outside: Outside, account: Mapping[str, str]) -> None:
+        self._outside = outside
+        self._account = account
 
+    @abstractmethod
     async def book(self, booking: Booking) -> SupplierBookingResult: ...
 
-    async def find(self, booking: Booking) -> SupplierBookingResult | None: ...
+    async def find(self, booking: Booking) -> SupplierBookingResult | None:
+        """The supplier's number of this booking; None when the supplier does not have it."""
+        raise MisuseError(f"{self._outside.who} cannot be asked for a booking by our code")
+
+    async def cancel(self, booking: Booking, number: str) -> None:
+        """Give the booking of that number back; returns when the supplier no longer has it."""
+        raise MisuseError(f"{self._outside.who} has no message that cancels a booking")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A protocol we speak, and what it needs: settings of the account, fields of the snapshot."""
+    """A protocol we speak, and what it needs: settings of the account, fields of the snapshot.
+
+    Two settings have a meaning of their own: FIND, the address or message by which the supplier is
+    asked for a booking by our code, and CANCEL, the one that cancels. Where an account has none of
+    them, the supplier cannot be asked, and cannot cancel.
+    """
 
     name: str
-    prefix: str  # of its variables in the environment
+    prefix: str  # of its variables in the environment, unless a row of the suppliers' file has one
     build: Callable[[Outside, Mapping[str, str]], SupplierGateway]
     needs: tuple[str, ...]  # URL is always one of them
     may: Mapping[str, str] = field(default_factory=dict[str, str])  # with what they are otherwise
     fields: tuple[str, ...] = ()
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
-    can_find: bool = False  # as its gateway
+    check: Callable[[Mapping[str, str], date], Mapping[str, str]] = lambda snapshot, until: {}
+    """What is wrong with a snapshot, by field, for a car that comes back on a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +150,15 @@ class Supplier:
     kind: Kind
     account: Mapping[str, str] = field(repr=False)
 
+    @property
+    def can_find(self) -> bool:
+        """Whether the supplier can be asked if it has a booking."""
+        return bool(self.account.get("FIND"))
+
+    @property
+    def can_cancel(self) -> bool:
+        return bool(self.account.get("CANCEL"))
+
 
 def confirmed(value: object, reply: Reply) -> SupplierBookingResult:
     """A confirmation id as a result; nothing that only looks like one becomes a success."""
@@ -99,6 +166,28 @@ def confirmed(value: object, reply: Reply) -> SupplierBookingResult:
     if not isinstance(text, str) or not _CONFIRMATION.fullmatch(text.strip()):
         raise reply.unreadable("no confirmation id")
     return SupplierBookingResult(text.strip())
+
+
+def found(
+    reply: Reply, listed: object, field: str, code: str, numbers: Sequence[str]
+) -> SupplierBookingResult | None:
+    """The booking that carries our code in a list of bookings; None when the list is empty.
+
+    A list with bookings of other codes was not asked for: that supplier has not understood the
+    question, and its list proves nothing.
+    """
+    if not isinstance(listed, list):
+        raise reply.unreadable("no list of bookings")
+    entries = cast("list[object]", listed)
+    rows = as_objects(entries)
+    if len(rows) != len(entries) or any(row.get(field) != code for row in rows):
+        raise reply.unreadable(f"bookings that do not have our code as {field}")
+    told = [row[name] for row in rows for name in numbers if row.get(name) not in (None, "")]
+    if not rows:
+        return None
+    if len(rows) > 1 or not told:
+        raise reply.unreadable(f"{len(rows)} bookings of our code")
+    return confirmed(told[0], reply)
 
 
 def said(reply: Reply, message: object) -> str:
@@ -145,5 +234,5 @@ def _short(message: object) -> str:
 
 
 def reference(booking: Booking) -> dict[str, str]:
-    """Our code on every call, for both sides' logs; no supplier promises more for it."""
+    """Our code on every call, for both sides' logs; the booking carries it in its own field."""
     return {"x-request-id": booking.code}
