@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from sqlalchemy import text
 
 from relevo import Relevo
 from relevo.apps.cars import app
@@ -93,7 +94,11 @@ async def test_the_panel_lists_the_money_to_give_back(
 ) -> None:
     code = await held(client, relevo, world)
     token = re.findall(r'name="csrf" value="(\w+)"', (await client.get(f"/cars/{code}")).text)[0]
-    await client.post(f"/cars/{code}/cancel", data={"csrf": token, "note": "no car"})
+    blind = await client.post(f"/cars/{code}/cancel", data={"csrf": token, "note": "no car"})
+    assert blind.status_code == 409
+    assert "may hold the car" in blind.text
+    chosen = {"csrf": token, "note": "no car", "at_supplier": "not_booked"}
+    await client.post(f"/cars/{code}/cancel", data=chosen)
     assert code in (await client.get("/cars?status=TO_REFUND")).text
     assert "Give the money back" in (await client.get(f"/cars/{code}")).text
     told = await client.post(f"/cars/{code}/refunded", data={"csrf": token, "note": "re_1"})
@@ -117,7 +122,7 @@ async def test_c10_the_panel_is_behind_the_login(
     monkeypatch.setenv("RELEVO_ADMIN_PASSWORD", "a long enough password")
     for path in ("/cars", "/cars/reservations", "/cars/RES-NONE"):
         assert (await client.get(path)).status_code in (302, 401)
-    for verb in ("retry", "confirm", "cancel", "refunded"):
+    for verb in ("retry", "confirm", "cancel", "refund", "refunded"):
         assert (await client.post(f"/cars/RES-NONE/{verb}", data={})).status_code in (302, 401, 403)
     assert (await client.post("/reservations", json={})).status_code == 422
 
@@ -141,6 +146,10 @@ async def test_the_command_line_lists_shows_and_decides(
     status, out = await to_thread(cli, "ls", "--status", "STUCK", "--json")
     assert status == 0
     assert [each["code"] for each in json.loads(out)["reservations"]] == [code]
+    [line] = (await to_thread(cli, "ls", "--status", "STUCK"))[1].splitlines()
+    assert "HELD" in line
+    assert f"relevo cars confirm {code}" in line
+    assert f"relevo cars retry {code} --not-booked" in (await to_thread(cli, "show", code))[1]
     status, out = await to_thread(cli, "retry", code, "--note", "again")
     assert (status, "look there first" in out) == (1, True)
     status, out = await to_thread(cli, "ls", "--status", "stuck")
@@ -162,3 +171,81 @@ async def test_the_command_line_lists_shows_and_decides(
     assert (status, out.count("\n")) == (1, 1)
     status, out = await to_thread(cli, "cancel", code, "--yes")
     assert status == 1
+
+
+async def test_a_held_car_is_cancelled_at_the_supplier_and_paid_back_once(
+    client: httpx2.AsyncClient, relevo: Relevo, world: World, cli: Callable[..., tuple[int, str]]
+) -> None:
+    from asyncio import to_thread
+
+    code = await held(client, relevo, world)
+    status, out = await to_thread(cli, "cancel", code, "--yes")
+    assert (status, "--at-supplier" in out) == (1, True)
+    status, out = await to_thread(cli, "cancel", code, "--yes", "--at-supplier")
+    assert (status, "--confirmation" in out) == (1, True)
+    [booked] = world.ledger.find("mexgroup", "book")
+    number = booked.detail["confirmation"]
+    status, out = await to_thread(
+        cli, "cancel", code, "--yes", "--at-supplier", "--confirmation", number
+    )
+    assert (status, f"relevo cars refund {code}" in out) == (0, True)
+    world.faults.add("stripe", "refund", "lost", times=1)
+    for _ in range(2):
+        status, out = await to_thread(cli, "refund", code, "--yes", "--note", "no car")
+        assert status == 0, out
+
+    async def is_over() -> bool:
+        case = await Support(relevo.use(Records), relevo.desk).show(code)
+        whats = {line.what for line in case.history}
+        return {"REFUNDED", "SUPPLIER_CANCELLED"} <= whats
+
+    await drain(relevo, until=is_over)
+    assert world.ledger.count("mexgroup", "cancel", code) == 1
+    assert world.ledger.count("stripe", "refund", code) == 1
+    case = await Support(relevo.use(Records), relevo.desk).show(code)
+    whats = [line.what for line in case.history]
+    assert whats.count("REFUND_ORDERED") == whats.count("REFUNDED") == 1
+    assert "SUPPLIER_CANCELLED" in whats
+    status, out = await to_thread(cli, "refund", code, "--yes")
+    assert (status, "no money" in out) == (1, True)
+
+
+async def test_the_client_and_support_are_told(
+    client: httpx2.AsyncClient, relevo: Relevo, world: World
+) -> None:
+    world.faults.add("client", "support", "lost", times=1)
+    code = await held(client, relevo, world)
+    wish = next(traffic.wishes(1, (140,)))
+    fine = (await client.post("/reservations", json=wish)).json()["reservation_code"]
+    await client.post(f"/reservations/{fine}/pay", json=CARD)
+
+    async def is_told() -> bool:
+        return len(world.ledger.find("client")) == 4
+
+    await drain(relevo, until=is_told)
+    told = {(each.operation, each.key, each.detail["type"]) for each in world.ledger.find("client")}
+    assert told == {
+        ("events", code, "reservation.paid"),
+        ("events", fine, "reservation.paid"),
+        ("events", fine, "reservation.confirmed"),
+        ("support", code, "reservation.stuck"),
+    }
+    [stuck] = world.ledger.find("client", "support")
+    assert stuck.detail["data"]["state"] == "HELD"
+
+
+async def test_a_look_at_a_reservation_writes_nothing(
+    client: httpx2.AsyncClient, relevo: Relevo, world: World
+) -> None:
+    code = await held(client, relevo, world)
+
+    async def written() -> object:
+        async with relevo.transaction() as tx:
+            return (await tx.execute(text("pragma data_version"))).scalar_one(), [
+                tuple(row) for row in (await tx.execute(text("select * from outbox_events"))).all()
+            ]
+
+    before = await written()
+    shown = await client.get(f"/reservations/{code}")
+    assert shown.json()["booking"]["status"] == "HELD"
+    assert await written() == before

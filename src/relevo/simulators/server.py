@@ -33,6 +33,7 @@ PROVIDERS = (
     "infinity",
     "noleggiare",
     "hertz",
+    "client",
     "beds24",
     "channel",
     "astra",

@@ -6,7 +6,16 @@ Its table of contents.
 from __future__ import annotations
 
 from relevo import App, site, webhook
-from relevo.apps.cars import api, panel, payments, records, settings, webhooks, workers
+from relevo.apps.cars import (
+    api,
+    listeners,
+    panel,
+    payments,
+    records,
+    settings,
+    webhooks,
+    workers,
+)
 from relevo.apps.tables import tables
 
 MIGRATIONS = "relevo.apps.cars.migrations"
@@ -25,5 +34,16 @@ app = App(
         webhook("/hooks/stripe", webhooks.stripe_hook, source=webhooks.source),
     ],
     sites=[site("/reservations", api.build), site("/cars", panel.build, title="Cars")],
-    workers=[workers.book_supplier, workers.finish_payment, workers.mirror_outbox],
+    workers=[
+        workers.book_supplier,
+        workers.finish_payment,
+        workers.mirror_outbox,
+        workers.cancel_booking,
+        workers.refund,
+    ],
+    listeners=[
+        listeners.tell_client_of_payment,
+        listeners.tell_client_of_booking,
+        listeners.tell_support,
+    ],
 )

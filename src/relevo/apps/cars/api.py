@@ -25,7 +25,6 @@ from relevo import (
 )
 from relevo.apps.cars import payments
 from relevo.apps.cars.gateways.payments import Busy, Declined
-from relevo.apps.cars.mirror import mirror
 from relevo.apps.cars.records import (
     History,
     OutboxDeadLetter,
@@ -144,12 +143,9 @@ def build(relevo: Relevo) -> ASGIApp:
 
     @api.get(f"{PREFIX}/{{code}}")
     async def show(code: str, request: Request) -> dict[str, Any]:
-        """A reservation's state and history."""
+        """A reservation's state and history, as its rows have it: nothing is written."""
         reservation = await found(code, request)
-        rows = relevo.use(Records)
-        if reservation.status == Status.PAID:
-            await mirror(rows, code)
-        return await view(rows, reservation)
+        return await view(relevo.use(Records), reservation)
 
     return Guard(api, BODY_MAX, {"error": "too_large"})
 

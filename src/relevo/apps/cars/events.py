@@ -18,3 +18,12 @@ class ReservationConfirmed(Event, name="reservation.confirmed"):
     reservation_code: str
     supplier_id: int
     supplier_reservation_code: str
+
+
+class ReservationStuck(Event, name="reservation.stuck"):
+    """A paid reservation waits for a person: its order is held, or was given up."""
+
+    reservation_code: str
+    supplier_id: int
+    state: str
+    reason: str

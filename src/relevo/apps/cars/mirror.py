@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from relevo import State
 from relevo.apps.cars import records
+from relevo.apps.cars.events import ReservationStuck
 from relevo.apps.cars.records import OutboxDeadLetter, OutboxEvent, Records
 from relevo.clock import moment
 from relevo.job import Job
@@ -56,8 +57,22 @@ async def mirror(rows: Records, code: str) -> bool:
             if event is None and job.state is not State.DEAD:
                 event = await records.revive(tx, job.id)
             if event is not None:
+                was = event.status
                 await _copy(tx, event, job, rows.now())
+                if job.state in (State.DEAD, State.HELD) and was != "HELD":
+                    await _tell(rows, tx, event, job)
     return all(job.state is not State.RUNNING for job in jobs)
+
+
+async def _tell(rows: Records, tx: AsyncSession, event: OutboxEvent, job: Job) -> None:
+    """Publish that an order has begun to wait for a person."""
+    fact = ReservationStuck(
+        event.reservation_code,
+        event.payload["supplier_id"],
+        job.state.value.upper(),
+        job.failure.message[:500] if job.failure else "given up",
+    )
+    await rows.relevo.publish(fact, tx=tx)
 
 
 async def _copy(tx: AsyncSession, event: OutboxEvent, job: Job, at: datetime) -> None:

@@ -25,8 +25,9 @@ def build(relevo: Relevo) -> ASGIApp:
     """The pages under /cars, and the list as JSON under /cars/reservations."""
 
     def support(request: Request) -> Support:
-        askable = relevo.use(CarsSettings).askable
-        return Support(relevo.use(Records), request.state.desk, askable)
+        known = relevo.use(CarsSettings)
+        rows, desk = relevo.use(Records), request.state.desk
+        return Support(rows, desk, known.askable, known.cancellable)
 
     def names() -> dict[int, str]:
         return {id: each.name for id, each in relevo.use(CarsSettings).suppliers.items()}
@@ -46,6 +47,7 @@ def build(relevo: Relevo) -> ASGIApp:
             statuses=STATUSES,
             wanted=status,
             reservations=found,
+            orders=await desk.orders([each.code for each in found]),
             suppliers=names(),
             cursor=found[-1].code if len(found) == PAGE else None,
             at=stamp,
@@ -88,7 +90,7 @@ def build(relevo: Relevo) -> ASGIApp:
         [
             Route("/cars", overview),
             Route("/cars/reservations", listed),
-            *(action(verb) for verb in ("retry", "confirm", "cancel", "refunded")),
+            *(action(verb) for verb in ("retry", "confirm", "cancel", "refund", "refunded")),
             Route("/cars/{code}", one),
         ],
         room,
@@ -110,9 +112,19 @@ async def _act(support: Support, verb: str, code: str, filled: Form, request: Re
         case "confirm":
             await support.confirm(code, filled["confirmation"], person, note)
             return _("The reservation is confirmed.")
+        case "refund":
+            await support.refund(code, person, note)
+            return _("The money is given back at Stripe.")
         case "refunded":
             await support.refunded(code, person, note)
             return _("It is written down.")
         case _:
-            await support.cancel(code, person, note)
+            await support.cancel(
+                code,
+                person,
+                note,
+                at_supplier=filled["at_supplier"] == "yes",
+                not_booked=filled["at_supplier"] == "not_booked",
+                number=filled["confirmation"],
+            )
             return _("The reservation is cancelled.")

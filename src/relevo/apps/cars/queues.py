@@ -52,3 +52,37 @@ class MirrorOutbox(
     """Write into outbox_events what the engine made of an order after its run."""
 
     reservation_code: str
+
+
+class CancelBooking(
+    Command,
+    queue="cars:suppliers:cancel",
+    attempts=6,
+    backoff=BACKOFF,
+    timeout="45s",
+    key="cancel:{reservation_code}",
+    unique="forever",
+    breaker=async_supplier_breaker.rule,
+):
+    """Give back at the supplier what it may have booked; without a number it is looked up."""
+
+    reservation_code: str
+    supplier_id: int
+    number: str = ""
+
+
+class Refund(
+    Command,
+    queue="cars:payments:refund",
+    attempts=8,
+    backoff=exponential("30s", cap="30m"),
+    timeout="45s",
+    key="refund:{reservation_code}:{owed_at}",
+    unique="forever",
+    breaker=Breaker("stripe", window="30m"),
+):
+    """Give the money of these payments back to the customer, each once."""
+
+    reservation_code: str
+    owed_at: int  # the line of the history that says so
+    intents: list[str]

@@ -5,6 +5,9 @@ STRIPE_WEBHOOK_SECRET                      needed; while it is rolled both, with
 STRIPE_API_BASE                            Stripe's own unless told otherwise
 CARS_SUPPLIERS                             a file like suppliers.json, instead of it
 CARS_SUPPLIER_SECONDS                      how long a supplier may take in all; 30
+CARS_CLIENT_URL                            is told of what is paid and confirmed, as a webhook
+CARS_SUPPORT_URL                           is told of what waits for a person
+CARS_WEBHOOK_SECRET                        signs both; needed where there is one: whsec_…
 MEXGROUP_URL, MEXGROUP_USER, …             a supplier without its URL is not offered
 
 The variables of a supplier begin with its gateway's prefix, or with the `environ` of its row: so
@@ -22,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from relevo import sources
 from relevo.apps.cars.gateways import (
     Kind,
     Supplier,
@@ -29,7 +33,7 @@ from relevo.apps.cars.gateways import (
     SupplierGatewaySelector,
     kind_of,
 )
-from relevo.errors import SettingsError
+from relevo.errors import RelevoError, SettingsError
 
 SUPPLIERS = Path(__file__).with_name("suppliers.json")
 
@@ -52,6 +56,9 @@ class CarsSettings:
     stripe_api_base: str
     suppliers: Mapping[int, Supplier]
     supplier_seconds: float
+    client_url: str = ""
+    support_url: str = ""
+    webhook_secret: str = field(default="", repr=False)
 
     @property
     def is_live(self) -> bool:
@@ -79,6 +86,15 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
     ]
     seconds = _seconds(environ.get("CARS_SUPPLIER_SECONDS", "30"), wrong)
     suppliers = _suppliers(environ, wrong)
+    client_url, support_url = (
+        _address(environ, name, wrong) for name in ("CARS_CLIENT_URL", "CARS_SUPPORT_URL")
+    )
+    webhook_secret = environ.get("CARS_WEBHOOK_SECRET", "")
+    if webhook_secret or client_url or support_url:
+        try:
+            sources.standard(webhook_secret or None)
+        except RelevoError as error:
+            wrong.append(f"CARS_WEBHOOK_SECRET is no secret of Standard Webhooks: {error}")
     if wrong:
         raise SettingsError("cars: " + "; ".join(wrong))
     return CarsSettings(
@@ -87,6 +103,9 @@ def read(environ: Mapping[str, str] | None = None) -> CarsSettings:
         stripe_api_base=environ.get("STRIPE_API_BASE", "https://api.stripe.com"),
         suppliers=suppliers,
         supplier_seconds=seconds,
+        client_url=client_url,
+        support_url=support_url,
+        webhook_secret=webhook_secret,
     )
 
 
@@ -150,6 +169,13 @@ def _supplier(
     if not may.get("REFERENCE", "x").strip():
         wrong.append(f"{prefix}_REFERENCE is empty: bookings carry our code in a field")
     return Supplier(row.id, row.name, kind, account | may)
+
+
+def _address(environ: Mapping[str, str], name: str, wrong: list[str]) -> str:
+    url = environ.get(name, "")
+    if url and not url.startswith(("http://", "https://")):
+        wrong.append(f"{name} is no http address")
+    return url
 
 
 def _seconds(text: str, wrong: list[str]) -> float:

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from relevo import DefinitionError, MisuseError, NotFoundError, State, StoreUnavailable
 from relevo.apps.cars import records
 from relevo.apps.cars.mirror import mirror
+from relevo.apps.cars.queues import CancelBooking, Refund
 from relevo.apps.cars.records import (
     History,
     OutboxDeadLetter,
@@ -46,6 +47,7 @@ class Case:
     dead: OutboxDeadLetter | None
     job: Job | None
     can_ask: bool = False  # whether the supplier can say if it has the booking
+    can_cancel: bool = False  # whether the supplier takes a message that cancels
 
     @property
     def is_stuck(self) -> bool:
@@ -61,6 +63,28 @@ class Case:
         return told[-1:] == [TO_REFUND]
 
     @property
+    def owed(self) -> tuple[int, list[str]]:
+        """The line that says last that money is owed, and the payments to give back."""
+        lines = [line for line in self.history if line.what in (TO_REFUND, REFUNDED)]
+        done = max((at for at, line in enumerate(lines) if line.what == REFUNDED), default=-1)
+        intents = [line.detail.partition(":")[0].strip() for line in lines[done + 1 :]]
+        return (lines[-1].id if lines else 0), [each for each in intents if each]
+
+    @property
+    def advice(self) -> str:
+        """What support may do next, in the verbs of the command line; empty if nothing is to do."""
+        code = self.reservation.code
+        if self.is_owed:
+            return f"give the money back: relevo cars refund {code}"
+        if not self.is_stuck:
+            return ""
+        confirm = f"relevo cars confirm {code} --confirmation NUMBER"
+        if not self.is_held:
+            return f"relevo cars retry {code}, {confirm}, or relevo cars cancel {code}"
+        retry = f"relevo cars retry {code}" + ("" if self.can_ask else " --not-booked")
+        return f"the supplier may have this booking: look there, then {confirm} or {retry}"
+
+    @property
     def is_held(self) -> bool:
         return self.job is not None and self.job.state is State.HELD
 
@@ -68,13 +92,21 @@ class Case:
 class Support:
     """The verbs, at a desk that knows how far each person may go.
 
-    `askable` are the suppliers that can be asked whether they have a booking.
+    `askable` are the suppliers that can be asked whether they have a booking, `cancellable` those
+    that take a message that cancels one.
     """
 
-    def __init__(self, rows: Records, desk: Desk, askable: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        rows: Records,
+        desk: Desk,
+        askable: Collection[int] = (),
+        cancellable: Collection[int] = (),
+    ) -> None:
         self._rows = rows
         self._desk = desk
         self._askable = askable
+        self._cancellable = cancellable
 
     async def counts(self) -> dict[str, int]:
         """How many reservations there are of each status, STUCK and TO_REFUND among them."""
@@ -115,6 +147,18 @@ class Support:
                 is_twin = and_(at == last.created_at, Reservation.code > last.code)
                 query = query.where(or_(at < last.created_at, is_twin))
             return list((await tx.scalars(query.limit(PAGE))).all())
+
+    async def orders(self, codes: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """How the orders of these reservations stand, and why: HELD, PARKED, DEAD, …"""
+        async with self._rows.transaction() as tx:
+            events = await tx.scalars(
+                select(OutboxEvent).where(OutboxEvent.reservation_code.in_(codes))
+            )
+            dead = await tx.scalars(
+                select(OutboxDeadLetter).where(OutboxDeadLetter.reservation_code.in_(codes))
+            )
+            found = {each.reservation_code: (each.status, _why(each)) for each in events}
+            return found | {each.reservation_code: ("DEAD", each.reason) for each in dead}
 
     async def _catch_up(self) -> None:
         """Mirror the orders of which no run has told for a while.
@@ -160,7 +204,8 @@ class Support:
             case = (reservation, history.all(), requests.all(), event, dead)
         id = event.id if event is not None else dead.id if dead is not None else None
         [job] = [None] if id is None else await self._rows.relevo.store.find([id])
-        return Case(*case, job, reservation.supplier_id in self._askable)
+        id = reservation.supplier_id
+        return Case(*case, job, id in self._askable, id in self._cancellable)
 
     async def retry(self, code: str, by: Person, note: str, *, not_booked: bool = False) -> Case:
         """Have the supplier asked again.
@@ -173,8 +218,8 @@ class Support:
             raise MisuseError("the order of this reservation is gone; confirm or cancel it")
         if case.is_held and not (not_booked or case.can_ask):
             raise MisuseError(
-                "the supplier may have this booking: look there first, then retry as not booked, "
-                "or confirm it with the supplier's number"
+                f"the supplier may have this booking: look there first, then `relevo cars retry "
+                f"{code} --not-booked` or `relevo cars confirm {code} --confirmation NUMBER`"
             )
         if case.is_held and not_booked:
             await self._desk.deny_effect(case.job.id, EFFECT, by, note)
@@ -215,12 +260,42 @@ class Support:
         except NotFoundError:  # it was never even tried
             await self._desk.discard([job.id], by, note or f"confirmed as {number}")
 
-    async def cancel(self, code: str, by: Person, note: str) -> Case:
-        """Give a reservation up; one that was paid is marked for its money to be given back."""
+    async def cancel(
+        self,
+        code: str,
+        by: Person,
+        note: str,
+        *,
+        at_supplier: bool = False,
+        not_booked: bool = False,
+        number: str = "",
+    ) -> Case:
+        """Give a reservation up; one that was paid is marked for its money to be given back.
+
+        The supplier may hold the car of an order that is held: it is cancelled there too, or the
+        caller says that it is not there.
+        """
         case = await self.show(code)
         signed = by.acts("cancel", note)
         if case.reservation.status != Status.PENDING and not case.is_stuck:
             raise MisuseError(f"{code} is {case.reservation.status}, and not stuck")
+        if case.is_held and not (at_supplier or not_booked):
+            raise MisuseError(
+                f"the supplier may hold the car of {code}: cancel it there too with "
+                "--at-supplier, or look there and cancel with --not-booked"
+            )
+        if at_supplier and not case.can_cancel:
+            raise MisuseError(
+                "this supplier takes no message that cancels: cancel the car there by hand, then "
+                "cancel with --not-booked"
+            )
+        number = number.strip()
+        if at_supplier and not (case.can_ask or number):
+            raise MisuseError(
+                "this supplier cannot be asked by our code: give its number with --confirmation"
+            )
+        if number and not _CONFIRMATION.fullmatch(number):
+            raise DefinitionError("a supplier's number has 1 to 64 letters, digits and . _ : / # -")
         at = self._rows.now()
         if case.job is not None and case.job.state in (State.DEAD, State.HELD):
             await self._desk.discard([case.job.id], by, note or "the reservation was cancelled")
@@ -231,6 +306,23 @@ class Support:
                 if was == [Status.PAID]:
                     intent = case.reservation.payment_intent or ""
                     records.note(tx, code, at, "TO_REFUND", intent)
+                if at_supplier:
+                    order = CancelBooking(code, case.reservation.supplier_id, number)
+                    await self._rows.relevo.enqueue(order, tx=tx)
+        return await self.show(code)
+
+    async def refund(self, code: str, by: Person, note: str) -> Case:
+        """Have the customer's money given back at Stripe, once."""
+        signed = by.acts("cancel", note)
+        case = await self.show(code)
+        line, intents = case.owed
+        if not case.is_owed or not intents:
+            raise MisuseError(f"no money of {code} is to be given back")
+        async with self._rows.transaction() as tx:
+            receipt = await self._rows.relevo.enqueue(Refund(code, line, intents), tx=tx)
+            if receipt.is_new:
+                said = f"by {signed.who}: {note}"
+                records.note(tx, code, self._rows.now(), "REFUND_ORDERED", said)
         return await self.show(code)
 
     async def refunded(self, code: str, by: Person, note: str) -> Case:
@@ -251,6 +343,11 @@ class Support:
         async with self._rows.transaction() as tx:
             records.note(tx, code, self._rows.now(), what, f"by {by.name}: {note}")
         return await self.show(code)
+
+
+def _why(event: OutboxEvent) -> str:
+    """Why an order waits; nothing of one that is done."""
+    return "" if event.status == "DONE" else event.last_error or ""
 
 
 def _is(status: str) -> ColumnElement[bool]:

@@ -11,10 +11,23 @@ REFUSALS: Final[dict[str, str]] = {
     "the order of this reservation is gone; confirm or cancel it": (
         "la orden de esta reserva ya no está; confírmala o cancélala"
     ),
-    "the supplier may have this booking: look there first, then retry as not booked, or confirm it "
-    "with the supplier's number": (
+    "the supplier may have this booking: look there first, then `relevo cars retry {code} "
+    "--not-booked` or `relevo cars confirm {code} --confirmation NUMBER`": (
         "el proveedor puede tener esta reserva: compruébalo allí primero y luego reintenta como no "
         "reservada, o confírmala con el número del proveedor"
+    ),
+    "the supplier may hold the car of {code}: cancel it there too with --at-supplier, or look "
+    "there and cancel with --not-booked": (
+        "el proveedor puede tener reservado el auto de {code}: elige si se cancela también allí o "
+        "si ya comprobaste que no está"
+    ),
+    "this supplier takes no message that cancels: cancel the car there by hand, then cancel with "
+    "--not-booked": (
+        "este proveedor no admite cancelaciones por mensaje: cancela el auto allí a mano y luego "
+        "cancela la reserva como no reservada"
+    ),
+    "this supplier cannot be asked by our code: give its number with --confirmation": (
+        "a este proveedor no se le puede preguntar por nuestro código: indica su número"
     ),
     "a supplier's number has 1 to 64 letters, digits and . _ : / # -": (
         "el número de un proveedor tiene de 1 a 64 letras, cifras y . _ : / # -"
@@ -47,10 +60,19 @@ SPANISH: Final[dict[str, str]] = {
     "DEAD_LETTER": "Carta muerta",
     "TO_REFUND": "Por devolver",
     "REFUNDED": "Devuelta",
-    "Give the money back at Stripe, then say so here.": (
-        "Devuelve el dinero en Stripe y luego dilo aquí."
+    "The customer has paid for a car that there is not.": (
+        "El cliente pagó por un auto que no hay."
     ),
-    "It was given back": "Se devolvió",
+    "Give the money back": "Devolver el dinero",
+    "It was given back by hand": "Se devolvió a mano",
+    "The money is given back at Stripe.": "El dinero se devuelve en Stripe.",
+    "The supplier may hold the car": "El proveedor puede tener el auto reservado",
+    "Choose": "Elige",
+    "Cancel it there too": "Cancelarlo también allí",
+    "I have looked: it is not there": "Lo comprobé: no está allí",
+    "REFUND_ORDERED": "Devolución ordenada",
+    "SUPPLIER_CANCELLED": "Cancelada en el proveedor",
+    "NOT_AT_SUPPLIER": "No estaba en el proveedor",
     "It is written down.": "Queda anotado.",
     "SUPPORT_RETRY": "Reintentada por soporte",
     "book": "reservar",

@@ -31,7 +31,13 @@ from relevo.apps.cars.gateways import (
 from relevo.apps.cars.gateways.breaker import async_supplier_breaker
 from relevo.apps.cars.gateways.payments import Payments
 from relevo.apps.cars.mirror import mirror
-from relevo.apps.cars.queues import BookSupplier, FinishPayment, MirrorOutbox
+from relevo.apps.cars.queues import (
+    BookSupplier,
+    CancelBooking,
+    FinishPayment,
+    MirrorOutbox,
+    Refund,
+)
 from relevo.apps.cars.records import (
     OutboxEvent,
     Records,
@@ -86,6 +92,11 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
             # It will be asked for before it is booked again, so there is nothing to hold it for.
             # After the last attempt nobody asks any more: better held than dead.
             raise ProviderUnavailable(f"{error}; to be looked up") from error
+        if isinstance(error, ProviderUncertain):
+            name = str(order.supplier_id) if supplier is None else supplier.name
+            raise ProviderUncertain(
+                held(order.reservation_code, name), is_left_over=error.is_left_over
+            ) from error
         raise
     async with ctx.transaction() as tx:
         at = rows.now()
@@ -104,6 +115,15 @@ async def book_supplier(order: BookSupplier, ctx: Context) -> Dead | Cancelled |
             await ctx.publish(fact)
         await _done(tx, rows, ctx)
     return None
+
+
+def held(code: str, supplier: str) -> str:
+    """What a person is told of an order whose booking may exist."""
+    return (
+        f"{supplier} may have this booking and cannot be asked by our code: look there, then "
+        f"`relevo cars confirm {code} --confirmation NUMBER` or `relevo cars retry {code} "
+        "--not-booked`"
+    )
 
 
 async def _done(tx: AsyncSession, rows: Records, ctx: Context) -> None:
@@ -200,3 +220,50 @@ async def mirror_outbox(order: MirrorOutbox, ctx: Context) -> Snooze | None:
     """Write down what became of an order."""
     is_at_rest = await mirror(ctx.use(Records), order.reservation_code)
     return None if is_at_rest else Snooze("500ms")
+
+
+async def cancel_booking(order: CancelBooking, ctx: Context) -> Dead | None:
+    """Have the supplier give up what it may have booked for a cancelled reservation, once."""
+    rows = ctx.use(Records)
+    reservation = await rows.get(order.reservation_code)
+    if reservation is None:
+        return Dead("there is no such reservation")
+    supplier = ctx.use(CarsSettings).suppliers.get(order.supplier_id)
+    gateway = ctx.use(SupplierGatewaySelector).for_supplier(order.supplier_id)
+    booking, can_find = reservation.booking(), supplier is not None and supplier.can_find
+
+    async def number() -> str:
+        found = await gateway.find(booking) if can_find else None
+        return "" if found is None else found.code()
+
+    async def cancel(key: str) -> str:
+        told = order.number or await number()
+        if told:
+            await gateway.cancel(booking, told)
+        return told
+
+    async def find(key: str) -> str | None:
+        """Gone, if the supplier no longer has it."""
+        return None if await number() else order.number or "cancelled"
+
+    told = await ctx.once("cancel", cancel, find=find if can_find else None)
+    what = "SUPPLIER_CANCELLED" if told else "NOT_AT_SUPPLIER"
+    async with ctx.transaction() as tx:
+        records.note(tx, reservation.code, rows.now(), what, told)
+    return None
+
+
+async def refund(order: Refund, ctx: Context) -> None:
+    """Give the customer's money back at Stripe; its key makes it once, however often we ask."""
+    rows, stripe = ctx.use(Records), ctx.use(Payments)
+    given: list[str] = []
+    for intent in order.intents:
+        given.append(
+            await ctx.once(
+                f"refund:{intent}",
+                lambda key, intent=intent: stripe.refund(intent, f"refund:{intent}"),
+                repeatable=True,
+            )
+        )
+    async with ctx.transaction() as tx:
+        records.note(tx, order.reservation_code, rows.now(), "REFUNDED", ", ".join(given))

@@ -103,12 +103,28 @@ class Payments:
         except _Moved:
             return await self._look(intent, acts=True)
 
+    async def refund(self, intent: str, key: str) -> str:
+        """Give all money of an intent back, once for a key; the number of the refund."""
+        create = self._client.v1.refunds.create_async
+        wish: Any = {"payment_intent": intent}
+        try:
+            found = await _answered(create(wish, options={"idempotency_key": key}))
+        except _GivenBack:
+            return "given back before"
+        if str(found.status) in ("failed", "canceled"):
+            raise ProviderRefused(f"Stripe could not give {intent} back: {found.status}")
+        return str(found.id)
+
     async def look(self, intent: str) -> Payment:
         """How an intent stands."""
         return await self._look(intent, acts=False)
 
     async def _look(self, intent: str, *, acts: bool) -> Payment:
         return await _said(self._client.v1.payment_intents.retrieve_async(intent), acts=acts)
+
+
+class _GivenBack(ProviderError):
+    """The intent's money was given back before, by hand."""
 
 
 class _Moved(ProviderError):
@@ -130,6 +146,21 @@ _ROWS = (
 
 
 async def _said(answer: Any, *, acts: bool = True) -> Payment:
+    """The payment that a call of the SDK answers."""
+    found = await _answered(answer, acts=acts)
+    try:
+        return Payment(
+            intent=str(found.id),
+            status=str(found.status),
+            amount=int(found.amount),
+            currency=str(found.currency),
+            client_secret=str(found.client_secret or ""),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ProviderUncertain("Stripe answered with something else than a payment") from error
+
+
+async def _answered(answer: Any, *, acts: bool = True) -> Any:
     """A call of the SDK in our words; one that acts may have happened where nothing is proved."""
     began = time.monotonic()
 
@@ -137,7 +168,7 @@ async def _said(answer: Any, *, acts: bool = True) -> Payment:
         return time.monotonic() - began
 
     try:
-        found = await answer
+        return await answer
     except stripe.CardError as error:
         code = str(getattr(error.error, "decline_code", None) or error.code or "card_declined")
         raise Declined(code, error.user_message or "the card was declined") from error
@@ -146,6 +177,8 @@ async def _said(answer: Any, *, acts: bool = True) -> Payment:
     except stripe.InvalidRequestError as error:
         if error.code == "payment_intent_unexpected_state":
             raise _Moved("the intent is past being confirmed") from error
+        if error.code == "charge_already_refunded":
+            raise _GivenBack("the money was given back before") from error
         said = f"Stripe refused: {error.code}"
         raise provider_error(
             judge_client_error(error, _ROWS, took=took()), said, acts=acts
@@ -157,16 +190,6 @@ async def _said(answer: Any, *, acts: bool = True) -> Payment:
         raise provider_error(
             judge_client_error(error, _ROWS, took=took()), said, acts=acts
         ) from error
-    try:
-        return Payment(
-            intent=str(found.id),
-            status=str(found.status),
-            amount=int(found.amount),
-            currency=str(found.currency),
-            client_secret=str(found.client_secret or ""),
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ProviderUncertain("Stripe answered with something else than a payment") from error
 
 
 class _Transport(stripe.HTTPClient):
