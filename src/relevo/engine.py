@@ -304,7 +304,11 @@ class Relevo:
         embedded = self.store if self._relay is None else self._relay.ledger
         if embedded.name == "sqlite":
             await embedded.migrate()
-        await self.store.open()
+        try:
+            await self.store.open()
+        except BaseException:
+            await self.store.close()  # of two, one may be open
+            raise
         if self._relay is not None:
             self._relaying = asyncio.create_task(self._relay.run(), name="relevo-relay")
         try:
@@ -320,6 +324,7 @@ class Relevo:
         except BaseException:
             await self.close()
             raise
+        self.watch.opened()
 
     def use(self, kind: type[T]) -> T:
         """An opened resource of the apps, by its type."""
@@ -350,7 +355,8 @@ class Relevo:
         await self.receiver.close()
         await self.watch.close()
         await self.joining.close()
-        await self.counters.close()
+        if not self.watch.is_away:
+            await self.counters.close()
         await self._opened.aclose()
         self._resources.clear()
         self.threads.close()

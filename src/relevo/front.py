@@ -12,7 +12,7 @@ import msgspec
 
 from relevo.addresses import Proxies
 from relevo.clock import moment
-from relevo.errors import RelevoError, SettingsError, StoreError
+from relevo.errors import RelevoError, SettingsError, StoreError, StoreUnavailable
 from relevo.ingress.gate import Gate
 from relevo.ingress.reply import FORWARDED, Receive, Reply, Scope, Send, error, reply, send_reply
 from relevo.ingress.spool import Spool, spool_path
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 HEALTH_SECONDS = 1.0
 HEALTH_PATIENCE = 2.0
+
+OPEN_PATIENCE = 1.0
+"""Seconds for the store to open; then webhooks are served without it."""
+
+OPEN_AGAIN = 0.5
 
 
 def _small(status: int, body: bytes) -> Reply:
@@ -70,6 +75,7 @@ class Front:
         self.gate = Gate(engine, None if path is None else Spool(engine, path), self.proxies)
         self._is_started = False
         self._starting = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None
         self._parts: list[tuple[str, Any]] | None = None  # by prefix, longest first
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._looking = asyncio.Lock()
@@ -86,6 +92,44 @@ class Front:
         """
         await self._open_gate()
         self._elsewhere("")
+
+    async def open(self) -> asyncio.Task[None]:
+        """Open the engine; returns when webhooks can be served: without the store, if it is away.
+
+        The task ends when the engine is open, or cannot be opened.
+        """
+        self._opening = opening = asyncio.create_task(self._open(), name="relevo-open")
+        await asyncio.wait({opening}, timeout=OPEN_PATIENCE)
+        if not opening.done():
+            await self._open_without(StoreUnavailable("the store has not been opened yet"))
+        if self.gate.spool is None or opening.done():
+            await opening
+        return opening
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                await self._engine.open()
+            except StoreUnavailable as trouble:
+                if self.gate.spool is None:
+                    raise
+                await self._open_without(trouble)
+                await asyncio.sleep(OPEN_AGAIN)
+            else:
+                return
+
+    async def _open_without(self, trouble: StoreUnavailable) -> None:
+        """Have webhooks spooled until the store is open."""
+        if self.gate.spool is not None and not self._engine.is_open:
+            self._engine.watch.not_opened(trouble)
+            await self._open_gate()
+
+    async def close(self) -> None:
+        """Close the engine, open or not."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        await self._engine.close()
 
     async def _open_gate(self) -> None:
         async with self._starting:
@@ -131,6 +175,10 @@ class Front:
                 await send_reply(send, await self._state(path, scope) if is_asked else ONLY_GET)
                 return
             _forward(scope, self.proxies)
+        if not self._engine.is_open:
+            await _not_ready(scope, send)
+            return
+        if scope["type"] == "http":
             send = self.gate.strays.watched(path, scope, send)
         await self._elsewhere(path)(scope, receive, send)
 
@@ -142,10 +190,7 @@ class Front:
                 return True
             except RelevoError as trouble:
                 log.error("the doors stay closed: %s", trouble)
-        if scope["type"] == "http":
-            await send_reply(send, NOT_READY)
-        else:
-            await send({"type": "websocket.close", "code": 1013})
+        await _not_ready(scope, send)
         return False
 
     def _elsewhere(self, path: str) -> Any:
@@ -226,6 +271,13 @@ class Front:
                     await self._engine.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+async def _not_ready(scope: Scope, send: Send) -> None:
+    if scope["type"] == "http":
+        await send_reply(send, NOT_READY)
+    else:
+        await send({"type": "websocket.close", "code": 1013})
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

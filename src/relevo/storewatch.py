@@ -64,6 +64,7 @@ class StoreWatch:
         self.is_away = False
         self.since: int = 0  # the moment it went away, in milliseconds
         self.error = ""  # of the call that found it so
+        self.unopened: StoreError | None = None  # why this process has not opened it yet
         self.on_away: list[Callable[[], None]] = []
 
     @property
@@ -76,6 +77,15 @@ class StoreWatch:
         self.error = f"{type(error).__name__}: {error}"
         self._leave()
         self._probe()
+
+    def not_opened(self, error: StoreError) -> None:
+        """The store could not be opened: it is away until `opened` is called."""
+        self.unopened = error
+        self.failed(error)
+
+    def opened(self) -> None:
+        """The store is open, and is asked from now on."""
+        self.unopened = None
 
     def doubt(self) -> None:
         """A call waits for long: the store is away if it does not take a probe either."""
@@ -125,6 +135,8 @@ class StoreWatch:
             self._probing = None
 
     async def _write(self) -> None:
+        if self.unopened is not None:
+            raise self.unopened
         if self._file is not None:
             folder = self._file.absolute().parent
             if not has_room(folder):

@@ -189,7 +189,8 @@ async def test_what_is_refused_after_its_answer_waits_where_people_see_it(
     away.come_back()
 
     async def is_settled() -> bool:
-        return await kept(relevo) == 2 and await kept(relevo, DeliveryState.FAILED) == 1
+        states = DeliveryState.FAILED, DeliveryState.REFUSED
+        return await kept(relevo) == 2 and [await kept(relevo, each) for each in states] == [1, 1]
 
     await until(is_settled)
     [refused], _ = await relevo.store.deliveries(Letterbox(state=DeliveryState.REFUSED))

@@ -20,7 +20,7 @@ from tests.faults.apps import Print
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
-from tests.faults.test_deploy import SERVE, Callers, up
+from tests.faults.test_deploy import SERVE, Callers, by_number, gone, passed, up
 from tests.matrix import Recorder
 from tests.servers.ports import free_port
 
@@ -29,6 +29,9 @@ KNOWN = 1.0
 """Seconds from the beginning on; whoever calls later does not find out anew."""
 
 FAST = 0.05
+GRACE = 10.0
+"""Seconds for which a process gives the store what waits in its spool, where the store is there."""
+
 STRANGER = {"x-forwarded-for": "192.0.2.7"}
 SECONDS = {"short": 2, "long": 20}
 
@@ -139,12 +142,59 @@ async def test_f74_a_store_known_to_be_away_keeps_nobody_waiting(
     assert end["seconds"] > SECONDS[lasts] / 2
 
 
-async def seen_from_outside(port: int) -> None:
-    """What a load balancer, a stranger and a person hear meanwhile."""
+async def test_f74_processes_are_replaced_while_the_store_is_away(
+    store_name: str, clock: ManualClock, ledger: Ledger, tmp_path: Path, matrix: Recorder
+) -> None:
+    """The next process serves without the store, and the one before it does not wait for it."""
+    async with fresh(store_name, clock, tmp_path) as store, through(store.dsn) as (url, proxy):
+        file = url.removeprefix("sqlite:///")
+        spool, ends = str(tmp_path / "spool.db"), list[float]()
+        with Fleet(url, ledger, tmp_path) as fleet:
+            async with passed() as given:
+                port = given.getsockname()[1]
+                server = await up(by_number(fleet, given, RELEVO_SPOOL=spool))
+                callers = Callers(port, RATE)
+                calling = asyncio.create_task(callers.run())
+                with locked(file) if proxy is None else silent(proxy):
+                    await until(lambda: "the store is away" in server.said())
+                    for _ in range(2):
+                        before = callers.answered
+                        await until(lambda n=before: callers.answered > n + RATE, timeout="30s")
+                        ending = time.monotonic()
+                        await gone(fleet, server)
+                        ends.append(time.monotonic() - ending)
+                        server = await up(by_number(fleet, given, RELEVO_SPOOL=spool))
+                    before = callers.answered
+                    await until(lambda: callers.answered > before + RATE, timeout="30s")
+                    await seen_by_strangers(port)
+                await until(lambda: is_well(port), timeout="60s")
+                before = callers.answered
+                await until(lambda: callers.answered > before + RATE, timeout="30s")
+                callers.is_over = True
+                await calling
+                await gone(fleet, server)
+
+        stored = await store.count(Filter(queue=Print.__relevo__.queue), most=10_000)
+    longest = max(took for _, took in callers.waited)
+    note = f"{callers.sent} calls over 2 deploys meanwhile, longest {longest:.1f} s"
+    matrix.record(lost=callers.answered - stored, doubled=0, recovery=longest, note=note)
+    assert set(callers.answers) == {"200"}, callers.answers
+    assert stored == callers.sent
+    assert max(ends) < GRACE
+
+
+async def seen_by_strangers(port: int) -> None:
+    """What a load balancer and a stranger hear meanwhile."""
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         assert (await client.get("/ready")).status_code == 200
         told = await client.get("/health", headers=STRANGER)
         assert (told.status_code, told.json()) == (200, {"status": "degraded"})
+
+
+async def seen_from_outside(port: int) -> None:
+    """What a load balancer, a stranger and a person hear meanwhile."""
+    await seen_by_strangers(port)
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         told = (await client.get("/health")).json()
         assert told["status"] == "degraded"
         assert told["store"]["state"] == "away" and told["spool"]["waiting"] > 0

@@ -109,9 +109,9 @@ async def passed() -> AsyncIterator[socket.socket]:
         yield given
 
 
-def by_number(fleet: Fleet, given: socket.socket) -> Member:
+def by_number(fleet: Fleet, given: socket.socket, **environment: str) -> Member:
     number = str(given.fileno())
-    return fleet.hire_program(*SERVE, "--fd", number, pass_fds=(given.fileno(),))
+    return fleet.hire_program(*SERVE, "--fd", number, pass_fds=(given.fileno(),), **environment)
 
 
 def as_systemd_does(fleet: Fleet, given: socket.socket) -> Member:

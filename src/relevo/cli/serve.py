@@ -177,7 +177,8 @@ async def _run(
         grace = settings.grace.total_seconds()
         is_working = is_working and bool(engine.wants())
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(engine)
+            stack.push_async_callback(front.close)
+            opening: asyncio.Task[None] = await front.open()
             stack.push_async_callback(front.gate.finish, grace)
             url = await stack.enter_async_context(serving(front, *listeners, grace=grace))
             if world is not None:
@@ -185,6 +186,8 @@ async def _run(
             said = f"{_named(apps)} at {url}, on {engine.store.url}"
             say(AsIs(said))
             supervised(stack, said, beats=not is_working)
+            if not await _is_opened(opening, stop):
+                return OK
             if is_working:
                 await engine.work(
                     concurrency=settings.concurrency,
@@ -197,6 +200,16 @@ async def _run(
                 )
             await stop.wait()
     return OK
+
+
+async def _is_opened(opening: asyncio.Task[None], stop: asyncio.Event) -> bool:
+    """Whether the engine was opened before the process is to stop; raises why it cannot be."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if opening.done():
+        await opening
+    return opening.done()
 
 
 def _listeners(place: _Place, settings: Settings) -> list[socket.socket]:

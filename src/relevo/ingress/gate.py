@@ -113,7 +113,7 @@ class Gate:
     async def finish(self, within: float) -> None:
         """Give what waits in the spool to the store, before the process ends."""
         if self.spool is not None:
-            await self.spool.emptied(within)
+            await self.spool.empty(within)
 
     async def stop(self) -> None:
         """Finish what was refused and is not yet kept; the spool waits for the next start."""

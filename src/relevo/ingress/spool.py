@@ -40,6 +40,7 @@ PAGE = 4_096
 BATCH = 50
 PROBE = 65_536  # bytes of a delivery that may come
 AGAIN = 1.0  # seconds until what was left is tried again; a store back sooner was not away
+BACK = 0.5  # seconds for a store that is away to take a probe, before the process ends
 TRIES = 2  # of a delivery that fails though the store is there
 LOOK = 30.0  # until the file is looked at again: another process may have written to it
 
@@ -57,7 +58,8 @@ class Spool:
         self._draining: asyncio.Task[None] | None = None
         self.stuck: set[str] = set()  # endpoints whose deliveries fail, though the store is there
         self._fed = asyncio.Event()
-        self._emptied = asyncio.Event()
+        self._ended = asyncio.Event()  # all that the store takes is out, or the store is away
+        engine.watch.on_away.append(self._ended.set)
 
     async def keep(self, kept: Kept) -> None:
         """Write it down durably; StoreUnavailable if this disk does not take it either."""
@@ -96,14 +98,20 @@ class Spool:
         if self._draining is None:
             self._draining = asyncio.create_task(self._drain(), name="relevo-spool")
 
-    async def emptied(self, within: float) -> bool:
-        """Whether all that waits was given to the store, within so many seconds."""
-        self._emptied.clear()
-        self._fed.set()
+    async def empty(self, within: float) -> None:
+        """Give what waits to the store, within so many seconds; not while the store is away.
+
+        Callers may wait for the process that comes next, which finds this file.
+        """
+        watch = self._engine.watch
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
-                await self._emptied.wait()
-        return self._emptied.is_set()
+                if watch.is_away:
+                    async with asyncio.timeout(BACK):
+                        await watch.back()
+                self._ended.clear()
+                self._fed.set()
+                await self._ended.wait()
 
     async def close(self) -> None:
         await self._keeping.close()
@@ -149,8 +157,8 @@ class Spool:
         """Go through it once; whether something was left."""
         try:
             left = await self._pass()
-            if not await self.waiting():
-                self._emptied.set()
+            if left or not await self.waiting():
+                self._ended.set()
         except StoreError as trouble:
             # What is in it was promised: a disk or a store that fails once is asked again.
             self._engine.telemetry.trouble("the spool cannot be emptied", trouble)

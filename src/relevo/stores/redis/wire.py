@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from relevo.errors import MisuseError, SettingsError, StoreDamaged, StoreError, StoreUnavailable
+from relevo.errors import SettingsError, StoreDamaged, StoreError, StoreUnavailable
 from relevo.stores.redis.address import Address, Host
 from relevo.stores.redis.line import CONNECT, Arg, Denied, Line, Login, Told, connect, pack
 
@@ -356,7 +356,7 @@ class Wire:
 
     async def _refresh(self) -> None:
         if self._is_closed:
-            raise MisuseError("the store is closed")
+            raise StoreUnavailable("the store is closed")
         async with self._refreshing:
             if not self._stale:
                 return
