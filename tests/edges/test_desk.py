@@ -628,6 +628,9 @@ async def test_a_canary_that_dies_again_stops_the_rest(desk: Desk, store: Store)
 
     assert sweep.changed == 2
     assert "dead again: Boom" in sweep.stopped
+    rows = (await desk.audits())[0]
+    assert [row.verb for row in rows] == ["stop", "retry many"]
+    assert rows[0].note == f"retry: 2 of 5 changed; {sweep.stopped}"
     assert [await audit_of(store, id) for id in ids[:3]] == [[], [], []]
 
 
@@ -692,6 +695,30 @@ async def test_a_bulk_retry_written_wrongly_changes_nothing(
     with pytest.raises(DefinitionError):
         await desk.retry_where(Filter(states=frozenset({State.RUNNING})), ANN)
     assert await state(store, id) is State.DEAD
+
+
+async def test_a_change_of_many_that_is_interrupted_says_how_far_it_came(
+    desk: Desk, store: Store
+) -> None:
+    for _ in range(3):
+        await dead(store)
+    pace = Pace(rate="1/h")  # the first goes at once, the second in an hour
+    begun = asyncio.Event()
+
+    def progress(sweep: Sweep) -> None:
+        if sweep.changed:
+            begun.set()
+
+    work = desk.retry_where(Filter(), ANN, "the host is back", pace=pace, progress=progress)
+    task = asyncio.create_task(work)
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    rows = (await desk.audits())[0]
+    assert [(row.who, row.verb) for row in rows] == [("ann", "stop"), ("ann", "retry many")]
+    assert rows[0].note == "retry: 1 of 3 changed; it was interrupted"
 
 
 @every_store

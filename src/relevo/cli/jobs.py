@@ -314,7 +314,9 @@ async def edit(
         )
         if again:
             await warn_of_outlived(terminal, desk, [edited.id])
-            await desk.retry([edited.id], terminal.person, note)
+            [is_ready] = await desk.retry([edited.id], terminal.person, note)
+            if not is_ready and not terminal.json:
+                terminal.warn("it was changed, and cannot be retried as it is")
             edited = replace(edited, state=(await desk.job(edited.id)).state)
         shown = edited if reveal else desk.masked_edited(edited)
     _show_edited(terminal, shown, "changed")

@@ -811,10 +811,10 @@ SPANISH: Final[dict[str, str]] = {
     "This ends every job of the lane. Go on?": (
         "Esto termina todos los trabajos del carril. ¿Seguir?"
     ),
-    "A lane without a number at “At once” is paused. A change holds in every worker within "
-    "seconds.": (
-        "Un carril sin número en «A la vez» queda en pausa. Un cambio vale en todos los workers en "
-        "segundos."
+    "A lane without a number at “At once” is paused. Workers with jobs hear of a change within "
+    "five seconds, idle ones within two minutes.": (
+        "Un carril sin número en «A la vez» queda en pausa. Los workers con trabajos se enteran de "
+        "un cambio en cinco segundos; los desocupados, en dos minutos."
     ),
     "What the code says holds again.": "Vuelve a valer lo que dice el código.",
     "{n:,} jobs are cancelled.": "{n:,} trabajos cancelados.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -60,6 +60,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FREE: Final = Pace()
+
+BY_HAND: Final = "by hand"
+"""What the task of a change is cancelled with where its stop is written down by the canceller."""
 
 
 def meant(verb: BulkVerb, where: Filter) -> Filter:
@@ -200,7 +203,6 @@ class Bulk(Standing):
     ) -> Sweep:
         where = meant(verb, where)
         pace.checked()
-        canary, rate = pace.canary, None if pace.rate is None else rate_of(pace.rate)
         tell: Progress = progress or (lambda _: None)
         total = await self.count(where, most=COUNT_MAX)
         sweep = Sweep(total=total if pace.limit is None else min(total, pace.limit))
@@ -215,6 +217,29 @@ class Bulk(Standing):
         )
         await self.store.audit([line])
         tell(sweep)
+        try:
+            is_retry = verb == "retry"
+            async for now in self._pages(where, act, pace, sweep, started, is_retry=is_retry):
+                sweep = now
+                tell(sweep)
+        except asyncio.CancelledError as error:
+            if BY_HAND not in error.args:  # that is written down with the name of the person
+                await self._cut(verb, line, sweep, "it was interrupted")
+            raise
+        if sweep.stopped:
+            await self._cut(verb, line, sweep, sweep.stopped)
+        return sweep
+
+    async def _cut(self, verb: str, line: Audit, sweep: Sweep, why: str) -> None:
+        """Write down that a change of many has not come to its end."""
+        said = f"{verb}: {sweep.changed:,} of {sweep.total:,} changed; {why}"
+        await self.store.audit([replace(line, verb="stop", note=said)])
+
+    async def _pages(
+        self, where: Filter, act: Act, pace: Pace, sweep: Sweep, started: int, *, is_retry: bool
+    ) -> AsyncGenerator[Sweep]:
+        """Act on page after page, and say after each how far it has come."""
+        canary, rate = pace.canary, None if pace.rate is None else rate_of(pace.rate)
         many = PAGE_MAX if rate is None else min(max(2_000 * rate[0] // rate[1], 1), PAGE_MAX)
         cursor = None
         while True:
@@ -226,7 +251,7 @@ class Bulk(Standing):
             spread = 0 if rate is None or canary else len(ids) * rate[1] // rate[0]
             changed = await act(ids, spread) if ids else []
             taken = [id for id, is_changed in zip(ids, changed, strict=True) if is_changed]
-            again = set(taken) if verb == "retry" else set[str]()
+            again = set(taken) if is_retry else set[str]()
             old = [job for job in page.jobs if job.id in again and self.has_outlived(job, started)]
             sweep = replace(
                 sweep,
@@ -234,15 +259,15 @@ class Bulk(Standing):
                 changed=sweep.changed + len(taken),
                 refused=sweep.refused + len(ids) - len(taken),
             )
-            tell(sweep)
-            if canary is not None and taken and verb == "retry":
+            yield sweep
+            if canary is not None and taken and is_retry:
                 sweep = replace(sweep, stopped=await self._trouble(taken, pace.patience))
-                tell(sweep)
+                yield sweep
             canary = None if taken else canary
             cursor = page.cursor
             is_enough = pace.limit is not None and sweep.changed >= pace.limit
             if cursor is None or is_enough or sweep.stopped:
-                return sweep
+                return
             await asyncio.sleep(spread / 1000)
 
     async def _trouble(self, canaries: list[str], patience: Duration) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from relevo.desk.bulk import BY_HAND
 from relevo.desk.replaying import Replays
 from relevo.desk.views import Sweep
 from relevo.errors import MisuseError, NotFoundError, RelevoError
@@ -130,7 +131,7 @@ class Sweeps:
         """Go no further; what was changed stays changed."""
         if sweeping.task is None or sweeping.is_over:
             return
-        sweeping.task.cancel()
+        sweeping.task.cancel(BY_HAND)
         await asyncio.wait([sweeping.task])
         said = f"{sweeping.verb}: {sweeping.sweep.changed:,} of {sweeping.sweep.total:,} changed"
         note = "; ".join(filter(None, (by.note, said)))
