@@ -19,7 +19,6 @@ DELETIONS = [
     "undo 500",
     "por favor borrá el de 500",
     "pan 500 no, borralo",
-    "borrar pan",
 ]
 MONEY = [
     "100 bolivares",

@@ -215,10 +215,9 @@ pan 500x3 | number
 pan 500 x 3 | number
 pan 500/2 | number
 pan #500 | number
-1/2 kg pan 800 | number
 2 mil 500 pan | number
 2 mil quinientos pan | number
-dos mil y pan cien mil mil | number
+dos mil y pan cien mil mil | several
 0,00 | size
 pan 0 | size
 pan $0.00 | size
@@ -228,13 +227,19 @@ pan 20.000.000.000 | size
 pan | amount
 compré pan | amount
 dos cafés | amount
-una luca | amount
+dos palos | amount
 pan 2kg | amount
-pan 500 y leche 300 | several
-2 cafés 500 | several
+pan 500 leche 300 | several
+pan 500, leche 300, total 800 | several
+tenía 1000, gasté 500 | several
+pan 500, 300 | several
+pan 500, leche 12,5,5 | number
+cena 20 usd y taxi 15 | currency
+peugeot 208, patente 50000 | several
+cumple de 15, regalo 5000 | several
+cafe 15 medialunas 20 | several
 entre 500 y 600 | number
 pagué con 1000 y me dieron 200 | income
-pan cien y leche 300 | several
 $20 nafta 15 almuerzo | several
 20 usd taxi 15 | several
 almuerzo $900 propina 20 | several

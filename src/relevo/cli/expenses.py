@@ -31,10 +31,26 @@ async def read(
         raise DefinitionError(f"no country {country!r:.20}: {', '.join(sorted(rules.REGIONS))}")
     region = rules.REGIONS[country]
     found = rules.read(_utf8(text), region.day(datetime.now(UTC)), region)
-    shown = {"is": type(found).__name__.lower()}
-    shown |= {name: str(getattr(found, name)) for name in type(found).__dataclass_fields__}
+    if isinstance(found, rules.Several):
+        spents = [_fields(spent) for spent in found.spents]
+        terminal.show(
+            {"is": "several", "expenses": spents},
+            lambda: "\n".join(map(_numbered, range(1, len(spents) + 1), spents)),
+        )
+        return OK
+    shown = {"is": type(found).__name__.lower()} | _fields(found)
     terminal.show(shown, lambda: "\n".join(f"{name}: {value}" for name, value in shown.items()))
     return PROBLEM if isinstance(found, rules.Question) else OK
+
+
+def _fields(found: Any) -> dict[str, str]:
+    names: dict[str, Any] = type(found).__dataclass_fields__
+    return {name: str(getattr(found, name)) for name in names}
+
+
+def _numbered(number: int, spent: dict[str, str]) -> str:
+    told = (spent["amount"] + " " + spent["currency"], spent["description"], spent["category"])
+    return f"{number}: {' · '.join(told)}"
 
 
 def _utf8(text: str) -> str:

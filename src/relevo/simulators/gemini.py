@@ -94,8 +94,13 @@ def _by_wits(words: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
     has_file = any("inlineData" in part or "inline_data" in part for part in parts)
     if not numbers and not has_file:
         return {"is_expense": False}
-    amount = float(numbers[-1]) if numbers else 42.5
-    return {"is_expense": True, "amount": amount, "category": "other", "description": "ticket"}
+    return spent(float(numbers[-1]) if numbers else 42.5)
+
+
+def spent(*amounts: float, **more: Any) -> dict[str, Any]:
+    """What a model says of expenses: one for each amount, alike in everything else."""
+    fields = {"category": "other", "description": "ticket"} | more
+    return {"is_expense": True, "expenses": [{"amount": each} | fields for each in amounts]}
 
 
 def _shape(asked: dict[str, Any]) -> dict[str, Any]:

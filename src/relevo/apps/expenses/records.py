@@ -15,6 +15,7 @@ from sqlalchemy import (
     Integer,
     String,
     Text,
+    UniqueConstraint,
     func,
     select,
     update,
@@ -25,7 +26,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from relevo import Relevo
 from relevo.apps.expenses.queues import Incoming, Status
-from relevo.apps.expenses.rules import Region, Spent
+from relevo.apps.expenses.rules import ALL, Change, Region, Spent
+from relevo.apps.expenses.rules.text import fold
 from relevo.ids import derived_id
 
 RANK = {"sent": 1, "delivered": 2, "read": 3, "played": 3, "failed": 9}
@@ -46,6 +48,7 @@ class User(Base):
     country: Mapped[str] = mapped_column(String(2))
     language: Mapped[str] = mapped_column(String(2))
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    asked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))  # something back
 
 
 class Category(Base):
@@ -60,10 +63,12 @@ class Expense(Base):
     """Money that was spent; one that was taken back stays, with the moment it was."""
 
     __tablename__ = "expenses"
+    __table_args__ = (UniqueConstraint("message_id", "position"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     user: Mapped[str] = mapped_column(ForeignKey("expense_users.id"))
     category: Mapped[int] = mapped_column(ForeignKey("expense_categories.id"))
-    message_id: Mapped[str] = mapped_column(String(255), unique=True)
+    message_id: Mapped[str] = mapped_column(String(255))
+    position: Mapped[int] = mapped_column(Integer)  # among those of its message, from 0
     cents: Mapped[int] = mapped_column(BigInteger)
     currency: Mapped[str] = mapped_column(String(3))
     description: Mapped[str] = mapped_column(String(200))
@@ -209,14 +214,22 @@ async def category_id(tx: AsyncSession, slug: str) -> int:
 
 
 async def add_expense(
-    tx: AsyncSession, user: User, message: Incoming, spent: Spent, read_by: str, times: Times
+    tx: AsyncSession,
+    user: User,
+    message: Incoming,
+    spent: Spent,
+    read_by: str,
+    times: Times,
+    position: int = 0,
 ) -> None:
+    place = f"/{position}" if position else ""
     tx.add(
         Expense(
-            id=derived_id(0, f"expenses/{message.id}"),
+            id=derived_id(0, f"expenses/{message.id}{place}"),
             user=user.id,
             category=await category_id(tx, spent.category),
             message_id=message.id,
+            position=position,
             cents=int(spent.amount * 100),
             currency=spent.currency,
             description=spent.description[:200],
@@ -235,21 +248,62 @@ class Times(NamedTuple):
     now: datetime
 
 
-async def take_back(tx: AsyncSession, user: User, times: Times) -> Expense | None:
-    """The latest expense that was written before this was asked, marked as taken back."""
-    found = await tx.scalar(
+LATELY = 50
+
+
+async def lately(tx: AsyncSession, user: User, times: Times) -> Sequence[Expense]:
+    """The latest expenses that were written before this was asked, the last one first."""
+    found = await tx.scalars(
         select(Expense)
         .where(
             Expense.user == user.id,
             Expense.deleted_at.is_(None),
             Expense.sent_at <= times.sent_at,
         )
-        .order_by(Expense.sent_at.desc(), Expense.created_at.desc())
-        .limit(1)
+        .order_by(
+            Expense.sent_at.desc(),
+            Expense.created_at.desc(),
+            Expense.message_id.desc(),
+            Expense.position.desc(),
+        )
+        .limit(LATELY)
     )
-    if found is not None:
-        found.deleted_at = times.now
-    return found
+    return found.all()
+
+
+def meant(latest: Sequence[Expense], target: str) -> list[Expense]:
+    """Those that a target means: a number or ALL of the last message, else the latest that is
+    called so; several when it is not clear which, and all of the last message when it is empty."""
+    last = [each for each in latest if each.message_id == latest[0].message_id][::-1]
+    if target in ("", ALL):
+        return last
+    if target.isdigit():
+        return [each for each in last if each.position == int(target) - 1]
+    called = [each for each in latest if _is_called(each, target)]
+    ours = [each for each in last if each in called]
+    return ours or called[:1]
+
+
+def _is_called(expense: Expense, target: str) -> bool:
+    words = fold(expense.description).split()
+    return all(word in words for word in target.split())
+
+
+async def apply(tx: AsyncSession, expense: Expense, change: Change) -> None:
+    """Make an expense what a correction says."""
+    if change.amount is not None:
+        expense.cents = int(change.amount * 100)
+    expense.currency = change.currency or expense.currency
+    expense.spent_on = change.on or expense.spent_on
+    if change.category:
+        expense.category = await category_id(tx, change.category)
+
+
+async def as_row(tx: AsyncSession, expense: Expense) -> Row:
+    slug = await tx.scalar(select(Category.slug).where(Category.id == expense.category))
+    return Row(
+        expense.spent_on, expense.description, slug or "other", expense.cents, expense.currency
+    )
 
 
 async def rows(tx: AsyncSession, user: str, since: date, until: date) -> list[Row]:
@@ -269,7 +323,7 @@ async def rows(tx: AsyncSession, user: str, since: date, until: date) -> list[Ro
             Expense.spent_on >= since,
             Expense.spent_on < until,
         )
-        .order_by(Expense.spent_on, Expense.created_at, Expense.id)
+        .order_by(Expense.spent_on, Expense.created_at, Expense.message_id, Expense.position)
         .limit(10_000)
     )
     return [Row(*each) for each in found]

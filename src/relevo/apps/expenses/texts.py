@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 
-from relevo.apps.expenses.records import Row
+from relevo.apps.expenses.records import Expense, Row
 from relevo.apps.expenses.rules import Order, Question, Region, Spent
 
 _MONTHS = {
@@ -34,10 +34,18 @@ CATEGORY = {
 _HELP = {
     "es": "Escribime un gasto, por ejemplo «gasté 2500 en supermercado» o «uber 12.50 usd ayer»; "
     "también podés mandar la foto de un ticket o un audio.\n"
-    "Además entiendo: «total del mes», «borrar último», «exportar».",
+    "Varios juntos también: «pan 500, leche 300 y queso 1200».\n"
+    "Para corregir: «no, eran 600», «corregir último a 700», «era en dólares», «categoría salud», "
+    "«borrar último».\n"
+    "Además entiendo: «total del mes», «total de la semana», «cuánto gasté en salud», "
+    "«mis gastos» (tu página), «exportar csv».",
     "en": "Write an expense, such as “spent 25 on lunch” or “uber 12.50 usd yesterday”; a photo of "
     "a receipt or a voice note works too.\n"
-    "I also understand: “total this month”, “delete last”, “export”.",
+    "Several at once, too: “bread 5, milk 3 and cheese 12”.\n"
+    "To correct one: “no, it was 6”, “change last to 7”, “it was in euros”, “category health”, "
+    "“delete last”.\n"
+    "I also understand: “total this month”, “total this week”, “how much did I spend on health”, "
+    "“my expenses” (your page), “export csv”.",
 }
 _ASK = {
     "amount": (
@@ -53,8 +61,14 @@ _ASK = {
         "I cannot write down that amount. Could you check it?",
     ),
     "several": (
-        "Veo más de un monto. ¿Me mandás un gasto por mensaje?",
-        "I see more than one amount. Could you send one expense per message?",
+        (
+            "Veo más de un monto y no sé de qué es cada uno. ¿Me los escribís así: "
+            "«pan 500, leche 300»?"
+        ),
+        (
+            "I see more than one amount and cannot tell what each is for. Could you write them "
+            "like “bread 5, milk 3”?"
+        ),
     ),
     "spread": (
         "¿Cuánto fue en total? Mandámelo con un solo monto.",
@@ -132,6 +146,86 @@ def written_down(spent: Spent, language: str, region: Region) -> str:
     return f"✅ {head}: {amount}{what} · {kind} · {spent.on:%Y-%m-%d}\n{undo}."
 
 
+def all_written_down(spents: Sequence[Spent], language: str, region: Region) -> str:
+    """One confirmation for several, numbered as "borrar 2" and "corregir 2 a 700" mean them."""
+    lines = [
+        _pick((f"✅ Anoté {len(spents)} gastos:", f"✅ {len(spents)} written down:"), language)
+    ]
+    sums: dict[str, int] = {}
+    for number, spent in enumerate(spents, 1):
+        cents = int(spent.amount * 100)
+        sums[spent.currency] = sums.get(spent.currency, 0) + cents
+        amount = money(cents, spent.currency, region.decimal)
+        kind = category(spent.category, language)
+        lines.append(f"{number}. {spent.description}: {amount} · {kind} · {spent.on:%Y-%m-%d}")
+    total = " + ".join(money(cents, code, region.decimal) for code, cents in sums.items())
+    lines.append(f"Total: {total}")
+    lines.append(
+        _pick(
+            (
+                "«borrar 2» borra uno, «borrar todo» los borra, «corregir 2 a 700» lo cambia.",
+                "“delete 2” deletes one, “delete all” all of them, “change 2 to 700” changes it.",
+            ),
+            language,
+        )
+    )
+    return "\n".join(lines)
+
+
+def _one_line(row: Row, language: str, region: Region) -> str:
+    amount = money(row.cents, row.currency, region.decimal)
+    what = f"{row.description} · " if row.description else ""
+    return f"{what}{amount} · {category(row.category, language)} · {row.spent_on}"
+
+
+def changed(before: Row, after: Row, language: str, region: Region) -> str:
+    head = _pick(("Corregido", "Changed"), language)
+    old, new = _one_line(before, language, region), _one_line(after, language, region)
+    return f"✏️ {head}: {new}\n({_pick(('antes', 'before'), language)}: {old})"
+
+
+def which(rows: Sequence[Row], found: Sequence[Expense], language: str, region: Region) -> str:
+    """Ask which of several is meant, by the numbers that they have."""
+    head = _pick(
+        (
+            "¿Cuál? Escribime su número, por ejemplo «corregir 2 a 700» o «borrar 2»:",
+            "Which one? Write its number, such as “change 2 to 700” or “delete 2”:",
+        ),
+        language,
+    )
+    lines = [
+        f"{each.position + 1}. {_one_line(row, language, region)}"
+        for row, each in zip(rows, found, strict=True)
+    ]
+    return "\n".join([head, *lines])
+
+
+def not_found(target: str, language: str) -> str:
+    return _pick(
+        (
+            f"No encuentro ningún gasto que se llame «{target}».",
+            f"I find no expense that is called “{target}”.",
+        ),
+        language,
+    )
+
+
+def nothing_to_change(language: str) -> str:
+    return _pick(
+        (
+            (
+                "No anoté el mensaje anterior, así que no tengo qué corregir. Escribime el gasto "
+                "entero, por ejemplo «pan 600»."
+            ),
+            (
+                "I did not write down your last message, so there is nothing to correct. Write the "
+                "whole expense, such as “bread 6”."
+            ),
+        ),
+        language,
+    )
+
+
 def question(why: str, language: str, region: Region) -> str:
     number = "1.234,50" if region.decimal == "," else "1,234.50"
     return _pick(_ASK[why], language).format(number=number)
@@ -145,10 +239,14 @@ def help_text(language: str) -> str:
     return _HELP[language]
 
 
-def taken_back(cents: int, currency: str, description: str, language: str, region: Region) -> str:
-    amount = money(cents, currency, region.decimal)
-    what = f" · {description}" if description else ""
-    return _pick((f"🗑️ Borrado: {amount}{what}.", f"🗑️ Deleted: {amount}{what}."), language)
+def taken_back(rows: Sequence[Row], language: str, region: Region) -> str:
+    shown = [
+        money(row.cents, row.currency, region.decimal)
+        + (f" · {row.description}" if row.description else "")
+        for row in rows
+    ]
+    head = _pick(("Borrado", "Deleted"), language)
+    return f"🗑️ {head}: {'; '.join(shown)}."
 
 
 def nothing_to_take_back(language: str) -> str:
@@ -171,9 +269,13 @@ def total(rows: Iterable[Row], order: Order, language: str, region: Region) -> s
     """What was spent in a period, by currency and category."""
     sums: dict[str, dict[str, int]] = {}
     for row in rows:
+        if order.category and row.category != order.category:
+            continue
         of = sums.setdefault(row.currency, {})
         of[row.category] = of.get(row.category, 0) + row.cents
     when = period(order, language)
+    if order.category:
+        when = f"{when} · {category(order.category, language)}"
     if not sums:
         return _pick((f"Sin gastos en {when}.", f"No expenses in {when}."), language)
     lines = [f"📊 Total {when}:"]

@@ -3,6 +3,7 @@ job, so that a reply that fails is sent again and the expense is not."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -26,10 +27,13 @@ from relevo.apps.expenses.queues import (
 )
 from relevo.apps.expenses.records import Records, Times
 from relevo.apps.expenses.rules import (
+    ALL,
+    Change,
     Order,
     Question,
     Reading,
     Region,
+    Several,
     Spent,
     language_of,
     read,
@@ -127,7 +131,7 @@ async def understand(message: Incoming, times: Times, ctx: Context) -> Understoo
         quiet = message.kind not in ("video", "sticker", "location", "contacts")
         return by_rules if quiet else replace(by_rules, reading="kind")
     found: Reading | None = read(message.text, today, region) if message.text else None
-    if isinstance(found, Spent | Order):
+    if isinstance(found, Spent | Several | Change | Order):
         return replace(by_rules, reading=found)
     is_attached = message.kind in _ATTACHED and bool(message.media_id)
     is_choice = isinstance(found, Question) and found.why == "several"
@@ -173,19 +177,23 @@ async def _second(
 def _accepted(
     seen: Seen, asked: Question | None, by_rules: Understood, today: date
 ) -> Reading | str:
-    amount = Decimal(seen.cents) / 100
-    if not seen.is_expense:
+    """What the second reader said, if its amounts are those that were written: all of them, each
+    once, and in their order. What was attached, and says no number that we know, is one expense."""
+    amounts = tuple(Decimal(item.cents) / 100 for item in seen.items)
+    written = asked.amounts if asked is not None else ()
+    if not amounts or (amounts != written if written else len(amounts) != 1):
         return asked if asked is not None else "unclear"
-    if asked is not None and asked.amounts and amount not in asked.amounts:
-        return asked  # a number that nobody wrote
-    currency = seen.currency or (asked.currency if asked is not None else "")
-    currency = currency or by_rules.region.currency
-    if not currency:
-        return Question("currency")
-    on = date.fromisoformat(seen.on) if seen.on else today
-    if asked is not None and asked.on is not None:
-        on = asked.on
-    return Spent(amount, currency, seen.category, seen.description, on)
+    spents: list[Spent] = []
+    for amount, item in zip(amounts, seen.items, strict=True):
+        currency = item.currency or (asked.currency if asked is not None else "")
+        currency = currency or by_rules.region.currency
+        if not currency:
+            return Question("currency")
+        on = date.fromisoformat(item.on) if item.on else today
+        if asked is not None and asked.on is not None:
+            on = asked.on
+        spents.append(Spent(amount, currency, item.category, item.description, on))
+    return spents[0] if len(spents) == 1 else Several(tuple(spents))
 
 
 # Carrying out
@@ -207,26 +215,91 @@ async def carry_out(
         case Spent():
             await records.add_expense(tx, user, message, reading, understood.read_by, times)
             return "expense", texts.written_down(reading, language, region)
+        case Several(spents=spents):
+            for position, spent in enumerate(spents):
+                await records.add_expense(
+                    tx, user, message, spent, understood.read_by, times, position
+                )
+            return "expense", texts.all_written_down(spents, language, region)
+        case Change():
+            return await _change(tx, user, reading, times, language, region)
         case Question():
+            user.asked_at = times.sent_at
             return "asked", texts.asked(reading, language, region)
         case str():
+            user.asked_at = times.sent_at
             return "asked", texts.question(reading, language, region)
         case Order(wish="help"):
             return "help", texts.help_text(language)
         case Order(wish="undo"):
-            gone = await records.take_back(tx, user, times)
-            if gone is None:
-                return "undo", texts.nothing_to_take_back(language)
-            shown = texts.taken_back(gone.cents, gone.currency, gone.description, language, region)
-            return "undo", shown
-        case Order(wish="export"):
+            return await _undo(tx, user, reading, times, language, region)
+        case Order(wish="export" | "page"):
             link = links.Link(user.id, reading.since, reading.until)
             token = links.make(settings.link_key, link, times.now)
             url = f"{settings.site_url}/my/expenses?link={token}"
-            return "export", texts.export(url, reading, language)
+            if reading.file:
+                url += f"&format={reading.file}"
+            return reading.wish, texts.export(url, reading, language)
         case Order():
             found = await records.rows(tx, user.id, reading.since, reading.until)
             return "total", texts.total(found, reading, language, region)
+
+
+async def _undo(
+    tx: AsyncSession, user: records.User, order: Order, times: Times, language: str, region: Region
+) -> tuple[str, str]:
+    latest = await records.lately(tx, user, times)
+    if not latest:
+        return "undo", texts.nothing_to_take_back(language)
+    gone = records.meant(latest, order.target)
+    if order.target == "":
+        gone = gone[-1:]
+    if not gone:
+        return "asked", texts.not_found(order.target, language)
+    if len(gone) > 1 and order.target != ALL:
+        return "asked", texts.which(await _rows(tx, gone), gone, language, region)
+    for each in gone:
+        each.deleted_at = times.now
+    return "undo", texts.taken_back(await _rows(tx, gone), language, region)
+
+
+async def _change(
+    tx: AsyncSession,
+    user: records.User,
+    change: Change,
+    times: Times,
+    language: str,
+    region: Region,
+) -> tuple[str, str]:
+    """Correct one expense. When the last thing we did was to ask, "eran 600" does not speak of an
+    expense that was written down before."""
+    latest = await records.lately(tx, user, times)
+    if not latest:
+        return "asked", texts.nothing_to_change(language)
+    asked_at = None if user.asked_at is None else _aware(user.asked_at)
+    is_vague = not change.target and not change.names_last
+    if is_vague and asked_at is not None and asked_at > _aware(latest[0].sent_at):
+        return "asked", texts.nothing_to_change(language)
+    found = records.meant(latest, change.target)
+    if change.names_last:
+        found = found[-1:]
+    if not found:
+        return "asked", texts.not_found(change.target, language)
+    if len(found) > 1:
+        return "asked", texts.which(await _rows(tx, found), found, language, region)
+    [before] = await _rows(tx, found)
+    await records.apply(tx, found[0], change)
+    [after] = await _rows(tx, found)
+    return "changed", texts.changed(before, after, language, region)
+
+
+async def _rows(tx: AsyncSession, expenses: Sequence[records.Expense]) -> list[records.Row]:
+    return [await records.as_row(tx, each) for each in expenses]
+
+
+def _aware(moment: datetime) -> datetime:
+    """SQLite gives moments back without their zone."""
+    return moment.replace(tzinfo=moment.tzinfo or UTC)
 
 
 # Replying

@@ -15,9 +15,11 @@ from typing import Literal, TypeAlias
 
 from relevo.apps.expenses.rules.amounts import Amount, find_amounts
 from relevo.apps.expenses.rules.categories import CATEGORIES, OTHER, category_of
-from relevo.apps.expenses.rules.dates import find_day
+from relevo.apps.expenses.rules.changes import Change, find_change
+from relevo.apps.expenses.rules.dates import Day, find_day
 from relevo.apps.expenses.rules.money import money_of
 from relevo.apps.expenses.rules.orders import (
+    ALL,
     Order,
     after,
     asks_to_undo,
@@ -26,19 +28,23 @@ from relevo.apps.expenses.rules.orders import (
     month_of,
 )
 from relevo.apps.expenses.rules.regions import HOME, REGIONS, SOMEWHERE, Region, region_of
+from relevo.apps.expenses.rules.several import split, tells_more
 from relevo.apps.expenses.rules.text import fold, is_readable, normal, words
 
 __all__ = [
+    "ALL",
     "CATEGORIES",
     "HOME",
     "LONGEST",
     "OTHER",
     "REGIONS",
     "SOMEWHERE",
+    "Change",
     "Order",
     "Question",
     "Reading",
     "Region",
+    "Several",
     "Spent",
     "after",
     "before",
@@ -48,6 +54,7 @@ __all__ = [
     "region_of",
 ]
 
+_SMALL = Decimal(100)
 LONGEST = 300
 """Characters; whoever writes more tells a story, and not an expense."""
 
@@ -88,13 +95,26 @@ class Question:
     on: date | None = None
 
 
-Reading: TypeAlias = Spent | Question | Order
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Some expenses of one message, in its order; each number in it is the amount of one."""
+
+    spents: tuple[Spent, ...]
+
+
+Reading: TypeAlias = Spent | Several | Question | Change | Order
 
 _INCOME = re.compile(
     r"\b(?:cobre|cobramos|gane|ganamos|recibi|herede|encontre|sueldo|aguinaldo|ingreso|ingresaron|"
     r"me (?:pag|d|devolv|deposit|prest|regal|transfir|reintegr|reembols|acredit|mand|envi|gir)"
     r"(?:aron|ieron|io|o)|vendi|reembolso|reintegro|devolucion|cashback|refund|refunded|reimbursed|"
-    r"salary|earned|received|borrowed|won|got paid|(?:paid|gave|lent|sent|owed) me|sold|income)\b"
+    r"salary|earned|received|borrowed|won|got paid|(?:paid|gave|lent|sent|owed) me|sold|"
+    r"income(?! tax))\b"
+)
+_ADDING = re.compile(
+    r"\b(?:(?:quiero|quisiera|queria|necesito|podrias|puedes|podes|can you|i want to|want to|"
+    r"i need to|need to) )?(?:anotar|agregar|registrar|cargar|apuntar|anotame|apuntame|agregame|"
+    r"log|add|record|track)(?: (?:un|el|an?|my)(?: nuevo| new)?)?(?: (?:gasto|expense))?(?= |:)"
 )
 _NOT = re.compile(
     r"\b(?:no|ni|nunca|casi|voy a|vamos a|(?:hay|tengo|tenemos) que|faltan?|deberia|"
@@ -130,7 +150,7 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
         return Question("number")
     plain = normal(text)
     folded = fold(plain)
-    order = find_order(folded, today)
+    order = find_order(folded, today) or find_change(folded, today, region)
     if order is not None:
         return order
     if asks_to_undo(folded):
@@ -143,6 +163,66 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
         return Question("number")
     day = find_day(folded, today, region)
     left = _without(folded, day.spans)
+    if not _is_spending(plain, folded) and find_amounts(left, region).found:
+        return Question("income" if _INCOME.search(folded) else "not")
+    parts = split(left, region)
+    if len(parts) > 1:
+        return _several(plain, folded, left, parts, day, today, region)
+    return _single(plain, left, day, region)
+
+
+def _is_spending(plain: str, folded: str) -> bool:
+    is_not = _NOT.search(_ADDING.sub(" ", folded)) or "?" in plain
+    return not is_not and not _INCOME.search(folded)
+
+
+def _several(
+    plain: str,
+    folded: str,
+    left: str,
+    parts: list[tuple[int, int]],
+    day: Day,
+    today: date,
+    region: Region,
+) -> Several | Question:
+    """Each part as an expense of its own; one question for all when any of them is in doubt."""
+    values = tuple(each.value for each in find_amounts(left, region).found)
+    doubt = Question("several", values, "", day.on)
+    if tells_more(folded):
+        return doubt
+    days = [find_day(folded[start:end], today, region) for start, end in parts]
+    if day.problem:
+        # Two days are clear only where each part has its own: "ayer pan 500, hoy leche 300".
+        if not all(each.is_told and not each.problem for each in days):
+            return Question("future" if day.problem == "future" else "days")
+        left = "".join(
+            _without(folded[start:end], each.spans) + folded[end:following]
+            for (start, end), each, following in zip(
+                parts, days, [*(start for start, _ in parts[1:]), len(folded)], strict=True
+            )
+        )
+        left = folded[: parts[0][0]] + left
+    spents: list[Spent] = []
+    for (start, end), own in zip(parts, days, strict=True):
+        on = own if day.problem else Day(day.on)
+        shown = plain[start:end] if len(plain) == len(folded) else folded[start:end]
+        found = _single(shown, left[start:end], on, region)
+        if isinstance(found, Question):
+            return found if found.why in ("spread", "currency", "size", "number") else doubt
+        if not found.description:
+            return doubt
+        spents.append(found)
+    amounts = [spent.amount for spent in spents]
+    if min(amounts) < _SMALL and max(amounts) >= min(amounts) * 100:
+        return doubt  # "cumple de 15, regalo 5000"
+    marks = [bool(find_amounts(left[start:end], region).found[0].mark) for start, end in parts]
+    if len({spent.currency for spent in spents}) > 1 and not all(marks):
+        return Question("currency")  # "dinner 20 usd, taxi 15": of which money are the 15?
+    return Several(tuple(spents))
+
+
+def _single(plain: str, left: str, day: Day, region: Region) -> Spent | Question:
+    """The one expense of a text from which its day has been taken out already."""
     amounts = find_amounts(left, region)
     if amounts.problem == "size":
         return Question("size")
@@ -154,38 +234,35 @@ def read(text: str, today: date, region: Region = HOME) -> Reading:
         return Question("spread")
     if not amounts.found:
         return Question("amount")
-    if len(amounts.found) == 1 and amounts.found[0].is_count:
+    if all(each.is_count for each in amounts.found):
         return Question("number")  # "2 cafes"
-    if _INCOME.search(folded):
-        return Question("income")
-    if _NOT.search(folded) or "?" in plain:
-        return Question("not")
     values = tuple(dict.fromkeys(amount.value for amount in amounts.found))
-    on = day.on
     one = _the_one(amounts.found)
     home = region.currency
     if one is None or amounts.problem:
         marks = {amount.mark for amount in amounts.found if amount.mark}
         currency = money_of(marks.pop(), home) if len(marks) == 1 else home
-        return Question("spread" if amounts.problem else "several", values, currency, on)
+        why: Why = "spread" if amounts.problem else "several"
+        prices = tuple(amount.value for amount in amounts.found if not amount.is_count)
+        return Question(why, values if why == "spread" else prices, currency, day.on)
     if day.problem:
         return Question("future" if day.problem == "future" else "days")
     currency = home if one.mark is None else money_of(one.mark, home)
     if not currency:
         return Question("currency")
     spans = (*day.spans, *(span for span in one.spans))
-    description = _description(plain, _without(folded, spans), spans)
-    return Spent(one.value, currency, category_of(left), description, on)
+    description = _description(plain, _without(left, one.spans), spans)
+    return Spent(one.value, currency, category_of(left), description, day.on)
 
 
 def _the_one(found: tuple[Amount, ...]) -> Amount | None:
-    """The amount, if it is the only one, or the only one with a currency beside plain counts."""
-    if len(found) == 1:
-        return found[0]
-    marked = [amount for amount in found if amount.mark is not None]
-    counts = [amount for amount in found if amount.mark is None]
-    is_clear = len(marked) == 1 and all(each.is_count for each in counts)
-    return marked[0] if is_clear else None
+    """The amount, if it is the only one beside counts: "2 coffees 9", "pizza para 4, 18000"."""
+    prices = [amount for amount in found if not amount.is_count]
+    if len(prices) != 1:
+        return None
+    # "coffee 15 croissants 20" may be two prices; "2 coffees 9" and "coffee, 2 rolls $9" are one.
+    is_clear = prices[0].mark is not None or all(each.is_leading for each in found if each.is_count)
+    return prices[0] if is_clear else None
 
 
 def _without(text: str, spans: tuple[tuple[int, int], ...]) -> str:

@@ -68,7 +68,10 @@ _NEAR = (
         2,
     ),
     (
-        re.compile(r"\b(?:ayer|yesterday)(?: a la (?:manana|tarde|noche)| (?:morning|evening))?\b"),
+        re.compile(
+            r"\b(?:ayer|yesterday)"
+            r"(?: a la (?:manana|tarde|noche)| (?:morning|afternoon|evening))?\b"
+        ),
         1,
     ),
     (re.compile(r"\b(?:anoche|last night)\b"), 1),
@@ -98,7 +101,8 @@ _WEEKDAY = re.compile(rf"\b(?:(?:el|este|last|on|this) )?(?P<day>{_DAY})(?: pasa
 _ISO = re.compile(r"(?<![\d.,/-])(?P<y>20\d\d)-(?P<m>\d\d)-(?P<d>\d\d)(?![\d/-])")
 _SLASHED = re.compile(
     r"(?<![\d.,/$-])(?P<a>\d{1,2})/(?P<b>\d{1,2})(?:/(?P<y>20\d\d|\d\d))?(?![\d/]|[.,]\d)"
-    r"(?!\s*(?:kg|kilo|kilos|docena|litro|litros|lt|l|doc|dozen|lb|pizza|pollo)\b)"
+    r"(?!\s*(?:kg|kilo|kilos|docena|litro|litros|lt|l|doc|dozen|lb|pizza|pollo|"
+    rf"de (?!{_MONTH}|\d)[a-z]+|helado|queso|jamon|cafe|sandia)\b)"
 )
 _DASHED = re.compile(
     r"(?<![\d.,/$-])(?P<a>\d{1,2})(?P<s>[-.])(?P<b>\d{1,2})(?P=s)(?P<y>20\d\d)(?!\d)"
@@ -112,8 +116,8 @@ _NAMED_EN = re.compile(
     r"(?:,? (?P<y>20\d\d))?\b(?![.,:]\d|/)"
 )
 _OF_MONTH = re.compile(
-    r"\b(?:el|el dia|dia) (?P<d>\d{1,2})\b"
-    r"(?![.,:/]\d|\s*(?:mil|k|pesos?|usd|dolares|euros|\$|lucas|hs?)\b|%)"
+    r"\b(?:el|el dia|(?<!del )dia) (?P<d>\d{1,2})\b"
+    r"(?![.,:/'’]\d|\s*(?:mil|k|pesos?|usd|dolares|euros|\$|lucas|hs?)\b|%)"
 )
 _CLOCK = re.compile(
     rf"\b(?:(?:a las|tipo|las|at) )?{_WHOLE}(?:[01]?\d|2[0-3]):[0-5]\d(?: ?(?:hs?|hrs|am|pm))?\b"

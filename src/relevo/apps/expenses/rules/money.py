@@ -39,6 +39,8 @@ _WORDS = {
     "pesos": PESO,
     "pe": PESO,
     "mangos": PESO,
+    "pesito": PESO,
+    "pesitos": PESO,
     "dolar": DOLLAR,
     "dolares": DOLLAR,
     "dollar": DOLLAR,
@@ -48,6 +50,8 @@ _WORDS = {
     "verdes": "USD",
     "euro": "EUR",
     "euros": "EUR",
+    "eurillos": "EUR",
+    "euritos": "EUR",
     "pound": "GBP",
     "pounds": "GBP",
     "quid": "GBP",
@@ -85,6 +89,11 @@ NEARBY = words(
 """Words of their own, which after a number may be money: "500 libras"."""
 _CODES = {code.lower(): code for code in CODES}
 
+LOCALLY = {
+    "MX": {"varo": PESO, "varos": PESO, "baro": PESO, "baros": PESO},
+    "ES": {"pavo": "EUR", "pavos": "EUR", "pavito": "EUR", "pavitos": "EUR"},
+}
+"""Words that are money in one country, and birds or nothing elsewhere."""
 BEFORE: dict[str, str] = _SIGNS | _CODES
 AFTER: dict[str, str] = {**_SIGNS, **_WORDS, **_CODES}
 # Of their countries, whatever the sender's is: "100 pesos mexicanos".
