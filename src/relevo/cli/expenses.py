@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -44,8 +45,7 @@ async def read(
 
 
 def _fields(found: Any) -> dict[str, str]:
-    names: dict[str, Any] = type(found).__dataclass_fields__
-    return {name: str(getattr(found, name)) for name in names}
+    return {each.name: str(getattr(found, each.name)) for each in fields(found)}
 
 
 def _numbered(number: int, spent: dict[str, str]) -> str:
