@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections import Counter
@@ -254,6 +255,80 @@ async def test_a_link_opens_ones_own_month_for_a_day(world: World, tmp_path: Pat
             for month in ("2000-01", "2100-12"):
                 assert (await client.get(f"{path[0]}?month={month}")).status_code == 200
             assert (await client.get("/expenses/nobody")).status_code == 404
+
+
+async def test_a_person_changes_and_deletes_what_is_theirs_by_the_link(
+    world: World, tmp_path: Path
+) -> None:
+    """C36"""
+    async with opened(tmp_path) as (relevo, base), httpx2.AsyncClient(base_url=base) as client:
+        for sender, text in (("5491100000001", "pan 500"), ("5491100000002", "vino 900")):
+            value = whatsapp.message(world, whatsapp.text(text), sender=sender)
+            await deliver(relevo, "/api/webhook", body=whatsapp.envelope(value))
+            await drain(relevo)
+        value = whatsapp.message(world, whatsapp.text("mis gastos"), sender="5491100000001")
+        await deliver(relevo, "/api/webhook", body=whatsapp.envelope(value))
+        await drain(relevo)
+        link = "/my/" + world.ledger.find("whatsapp", "send")[-1].detail["text"].split("/my/")[1]
+        page = (await client.get(link)).text
+        assert "vino" not in page
+        [edit] = re.findall(r'href="([^"]+edit=[0-9a-f]+)"', page)
+        shown = (await client.get(html.unescape(edit))).text
+        assert 'value="500,00"' in shown
+        token = re.findall(r'name="csrf" value="(\w+)"', shown)[0]
+        path = html.unescape(re.findall(r'action="([^"]+)"', shown)[0])
+        fields = {
+            "csrf": token,
+            "amount": "1.250,50",
+            "currency": "USD",
+            "category": "health",
+            "description": "<b>pan</b>",
+            "day": "2026-03-01",
+        }
+        for wrong in (
+            {"amount": "12,5,5"},
+            {"amount": "-5"},
+            {"amount": "0"},
+            {"day": "2999-01-01"},
+            {"day": "soon"},
+            {"currency": "XXX"},
+            {"category": "bribes"},
+        ):
+            refused = await client.post(path, data=fields | wrong)
+            assert refused.status_code == 400, wrong
+        forged = await client.post(path, data=fields | {"csrf": "0" * 40})
+        assert forged.status_code == 403
+        assert await cents_of(relevo) == {"pan": (50_000, "ARS"), "vino": (90_000, "ARS")}
+
+        saved = await client.post(path, data=fields)
+        assert saved.status_code == 303
+        assert (await client.get(saved.headers["location"])).status_code == 200
+        assert await cents_of(relevo) == {"<b>pan</b>": (125_050, "USD"), "vino": (90_000, "ARS")}
+        march = (await client.get(f"{link}&month=2026-03")).text
+        assert "USD 1.250,50" in march
+        assert "&lt;b&gt;pan&lt;/b&gt;" in march
+
+        async with relevo.transaction() as tx:
+            of_another = await tx.scalar(
+                select(records.Expense.id).where(records.Expense.description == "vino")
+            )
+        theirs = re.sub(r"/my/expenses/[0-9a-f]+", f"/my/expenses/{of_another}", path)
+        assert (await client.post(theirs, data=fields)).status_code == 404
+        unsigned = path.split("?")[0]
+        assert (await client.post(unsigned, data=fields)).status_code == 404
+        assert (await client.post(path, data=fields | {"act": "delete"})).status_code == 303
+        assert await cents_of(relevo) == {"vino": (90_000, "ARS")}
+        assert (await client.post(path, data=fields)).status_code == 404
+
+
+async def cents_of(relevo: Relevo) -> dict[str, tuple[int, str]]:
+    async with relevo.transaction() as tx:
+        found = await tx.scalars(select(records.Expense))
+        return {
+            each.description: (each.cents, each.currency)
+            for each in found
+            if each.deleted_at is None
+        }
 
 
 async def test_staff_go_from_month_to_month_and_leave_none_out(

@@ -1,7 +1,7 @@
 """Expenses for people: who writes, one person's month with its chart, and the export.
 
-Staff see everybody behind the dashboard's login; a person sees their own through the signed link
-that "exportar" brings them.
+Staff see everybody behind the dashboard's login; a person sees and changes their own through the
+signed link that "mis gastos" or "exportar" brings them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,15 +19,29 @@ from starlette.types import ASGIApp
 
 from relevo import DefinitionError, NotFoundError, Relevo
 from relevo.apps.expenses import export, links, texts
-from relevo.apps.expenses.records import Records, Row, User
-from relevo.apps.expenses.rules import REGIONS, SOMEWHERE, Region, after, before, month_of
+from relevo.apps.expenses.links import Link
+from relevo.apps.expenses.records import Edit, Records, Row, User
+from relevo.apps.expenses.rules import (
+    CATEGORIES,
+    FIRST_YEAR,
+    REGIONS,
+    SOMEWHERE,
+    Region,
+    after,
+    before,
+    month_of,
+)
+from relevo.apps.expenses.rules.money import CODES
+from relevo.apps.expenses.rules.numbers import MOST, read_digits
 from relevo.apps.expenses.settings import ExpensesSettings
 from relevo.apps.expenses.words import REFUSALS, SPANISH
 from relevo.settings import Settings
-from relevo.web import Room, Web, site
+from relevo.web import Form, Room, Web, form, go, site
 
 room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
+MINE = "/my/expenses"
+_KEPT = ("link", "month")
 _WIDE = 190  # of a chart 480 wide, which fits a telephone
 
 
@@ -56,14 +71,11 @@ def build(relevo: Relevo) -> ASGIApp:
 
     async def month(request: Request) -> Response:
         user = await _user(relevo, request.path_params["user"])
-        asked = request.query_params.get("month", "")
         today = _region(user).day(relevo.clock.now())
-        first = month_of(asked) if asked else today.replace(day=1)
-        if first is None:
-            raise DefinitionError("Write a month like 2026-03, of the years 2000 to 2100.")
+        first = _month(request) or today.replace(day=1)
         rows = await relevo.use(Records).rows(user.id, first, after(first))
         path = f"/expenses/{user.id}"
-        return _answer(request, user, rows, first, after(first), path, {"month": f"{first:%Y-%m}"})
+        return _answer(request, user, rows, first, after(first), path)
 
     return site([Route("/expenses", overview), Route("/expenses/{user}", month)], room)
 
@@ -71,18 +83,63 @@ def build(relevo: Relevo) -> ASGIApp:
 def build_mine(relevo: Relevo) -> ASGIApp:
     """The page of whoever holds a link."""
 
-    async def mine(request: Request) -> Response:
+    async def opened(request: Request) -> tuple[Link, User]:
         token = request.query_params.get("link", "")
         link = links.read(relevo.use(ExpensesSettings).link_key, token, relevo.clock.now())
         if link is None:
             raise NotFoundError("This link is over, or was never ours: ask for a new one.")
-        user = await _user(relevo, link.user)
-        rows = await relevo.use(Records).rows(user.id, link.since, link.until)
-        return _answer(request, user, rows, link.since, link.until, "/my/expenses", {"link": token})
+        return link, await _user(relevo, link.user)
+
+    async def mine(request: Request) -> Response:
+        link, user = await opened(request)
+        first = _month(request)
+        since, until = (link.since, link.until) if first is None else (first, after(first))
+        rows = await relevo.use(Records).rows(user.id, since, until)
+        return _answer(request, user, rows, since, until, MINE)
+
+    async def change(request: Request) -> Response:
+        _, user = await opened(request)
+        filled = await form(request)
+        is_gone = filled["act"] == "delete"
+        region = _region(user)
+        edit = None if is_gone else _edit(filled, region, region.day(relevo.clock.now()))
+        if not await relevo.use(Records).change(user.id, request.path_params["id"][:64], edit):
+            raise NotFoundError("There is no such expense.")
+        kept = {key: request.query_params[key] for key in _KEPT if key in request.query_params}
+        said = room.words(request)("Deleted." if is_gone else "Saved.")
+        return go(request, f"{MINE}?{urlencode(kept)}", said)
 
     web = Web(relevo, Settings.read())
     web.menu = []  # whoever comes by a link has one page
-    return web.open(site([Route("/my/expenses", mine)], room))
+    change_one = Route(MINE + "/{id}", change, methods=["POST"])
+    return web.open(site([Route(MINE, mine), change_one], room))
+
+
+def _month(request: Request) -> date | None:
+    """The month that is asked for; None when none is."""
+    asked = request.query_params.get("month", "")
+    first = month_of(asked)
+    if asked and first is None:
+        raise DefinitionError("Write a month like 2026-03, of the years 2000 to 2100.")
+    return first
+
+
+def _edit(filled: Form, region: Region, today: date) -> Edit:
+    """What a form makes of an expense, checked like a message."""
+    amount = read_digits(filled["amount"].strip(), region.grouping)
+    if amount is None or not 0 < amount <= MOST:
+        raise DefinitionError("Write an amount in digits, such as 1234.50.")
+    try:
+        day = date.fromisoformat(filled["day"])
+    except ValueError:
+        day = date.min
+    if not date(FIRST_YEAR, 1, 1) <= day <= today:
+        raise DefinitionError("Choose a day that has come, from the year 2000 on.")
+    currency, category = filled["currency"], filled["category"]
+    if currency not in CODES or category not in CATEGORIES:
+        raise DefinitionError("Choose a currency and a category of those in the list.")
+    shown = "".join(each if each.isprintable() else " " for each in filled["description"])
+    return Edit(int(amount * 100), currency, category, shown.strip()[:200], day)
 
 
 async def _user(relevo: Relevo, id: str) -> User:
@@ -103,7 +160,6 @@ def _answer(
     since: date,
     until: date,
     path: str,
-    query: dict[str, str],
 ) -> Response:
     language = room.words(request).language
     match request.query_params.get("format", ""):
@@ -118,10 +174,17 @@ def _answer(
     def money(row: Row) -> str:
         return texts.money(row.cents, row.currency, region.decimal)
 
+    def plain(row: Row) -> str:
+        return f"{row.cents // 100}{region.decimal}{row.cents % 100:02}"
+
     def category(row: Row) -> str:
         return texts.category(row.category, language)
 
     is_month = until == after(since) and since.day == 1
+    token = request.query_params.get("link", "") if path == MINE else ""
+    query = {"link": token} if token else {}
+    here = query | ({"month": f"{since:%Y-%m}"} if is_month else {})
+    chosen = request.query_params.get("edit", "") if token else ""
     return room.page(
         request,
         "month.html",
@@ -131,11 +194,15 @@ def _answer(
         money=money,
         category=category,
         when=texts.month(since, language) if is_month else f"{since} – {until}",
-        before=f"{before(since):%Y-%m}",
-        behind=f"{after(since):%Y-%m}",
+        before=query | {"month": f"{before(since):%Y-%m}"},
+        behind=query | {"month": f"{after(since):%Y-%m}"},
         path=path,
-        query=query,
-        is_staff="month" in query,
+        here=here,
+        is_mine=bool(token),
+        edited=next((row for row in rows if row.id == chosen), None),
+        categories=sorted((texts.category(slug, language), slug) for slug in CATEGORIES),
+        currencies=sorted(CODES),
+        plain=plain,
     )
 
 

@@ -106,6 +106,7 @@ class Answer(Base):
 class Row(NamedTuple):
     """An expense as pages and exports show it."""
 
+    id: str
     spent_on: date
     description: str
     category: str
@@ -113,8 +114,18 @@ class Row(NamedTuple):
     currency: str
 
 
+class Edit(NamedTuple):
+    """What a person made of an expense on their page."""
+
+    cents: int
+    currency: str
+    category: str
+    description: str
+    spent_on: date
+
+
 class Records:
-    """Questions outside a job's own transaction."""
+    """Questions outside a job's own transaction, and what a person changes on their page."""
 
     def __init__(self, relevo: Relevo) -> None:
         self._relevo = relevo
@@ -158,6 +169,20 @@ class Records:
                 .limit(limit)
             )
             return found.all()
+
+    async def change(self, user: str, id: str, edit: Edit | None) -> bool:
+        """Make an expense what its person made of it, or take it back; False if not theirs."""
+        async with self._relevo.transaction() as tx:
+            found = await tx.get(Expense, id, with_for_update=True)
+            if found is None or found.user != user or found.deleted_at is not None:
+                return False
+            if edit is None:
+                found.deleted_at = self.now()
+                return True
+            found.cents, found.currency = edit.cents, edit.currency
+            found.description, found.spent_on = edit.description, edit.spent_on
+            found.category = await category_id(tx, edit.category)
+            return True
 
     async def rows(self, user: str, since: date, until: date) -> list[Row]:
         async with self._relevo.transaction() as tx:
@@ -301,15 +326,15 @@ async def apply(tx: AsyncSession, expense: Expense, change: Change) -> None:
 
 async def as_row(tx: AsyncSession, expense: Expense) -> Row:
     slug = await tx.scalar(select(Category.slug).where(Category.id == expense.category))
-    return Row(
-        expense.spent_on, expense.description, slug or "other", expense.cents, expense.currency
-    )
+    day, text = expense.spent_on, expense.description
+    return Row(expense.id, day, text, slug or "other", expense.cents, expense.currency)
 
 
 async def rows(tx: AsyncSession, user: str, since: date, until: date) -> list[Row]:
     """A person's expenses of some days, in the order of the days."""
     found = await tx.execute(
         select(
+            Expense.id,
             Expense.spent_on,
             Expense.description,
             Category.slug,

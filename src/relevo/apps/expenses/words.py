@@ -10,6 +10,14 @@ REFUSALS = {
         "Escribe un mes como 2026-03, de los años 2000 a 2100."
     ),
     "There is no such person.": "No existe esa persona.",
+    "There is no such expense.": "No existe ese gasto.",
+    "Write an amount in digits, such as 1234.50.": "Escribe un monto en cifras, como 1234,50.",
+    "Choose a day that has come, from the year 2000 on.": (
+        "Elige un día que ya haya llegado, del año 2000 en adelante."
+    ),
+    "Choose a currency and a category of those in the list.": (
+        "Elige una moneda y una categoría de la lista."
+    ),
 }
 """Why the panel did not do what it was asked."""
 
@@ -34,6 +42,15 @@ SPANISH = {
     "Nothing was spent": "No hubo gastos",
     "Previous month": "Mes anterior",
     "Next month": "Mes siguiente",
+    "Edit": "Editar",
+    "Edit this expense": "Editar este gasto",
+    "Currency": "Moneda",
+    "Save": "Guardar",
+    "Delete": "Borrar",
+    "Delete this expense?": "¿Borrar este gasto?",
+    "Leave it": "Dejarlo así",
+    "Saved.": "Guardado.",
+    "Deleted.": "Borrado.",
     "Download CSV": "Descargar CSV",
     "Download Excel": "Descargar Excel",
 }

@@ -20,6 +20,7 @@ from relevo.apps.expenses.rules.dates import Day, find_day
 from relevo.apps.expenses.rules.money import money_of
 from relevo.apps.expenses.rules.orders import (
     ALL,
+    FIRST_YEAR,
     Order,
     after,
     asks_to_undo,
@@ -34,6 +35,7 @@ from relevo.apps.expenses.rules.text import fold, is_readable, normal, words
 __all__ = [
     "ALL",
     "CATEGORIES",
+    "FIRST_YEAR",
     "HOME",
     "LONGEST",
     "OTHER",
