@@ -33,6 +33,12 @@ from relevo.testing import ManualClock, assert_enqueued, deliver, drain, until, 
 KEYS = ("sig_current_key_of_the_tests_0123456789", "sig_next_key_of_the_tests_0123456789abc")
 PUBLIC = "https://expenses.example.com"
 PROCESS = "/api/process-message"
+LOCAL = {
+    "QSTASH_TOKEN": "t",
+    "QSTASH_CURRENT_SIGNING_KEY": KEYS[0],
+    "QSTASH_NEXT_SIGNING_KEY": KEYS[1],
+    "VERCEL_URL": "http://127.0.0.1:8700",
+}
 
 
 @asynccontextmanager
@@ -201,15 +207,39 @@ async def test_without_keys_the_door_of_qstash_is_closed(world: World, tmp_path:
             },
             "VERCEL_URL",
         ),
+        (LOCAL, "QSTASH_URL=http://127.0.0.1:8700 for relevo's own QStash"),
+        (LOCAL | {"QSTASH_URL": "http://127.0.0.1:8700"}, "QSTASH_ALLOW=127.0.0.1 is missing"),
+        (
+            LOCAL | {"QSTASH_URL": "http://127.0.0.1:8700", "QSTASH_ALLOW": "localhost,10.0.0.0/8"},
+            "QSTASH_ALLOW=127.0.0.1 is missing",
+        ),
         ({"WHATSAPP_GRAPH_VERSION": "../me"}, "WHATSAPP_GRAPH_VERSION"),
         ({"EXPENSES_COUNTRY": "ZZ"}, "EXPENSES_COUNTRY"),
         ({"VERCEL_URL": "https://x.example/?a=1"}, "VERCEL_URL"),
     ],
-    ids=range(7),
+    ids=range(10),
 )
 def test_what_is_missing_or_wrong_is_named(change: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         settings.read(whatsapp.environment("http://127.0.0.1:1") | change)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"QSTASH_ALLOW": "127.0.0.1"},
+        {"QSTASH_ALLOW": "10.0.0.0/8, 127.0.0.0/8"},
+        {"QSTASH_ALLOW": "127.0.0.1:8700"},
+        {"QSTASH_DEV": "1"},
+        {"QSTASH_URL": "http://127.0.0.1:8080"},  # another server, which has rules of its own
+        {"VERCEL_URL": "expenses.example.com"},
+    ],
+    ids=range(6),
+)
+def test_where_qstash_may_call_us_we_start(more: dict[str, str]) -> None:
+    told = LOCAL | {"QSTASH_URL": "http://127.0.0.1:8700"} | more
+    found = settings.read(whatsapp.environment("http://127.0.0.1:1") | told)
+    assert found.qstash_token == "t"
 
 
 async def test_a_link_opens_ones_own_month_for_a_day(world: World, tmp_path: Path) -> None:

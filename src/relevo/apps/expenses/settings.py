@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ from relevo.apps.expenses.rules import REGIONS, Region
 
 WEBHOOK = "/api/webhook"
 PROCESS = "/api/process-message"
+
+UPSTASH = "https://qstash.upstash.io"
 
 _NEEDED = ("WHATSAPP_APP_SECRET", "WHATSAPP_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN")
 _VERSION = re.compile(r"v\d{1,3}\.\d{1,2}", re.ASCII)
@@ -66,6 +69,8 @@ def read(environ: Mapping[str, str] = os.environ) -> ExpensesSettings:
         problems.append("QSTASH_TOKEN needs QSTASH_CURRENT_SIGNING_KEY, QSTASH_NEXT_SIGNING_KEY")
     if token and not public:
         problems.append("QSTASH_TOKEN needs VERCEL_URL, the address at which QStash finds us")
+    if token and public and not problems:
+        problems += _unreachable(environ, public)
     version = environ.get("WHATSAPP_GRAPH_VERSION") or "v25.0"
     if not _VERSION.fullmatch(version):
         problems.append("WHATSAPP_GRAPH_VERSION is one like v25.0")
@@ -87,14 +92,78 @@ def read(environ: Mapping[str, str] = os.environ) -> ExpensesSettings:
         gemini_url=environ.get("GOOGLE_GEMINI_BASE_URL", ""),
         gemini_model=environ.get("GEMINI_MODEL") or "gemini-2.5-flash",
         qstash_token=token,
-        qstash_url=environ.get("QSTASH_URL") or "https://qstash.upstash.io",
+        qstash_url=environ.get("QSTASH_URL") or UPSTASH,
         qstash_current=current,
         qstash_next=following,
         public_url=public,
-        site_url=public or f"http://127.0.0.1:{environ.get('RELEVO_PORT') or 8700}",
+        site_url=public or _here(environ),
         home=REGIONS[country],
         silence=timedelta(seconds=int(silence)),
     )
+
+
+def _here(environ: Mapping[str, str]) -> str:
+    return f"http://127.0.0.1:{environ.get('RELEVO_PORT') or 8700}"
+
+
+def _unreachable(environ: Mapping[str, str], public: str) -> list[str]:
+    """What keeps QStash from calling us back at an address of this machine."""
+    url = (environ.get("QSTASH_URL") or UPSTASH).rstrip("/")
+    if not _is_local(public):
+        return []
+    if not _is_local(url):
+        return [
+            (
+                f"VERCEL_URL={public} is on this machine, where {url} cannot call: set VERCEL_URL to a "
+                f"public address, or QSTASH_URL={_here(environ)} for relevo's own QStash"
+            )
+        ]
+    is_ours = url in (public, _here(environ), _here(environ).replace("127.0.0.1", "localhost"))
+    is_dev = environ.get("QSTASH_DEV", "").lower() in ("1", "true", "yes")
+    if not is_ours or _is_allowed(
+        environ.get("QSTASH_ALLOW", "") or (_DEV if is_dev else ""), public
+    ):
+        return []
+    host = urlsplit(public).hostname
+    return [
+        (
+            f"QSTASH_ALLOW={host} is missing: relevo's own QStash calls public addresses only, and "
+            f"VERCEL_URL={public} is on this machine"
+        )
+    ]
+
+
+_DEV = "localhost,127.0.0.0/8,::1"  # what QSTASH_DEV=1 allows
+
+
+def _is_local(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_allowed(allowed: str, url: str) -> bool:
+    """Whether one of the hosts, `host:port` or networks of QSTASH_ALLOW is this address."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    named = [each.strip() for each in allowed.split(",")]
+    if host in named or f"{host}:{port}" in named:
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return any(address in net for each in named if (net := _network(each)) is not None)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
 
 
 def _public(text: str, problems: list[str]) -> str:
