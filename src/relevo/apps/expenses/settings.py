@@ -114,8 +114,8 @@ def _unreachable(environ: Mapping[str, str], public: str) -> list[str]:
     if not _is_local(url):
         return [
             (
-                f"VERCEL_URL={public} is on this machine, where {url} cannot call: set VERCEL_URL to a "
-                f"public address, or QSTASH_URL={_here(environ)} for relevo's own QStash"
+                f"VERCEL_URL={public} is on this machine, where {url} cannot call: set VERCEL_URL "
+                f"to a public address, or QSTASH_URL={_here(environ)} for relevo's own QStash"
             )
         ]
     is_ours = url in (public, _here(environ), _here(environ).replace("127.0.0.1", "localhost"))
