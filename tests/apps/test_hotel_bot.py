@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import shlex
 from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -58,6 +60,7 @@ def hotel(relevo: Relevo) -> Hotel:
     return relevo.use(Hotel)
 
 
+PAGE = Path(__file__).parents[2] / "docs/systems/hotel.md"
 redis_only = pytest.mark.parametrize("board", ["redis"], indirect=True)
 
 UNFIT = [
@@ -414,6 +417,22 @@ async def test_the_sanity_commands_answer_as_described(
         "cm_events:reasons:hotel999",
         "cm_msgdedup:hotel999:cm-msg-X",
     }
+
+
+@redis_only
+async def test_the_page_s_redis_commands_run(
+    relevo: Relevo, hotel: Hotel, server: RedisServer
+) -> None:
+    """As they stand in docs/systems/hotel.md, the last one with its message kept."""
+    lines = re.findall(r"^    redis-cli (.+?)(?: +#.*)?$", PAGE.read_text(), re.M)
+    assert len(lines) == 6
+    for line in lines:
+        words = shlex.split(line.removesuffix(" | head"))
+        if words[:2] == ["--scan", "--pattern"]:
+            words = ["SCAN", "0", "MATCH", words[2]]
+        assert server.command(*words) is not None or words[0] == "GET"
+    await turn(relevo)
+    assert await hotel.records.has_message("hotel999:channelManager:cm-msg-X")
 
 
 @redis_only

@@ -10,10 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from relevo import Relevo
+from relevo import Relevo, State
 from relevo.apps.hotel import app
 from relevo.apps.hotel.hotel import Hotel
 from relevo.simulators import World
+from relevo.store import Filter
 from tests.apps.test_hotel import entry, rest, turn
 
 EVIL = '<script>alert("x")</script>'
@@ -53,7 +54,11 @@ async def test_a_person_reads_and_answers_a_guest_once(
     for _ in range(2):
         answer = await send(browser, place, "/hotel/reply", text="Sí, hay cochera.", **fields)
         assert answer.status_code == 303
+    page = (await browser.get(place)).text
+    assert "not sent yet" in page
+    assert page.count("Sí, hay cochera.") == 1
     await rest(relevo)
+    assert "not sent yet" not in (await browser.get(place)).text
     texts = [each.detail["text"] for each in world.ledger.find("channel", "reply")]
     assert texts.count("Sí, hay cochera.") == 1
     spanish = (await browser.get(f"{place}?lang=es")).text
@@ -63,6 +68,20 @@ async def test_a_person_reads_and_answers_a_guest_once(
     await turn(relevo)
     assert await hotel.records.count("messages") == 4
     assert world.ledger.count("channel", "reply") == 2  # manual now: nobody answers by itself
+
+
+async def test_an_answer_that_failed_stands_in_its_conversation(
+    relevo: Relevo, world: World, browser: httpx2.AsyncClient
+) -> None:
+    hotel = relevo.use(Hotel)
+    await hotel.board.queue("hotel999").push([entry(1)])
+    world.faults.add("channel", "reply", "refuse", times=100)
+    await turn(relevo)
+    place = "/hotel/conversations/hotel999/hotel999-channelManager-guest-1"
+    page = (await browser.get(f"{place}?lang=es")).text
+    assert "sin enviar" in page
+    [job] = (await relevo.store.page(Filter(states=frozenset({State.DEAD})))).jobs
+    assert f"/jobs/{job.id}" in page
 
 
 async def test_bots_are_seen_and_paused(

@@ -38,7 +38,7 @@ SYSTEMS = ("cars", "hotel", "expenses", "subscriptions", "razworks", "qstash")
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _FILE = re.compile(r"\{?# ([\w./-]+\.\w+)(?: #\})?\n")
-_LOOK = re.compile(r"curl -s '?\S+$|relevo \w+ (ls|show|bots|month)\b")
+_LOOK = re.compile(r"curl -s '?\S+$|relevo \w+ (ls|show|bots|dead|month)\b")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -6,25 +6,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from relevo import NotFoundError, PayloadError, Relevo, StoreError
+from relevo import NotFoundError, PayloadError, Relevo, State, StoreError
 from relevo.apps.hotel.board import Pulse
 from relevo.apps.hotel.hotel import Hotel
-from relevo.apps.hotel.queues import ReplyToGuest
+from relevo.apps.hotel.queues import REPLIES, ReplyToGuest
 from relevo.apps.hotel.reading import CONTENT_MAX, ENTRY_MAX, Unfit, edited
 from relevo.apps.hotel.words import REFUSALS, SPANISH
 from relevo.bridges.redis_list import Buried, NotAList
 from relevo.ids import new_id, parse_id
-from relevo.store import Audit
+from relevo.store import Audit, Filter
 from relevo.web import Room, form, go, needs, site
 
 room = Room(Path(__file__).parent / "templates", SPANISH, REFUSALS)
 
 DEAD = 50
+UNSENT = frozenset(State) - {State.DONE, State.CANCELLED}
+LOOKED = 200  # unsent answers of all hotels that are looked through for a conversation's
 SHOWN = 2_000  # characters of a dead entry
 
 
@@ -59,6 +62,30 @@ async def bots(hotel: Hotel) -> list[Bot]:
         except (StoreError, NotAList) as error:
             found.append(Bot(id, Pulse(None, None), True, 0, 0, 0, str(error)))
     return found
+
+
+class _Reply(msgspec.Struct):
+    """What is read of a stored ReplyToGuest, of whichever version."""
+
+    hotel_id: str = ""
+    conversation_id: str = ""
+    content: str = ""
+    author: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.hotel_id, self.conversation_id
+
+
+_reply = msgspec.json.Decoder(_Reply).decode
+
+
+class Unsent(NamedTuple):
+    """An answer on its way to a guest, or one that failed."""
+
+    id: str  # of its job
+    state: State
+    reply: _Reply
 
 
 class Panel:
@@ -124,10 +151,18 @@ class Panel:
             "conversation.html",
             talk=talk,
             messages=messages,
+            unsent=await self._unsent(hotel, id),
             can_answer=can_answer,
             token=new_id(),
             is_list=False,
         )
+
+    async def _unsent(self, hotel: str, id: str) -> list[Unsent]:
+        """The answers of a conversation that have not reached the guest, the oldest first."""
+        where = Filter(queue=REPLIES, states=UNSENT)
+        page = await self._relevo.store.page(where, limit=LOOKED)
+        found = [Unsent(job.id, job.state, _reply(job.payload)) for job in page.jobs[::-1]]
+        return [each for each in found if each.reply.place == (hotel, id)]
 
     async def dead(self, request: Request) -> Response:
         hotel = self._ours(request.path_params["hotel"])

@@ -9,6 +9,7 @@ from relevo import Breaker, Command, exponential
 PATIENT = exponential("2s", cap="5m")
 # To save again harms nobody, and a process that dies spends an attempt of all that it had in hand.
 SAFE = 30
+REPLIES = "hotel:messages:reply"
 # Others make these ids, and a long number may look like a card's; guests write what they like.
 THEIRS = ("booking_id", "content", "conversation_id", "guest_id", "guest_name", "message_id")
 
@@ -67,7 +68,7 @@ class SaveMessage(
 
 class ReplyToGuest(
     Command,
-    queue="hotel:messages:reply",
+    queue=REPLIES,
     attempts=15,
     backoff=exponential("1s", cap="10m"),
     timeout="90s",

@@ -65,6 +65,8 @@ SPANISH = {
     "automatic": "automático",
     "us:": "nosotros:",
     "the bot": "el bot",
+    "not sent yet": "aún sin enviar",
+    "not sent": "sin enviar",
     "the guest": "el huésped",
     "Answer by hand": "Responder a mano",
     "Let the bot answer": "Que responda el bot",

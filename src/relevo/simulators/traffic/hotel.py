@@ -127,7 +127,7 @@ class _Outside:
     async def _by_list(self, letter: Letter) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         payload = {
-            "messageId": str(letter.number),
+            "messageId": letter.number if letter.number % 2 else str(letter.number),
             "conversationId": letter.conversation,
             "guestId": f"b24-{letter.number}",
             "channel": "booking",
@@ -156,6 +156,10 @@ class _Outside:
         message |= {"read": False, "source": "guest", "message": letter.text}
         before = self._told[place] = version2(made, [message])
         await self._post(letter.hotel, before)
+        if letter.number % 5 == 0:  # another departure under the event id of the first
+            longer = {**made, "departure": "2027-02-08"}
+            await self._post(letter.hotel, version2(longer, [message]))
+            self._sent.delivered += 1
         if letter.is_cancelled:
             later = _iso(now + timedelta(seconds=1))
             gone = beds24(self._world).put(letter.number, "cancelled", modifiedTime=later)
