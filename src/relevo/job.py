@@ -25,6 +25,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+AGING = frozenset({State.READY, State.PARKED, State.HELD})
+"""States in which a job waits for us: its queue is as old as the first of them was ordered."""
+
 LIVE = frozenset(
     {
         State.SCHEDULED,

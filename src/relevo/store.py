@@ -236,12 +236,15 @@ class QueueMode(StrEnum):
 
 
 class Tally(Struct, frozen=True, kw_only=True):
-    """How many jobs a queue has in each state, and how old its oldest ready one is."""
+    """How many jobs a queue has in each state, how old its oldest is, and how late its first."""
 
     queue: str
     mode: QueueMode = QueueMode.OPEN
     counts: dict[State, int]
-    oldest: int | None = None  # milliseconds past its due time
+    oldest: int | None = (
+        None  # milliseconds since the first that is ready, parked or held was ordered
+    )
+    late: int | None = None  # milliseconds that the first ready one is past its due time
     is_estimate: bool = False  # its done jobs are too many to count: estimated from a sample
 
 

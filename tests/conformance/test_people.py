@@ -246,20 +246,48 @@ async def test_a_tally_shows_the_mode(store: Store) -> None:
         assert (await tally_of(store)).mode is mode
 
 
-async def test_a_tally_shows_how_late_the_oldest_is(store: Store, clock: ManualClock) -> None:
+async def test_a_tally_shows_how_late_the_first_is(store: Store, clock: ManualClock) -> None:
     await add(store, delay=MINUTE)
     await add(store, OTHER)
     lease = await take_id(store, await add(store, "app:module:busy"), "app:module:busy")
-    assert (await tally_of(store)).oldest is None
+    assert (await tally_of(store)).late is None
     clock.advance("3m")
 
-    oldest = (await tally_of(store)).oldest
+    late = (await tally_of(store)).late
 
-    assert oldest is not None
-    assert 2 * MINUTE <= oldest <= 2 * MINUTE + 30 * SECOND
-    assert ((await tally_of(store, OTHER)).oldest or 0) >= 3 * MINUTE
-    assert (await tally_of(store, "app:module:busy")).oldest is None
+    assert late is not None
+    assert 2 * MINUTE <= late <= 2 * MINUTE + 30 * SECOND
+    assert ((await tally_of(store, OTHER)).late or 0) >= 3 * MINUTE
+    assert (await tally_of(store, "app:module:busy")).late is None
     assert await end(store, lease)
+
+
+@pytest.mark.parametrize("state", [State.READY, State.PARKED, State.HELD])
+@pytest.mark.parametrize("lane", [None, "l"])
+async def test_a_tally_shows_when_the_oldest_was_ordered(
+    store: Store, clock: ManualClock, state: State, lane: str | None
+) -> None:
+    """However often a job was tried, it is as old as its order; one that is to come has no age."""
+    await add(store, lane=lane)
+    clock.advance("1h")
+    lease = await take_one(store)
+    await add(store, delay=DAY, lane=lane)
+    assert (await tally_of(store)).oldest is None
+
+    if state is State.READY:
+        assert await end(store, lease, State.SCHEDULED, delay=MINUTE)
+        assert (await tally_of(store)).oldest is None
+        clock.advance("61s")
+    else:
+        park = "bank" if state is State.PARKED else None
+        assert await end(store, lease, state, park=park, spend=False)
+    await add(store, lane=lane)
+
+    tally = await tally_of(store)
+    assert tally.oldest is not None
+    assert HOUR <= tally.oldest <= HOUR + 2 * MINUTE
+    assert (tally.late or 0) < MINUTE
+    assert (await tally_of(store)).counts[state] == (2 if state is State.READY else 1)
 
 
 async def test_a_tally_follows_every_move(store: Store, clock: ManualClock) -> None:

@@ -34,9 +34,9 @@ def test_a_store_that_went_back_comes_first() -> None:
     assert troubles(back=back, now=NOW)[0].is_bad
 
 
-def tally(mode: QueueMode = QueueMode.OPEN, oldest: int | None = None, **counts: int) -> Tally:
+def tally(mode: QueueMode = QueueMode.OPEN, late: int | None = None, **counts: int) -> Tally:
     states = {State(name): count for name, count in counts.items()}
-    return Tally(queue=QUEUE, mode=mode, counts=states, oldest=oldest)
+    return Tally(queue=QUEUE, mode=mode, counts=states, late=late)
 
 
 def worker(**fields: Any) -> WorkerInfo:
@@ -62,7 +62,7 @@ def recurring(**fields: Any) -> RecurringView:
 
 
 def test_a_queue_that_is_served_in_time_is_no_trouble() -> None:
-    assert said(tallies=[tally(ready=5, oldest=900, done=10)], workers=[worker()]) == []
+    assert said(tallies=[tally(ready=5, late=900, done=10)], workers=[worker()]) == []
 
 
 def test_a_queue_that_nobody_serves_is_bad() -> None:
@@ -74,8 +74,8 @@ def test_a_queue_that_nobody_serves_is_bad() -> None:
 
 
 def test_what_is_late_paused_or_draining_is_said() -> None:
-    assert said(tallies=[tally(ready=1, oldest=300_000)], workers=[worker()]) == [
-        f"The oldest job of {QUEUE} is 5 min late"
+    assert said(tallies=[tally(ready=1, late=300_000)], workers=[worker()]) == [
+        f"{QUEUE} is 5 min late"
     ]
     assert said(tallies=[tally(QueueMode.PAUSED, ready=1)], workers=[worker()]) == [
         f"{QUEUE} is paused, with one job in it"

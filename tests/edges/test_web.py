@@ -609,6 +609,7 @@ async def test_prometheus_gets_numbers_and_no_names_of_people(web: Site) -> None
         assert 'relevo_jobs{queue="cars:suppliers:book",state="ready"} 2.0' in answer.text
         for name in (
             "relevo_queue_oldest_seconds",
+            "relevo_queue_late_seconds",
             "relevo_queue_mode",
             "relevo_workers",
             "relevo_outbox_lag_seconds",

@@ -92,8 +92,8 @@ def _all_ended(relevo: Relevo) -> Callable[[], Any]:
     return are_told
 
 
-def tally(queue: str, *, oldest: int | None = 60_000, **fields: Any) -> Tally:
-    return Tally(queue=queue, counts={State.READY: 7}, oldest=oldest, **fields)
+def tally(queue: str, *, late: int | None = 60_000, **fields: Any) -> Tally:
+    return Tally(queue=queue, counts={State.READY: 7}, late=late, **fields)
 
 
 def worker(*, running: int = 10, **fields: Any) -> WorkerInfo:
@@ -117,8 +117,8 @@ def timing(**fields: Any) -> Timing:
     [
         ([tally(PAY)], []),  # another sentence tells of a queue without a worker
         ([tally(PAY)], [worker(running=9, busy={PAY: 7})]),
-        ([tally(PAY, oldest=900)], [worker()]),
-        ([tally(PAY, oldest=None)], [worker()]),
+        ([tally(PAY, late=900)], [worker()]),
+        ([tally(PAY, late=None)], [worker()]),
         ([tally(PAY, mode=QueueMode.PAUSED)], [worker()]),
         ([tally(PAY)], [worker(), worker(running=3, busy={})]),  # one has room
     ],

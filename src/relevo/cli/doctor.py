@@ -22,7 +22,7 @@ from relevo.cli.tables import at, counted, span, table
 from relevo.cli.terminal import OK, PROBLEM, UNAVAILABLE, AppOption, Terminal, Verbs, discreet
 from relevo.client_errors import OWN_RETRIES
 from relevo.clock import moment
-from relevo.desk import COUNTED, Desk, saturations
+from relevo.desk import COUNTED, LATE, Desk, saturations
 from relevo.engine import Relevo
 from relevo.errors import RelevoError, SettingsError, StoreError
 from relevo.ingress.crowd import room
@@ -33,7 +33,7 @@ from relevo.joining import FLOW
 from relevo.message import EVENTS, narrow
 from relevo.settings import spool_file
 from relevo.signatures.keys import Keys
-from relevo.store import DeliveryState, Finding, QueueMode, Schema, WorkerState
+from relevo.store import DeliveryState, Finding, QueueMode, Schema, Tally, WorkerState
 from relevo.stored import read_stored
 from relevo.stores.places import Places
 from relevo.stores.sqlite.doctor import LOW_SPACE
@@ -61,6 +61,13 @@ SKEW = 2.0
 def add_to(root: Verbs) -> None:
     """Hang the verb under the program."""
     root.verb("doctor")(doctor)
+
+
+def _age(tally: Tally) -> str:
+    """When the oldest job of a queue was ordered, as the end of a sentence."""
+    return (
+        "" if tally.oldest is None else f"; the oldest was ordered {span(tally.oldest / 1000)} ago"
+    )
 
 
 async def doctor(terminal: Terminal, app: AppOption = None) -> int:
@@ -330,7 +337,10 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
                 told += " and no running worker serves it" if workers else ""
             elif workers:
                 told = f"{counted(moving, 'job')} and none of the running workers serves it"
-            findings.append(_warning(tally.queue, told))
+            findings.append(_warning(tally.queue, told + _age(tally)))
+        elif tally.late is not None and tally.late >= LATE:
+            told = f"is {span(tally.late / 1000)} late with {counted(moving, 'job')}"
+            findings.append(_warning(tally.queue, told + _age(tally)))
         if tally.mode is not QueueMode.OPEN:
             findings.append(
                 _warning(tally.queue, f"is {tally.mode}: `relevo queues resume` opens it")
@@ -339,7 +349,8 @@ async def _look(desk: Desk, apps: list[App]) -> list[Finding]:
             findings.append(
                 _warning(
                     tally.queue,
-                    f"{counted(held, 'job')} held for a person to decide: `relevo effects ls`",
+                    f"{counted(held, 'job')} held for a person to decide: `relevo effects ls`"
+                    + _age(tally),
                 )
             )
     joins = [*await _joins(desk), *await _changed_keys(desk, apps)]

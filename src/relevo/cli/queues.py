@@ -75,9 +75,11 @@ async def show(terminal: Terminal, queue: Queue) -> None:
 
         counts = [(str(state), tally.counts.get(state, 0)) for state in State]
         counts = [(name, done_of(tally) if name == State.DONE else n) for name, n in counts]
-        oldest = None if tally.oldest is None else span(tally.oldest / 1000)
         pairs: list[tuple[str, Any]] = [("queue", tally.queue), ("mode", tally.mode), *counts]
-        pairs += [("oldest", oldest), ("workers", " ".join(workers) or "nobody")]
+        pairs += [
+            *zip(("oldest", "late"), _ages(tally), strict=True),
+            ("workers", " ".join(workers) or "nobody"),
+        ]
         changed = told(changes, queue, "queue", "lane")
         pairs += [("changed", changed)] if changed else []
         return Group(fields(pairs), "", durations_table(took)) if took else fields(pairs)
@@ -199,6 +201,11 @@ def _report(terminal: Terminal, queues: list[str], changed: list[bool], mode: st
     terminal.show(shown, lambda: "\n".join(lines))
 
 
+def _ages(tally: Tally) -> list[str | None]:
+    ages = (tally.oldest, tally.late)
+    return [None if age is None else span(age / 1000) for age in ages]
+
+
 def tallies_table(
     tallies: list[Tally],
     limits: dict[str, str],
@@ -208,7 +215,18 @@ def tallies_table(
     last = ("limits",) if limits else ()
     changed = ("changed",) if any(each.what != "breaker" for each in changes) else ()
     return table(
-        ("queue", "mode", *map(str, STATES), "dead", "done", "oldest", "takes", *last, *changed),
+        (
+            "queue",
+            "mode",
+            *map(str, STATES),
+            "dead",
+            "done",
+            "oldest",
+            "late",
+            "takes",
+            *last,
+            *changed,
+        ),
         (
             (
                 tally.queue,
@@ -216,7 +234,7 @@ def tallies_table(
                 *(tally.counts.get(state, 0) for state in STATES),
                 tally.counts.get(State.DEAD, 0),
                 done_of(tally),
-                None if tally.oldest is None else span(tally.oldest / 1000),
+                *_ages(tally),
                 next((str(each) for each in _of(tally.queue, took) if not each.is_effect), None),
                 *(limits.get(tally.queue) for _ in last),
                 *(told(changes, tally.queue, "queue", "lane") for _ in changed),

@@ -47,6 +47,7 @@ class Sample:
                 "is_estimate": tally.is_estimate,
                 "rate": _rate(past.get(tally.queue), tally, length),
                 "oldest": tally.oldest,
+                "late": tally.late,
             }
             for tally in self.tallies
         ]
@@ -95,7 +96,7 @@ def screen(rows: list[dict[str, Any]], sample: Sample) -> RenderableType:
 
     columns = ("ready", "running", "scheduled", "parked", "held", "dead")
     queues = table(
-        ("queue", "mode", "per s", *columns, "done", "oldest"),
+        ("queue", "mode", "per s", *columns, "done", "oldest", "late"),
         (
             (
                 row["queue"],
@@ -103,7 +104,10 @@ def screen(rows: list[dict[str, Any]], sample: Sample) -> RenderableType:
                 row["rate"],
                 *(row[name] for name in columns),
                 About(row["done"]) if row["is_estimate"] else row["done"],
-                None if row["oldest"] is None else span(row["oldest"] / 1000),
+                *(
+                    None if row[age] is None else span(row[age] / 1000)
+                    for age in ("oldest", "late")
+                ),
             )
             for row in rows
         ),

@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one
-from relevo.dashboard.health import LATE
-from relevo.desk import EventView
+from relevo.desk import LATE, EventView
 from relevo.web import form, go
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from relevo.desk import BreakerView, DeliveryGroup, RecurringView, WaitView, saturations
+from relevo.desk import LATE, BreakerView, DeliveryGroup, RecurringView, WaitView, saturations
 from relevo.durations import as_text
 from relevo.job import MOVING, State
 from relevo.restored import Mark, WentBack
@@ -16,8 +16,6 @@ from relevo.store import DeliveryState, QueueMode, Tally, WorkerInfo
 from relevo.version import mixed
 from relevo.web.room import span
 
-LATE = 60_000
-"""From so many milliseconds past its due time a job is worth a word."""
 MOST = 12
 
 
@@ -179,9 +177,9 @@ def _queues(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list[Tro
             if moving == 1:
                 text = "{queue} has one job to do, and no worker serves it"
             found.append(_bad(text, href, queue=tally.queue, n=moving))
-        elif tally.oldest is not None and tally.oldest > LATE:
-            text = "The oldest job of {queue} is {age} late"
-            found.append(_warn(text, href, queue=tally.queue, age=span(tally.oldest)))
+        elif tally.late is not None and tally.late > LATE:
+            text = "{queue} is {age} late"
+            found.append(_warn(text, href, queue=tally.queue, age=span(tally.late)))
         if tally.mode is QueueMode.DRAINING:
             found.append(
                 _warn("{queue} is draining: it takes no new jobs", href, queue=tally.queue)

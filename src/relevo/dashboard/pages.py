@@ -6,9 +6,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from relevo.dashboard.board import Board, limit_of, more_of, one, picked, when
-from relevo.dashboard.health import LATE
 from relevo.dashboard.live import TooMany
-from relevo.desk import durations, slowest_of
+from relevo.desk import LATE, durations, slowest_of
 from relevo.errors import NotFoundError
 from relevo.job import State
 from relevo.message import Spec
@@ -20,13 +19,13 @@ AGES = 8
 
 async def overview(board: Board, request: Request) -> Response:
     look = await board.live(request).look()
-    late = sorted(look.tallies, key=lambda tally: -(tally.oldest or 0))
+    aged = sorted(look.tallies, key=lambda tally: -(tally.oldest or 0))
     workers = [worker for worker in look.workers if worker.is_alive]
     return board.page(
         request,
         "overview",
         look=look,
-        oldest=[tally for tally in late[:AGES] if tally.oldest is not None],
+        oldest=[tally for tally in aged[:AGES] if tally.oldest is not None],
         late=LATE,
         workers=workers,
         busy=sum(worker.running for worker in workers),

@@ -86,6 +86,7 @@ SPANISH: Final[dict[str, str]] = {
     "None.": "Ninguno.",
     "Note": "Nota",
     "Oldest": "Más antiguo",
+    "Late": "Retraso",
     "Open": "Abrir",
     "Pause": "Pausar",
     "Payload": "Contenido",
@@ -272,9 +273,7 @@ SPANISH: Final[dict[str, str]] = {
     "{queue} has one job to do, and no worker serves it": (
         "{queue} tiene un trabajo por hacer y ningún worker la atiende"
     ),
-    "The oldest job of {queue} is {age} late": (
-        "El trabajo más antiguo de {queue} lleva {age} de retraso"
-    ),
+    "{queue} is {age} late": "{queue} lleva {age} de retraso",
     "{queue} is draining: it takes no new jobs": (
         "{queue} se está vaciando: no admite trabajos nuevos"
     ),
@@ -511,7 +510,8 @@ SPANISH: Final[dict[str, str]] = {
     ),
     "served by {workers}": "atendida por {workers}",
     "no worker serves it: start one with": "ningún worker la atiende: arranca uno con",
-    "its oldest job has waited {age}": "su trabajo más antiguo espera hace {age}",
+    "its oldest job was ordered {age} ago": "su trabajo más antiguo se encargó hace {age}",
+    "the first job that is due is {age} late": "el primero que toca lleva {age} de retraso",
     "Drain": "Vaciar",
     "A draining queue refuses new jobs. Go on?": (
         "Una cola que se vacía rechaza trabajos nuevos. ¿Seguir?"

@@ -24,6 +24,7 @@ from relevo.desk.forgetting import Forgotten, LeftAlone
 from relevo.desk.groups import GroupView
 from relevo.desk.people import ACTIONS, Person, Role
 from relevo.desk.pressure import (
+    LATE,
     DurationView,
     Saturation,
     durations,
@@ -58,6 +59,7 @@ __all__ = [
     "COUNTED",
     "COUNT_MAX",
     "EDITABLE",
+    "LATE",
     "SWEEPABLE",
     "AfterRestore",
     "BreakerView",

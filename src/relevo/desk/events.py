@@ -122,7 +122,7 @@ class Events(Looking):
                         behind=each.behind,
                         waiting=sum(counts.get(state, 0) for state in LIVE),
                         dead=counts.get(State.DEAD, 0),
-                        lag=0 if tally is None else tally.oldest or 0,
+                        lag=0 if tally is None else tally.late or 0,
                         is_served=each.queue in served,
                     )
                 )

@@ -11,6 +11,9 @@ from relevo.job import State
 from relevo.message import EVENTS
 from relevo.store import QueueMode, Tally, WorkerInfo
 
+LATE = 60_000
+"""From so many milliseconds past its due time a job is worth a word."""
+
 WAITED = 5_000
 """Milliseconds that a job must be late before full slots are told of: a burst is none."""
 
@@ -41,7 +44,7 @@ class Saturation(msgspec.Struct, frozen=True, kw_only=True):
 
     queues: tuple[str, ...]  # in which jobs wait
     waiting: int  # jobs that are due, and have no slot
-    oldest: int  # milliseconds that the first of them is past its due time
+    late: int  # milliseconds that the first of them is past its due time
     slots: int
     slowest: str = ""  # the queue that has most of these slots
     busy: int = 0  # how many it has
@@ -98,8 +101,8 @@ def saturations(tallies: Sequence[Tally], workers: Sequence[WorkerInfo]) -> list
         tally.queue: tally
         for tally in tallies
         if tally.mode is not QueueMode.PAUSED
-        and tally.oldest is not None
-        and tally.oldest >= WAITED
+        and tally.late is not None
+        and tally.late >= WAITED
         and tally.queue != EVENTS
     }
     found: list[Saturation] = []
@@ -139,7 +142,7 @@ def _saturation(
     return Saturation(
         queues=tuple(tally.queue for tally in tallies),
         waiting=sum(tally.counts.get(State.READY, 0) for tally in tallies),
-        oldest=max(tally.oldest or 0 for tally in tallies),
+        late=max(tally.late or 0 for tally in tallies),
         slots=slots,
         slowest=slowest,
         busy=sum(worker.busy.get(slowest, 0) for worker in workers),

@@ -140,7 +140,12 @@ class Metrics:
         )
         oldest = Gauge(
             "relevo_queue_oldest_seconds",
-            "How long the oldest ready job is past its due time.",
+            "How long ago the first job that is ready, parked or held was ordered.",
+            labels=["queue"],
+        )
+        late = Gauge(
+            "relevo_queue_late_seconds",
+            "How long the first ready job is past its due time.",
             labels=["queue"],
         )
         modes = Gauge("relevo_queue_mode", "1 for the mode it is in.", labels=["queue", "mode"])
@@ -152,6 +157,7 @@ class Metrics:
                 else:
                     jobs.add_metric([tally.queue, str(state)], tally.counts.get(state, 0))
             oldest.add_metric([tally.queue], (tally.oldest or 0) / 1000)
+            late.add_metric([tally.queue], (tally.late or 0) / 1000)
             for mode in QueueMode:
                 modes.add_metric([tally.queue, str(mode)], float(tally.mode is mode))
         workers = await desk.workers()
@@ -208,7 +214,7 @@ class Metrics:
         now = await desk.store.now()
         for wait in (await desk.waiting())[:BREAKERS_MAX]:
             waits.add_metric([wait.name], (now - wait.since) / 1000)
-        told = [jobs, done, oldest, modes, states, running, slots, overdue, threads, memory]
+        told = [jobs, done, oldest, late, modes, states, running, slots, overdue, threads, memory]
         told += [versions, full, cpu, lag, *_durations(workers)]
         return [*told, circuits, parked, waits, *await self._unhandled(now)]
 

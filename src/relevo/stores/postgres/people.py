@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from relevo.ids import parse_id
-from relevo.job import JOINS, Job, State
+from relevo.job import AGING, JOINS, Job, State
 from relevo.store import By, Edit, Filter, Group, Page, QueueMode, SealedValue, Tally
 from relevo.stores.postgres import renewal
 from relevo.stores.postgres.lines import Record
@@ -235,11 +235,12 @@ class People(Session):
             self._sql("""
             select
                 queue, state, run_at <= (select relevo.moment($1)) as due, count(*) as n,
-                (select relevo.moment($1)) - min(run_at) as oldest
+                (select relevo.moment($1)) - min(run_at) as late,
+                (select relevo.moment($1)) - min(inserted_at) as age
             from relevo.jobs
             group by 1, 2, 3
             union all
-            select queue, state, true, count(*), null
+            select queue, state, true, count(*), null, null
             from relevo.ended
             where state > 5
             group by 1, 2
@@ -249,11 +250,14 @@ class People(Session):
         )
         counts: dict[str, Counter[State]] = defaultdict(Counter)
         oldest: dict[str, int] = {}
-        for queue, code, due, n, age in rows:
+        lateness: dict[str, int] = {}
+        for queue, code, due, n, late, age in rows:
             state = state_of(code, 0 if due else 1, 0)
             counts[queue][state] += n  # only of those that wait does it matter whether they are due
             if state is State.READY:
-                oldest[queue] = max(age, oldest.get(queue, age))
+                lateness[queue] = max(late, lateness.get(queue, late))
+            if state in AGING:
+                oldest[queue] = max(int(age), oldest.get(queue, 0))
         done = await self._count_done()
         for queue, (n, _) in done.items():
             counts[queue][State.DONE] = n
@@ -267,6 +271,7 @@ class People(Session):
                 mode=mode.get(queue, QueueMode.OPEN),
                 counts=dict(counts[queue]),
                 oldest=oldest.get(queue),
+                late=lateness.get(queue),
                 is_estimate=queue in done and done[queue][1],
             )
             for queue in sorted(counts.keys() | mode.keys())

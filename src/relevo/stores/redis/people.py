@@ -364,13 +364,14 @@ def _means(where: Filter, job: Job) -> bool:
 
 
 def _read_tally(row: Sequence[Any]) -> Tally:
-    name, mode, *numbers = row
-    counts = {state: n for state, n in zip(COUNTED, numbers[:-1], strict=True) if n}
+    name, mode, *numbers, late, oldest = row
+    counts = {state: n for state, n in zip(COUNTED, numbers, strict=True) if n}
     return Tally(
         queue=name.decode(),
         mode=QueueMode(mode.decode()),
         counts=counts,
-        oldest=int(numbers[-1]) if numbers[-1] else None,
+        oldest=int(oldest) if oldest else None,
+        late=int(late) if late else None,
     )
 
 

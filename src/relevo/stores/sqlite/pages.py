@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from relevo.job import After, Attempt, Failure, Job, Joined, State, Unique
+from relevo.job import AGING, After, Attempt, Failure, Job, Joined, State, Unique
 from relevo.store import (
     Audit,
     Effect,
@@ -484,18 +484,25 @@ class Counts:
 def live_counts() -> Counts:
     """Due and scheduled jobs: a look at a million may be some seconds old, at fewer it is not."""
     return Counts(
+        # Every index holds seq, which rises: the first that came in costs no look at the rows.
         """
-        select queue, count(*), sum(run_at <= ?1), min(run_at)
-        from relevo_jobs
-        where state = 10
-          and lane is null
-        group by queue
-        union all
-        select queue, count(*), sum(run_at <= ?1), min(run_at)
-        from relevo_jobs
-        where lane is not null
-          and state = 10
-        group by queue
+        select queue, number, due, first_at,
+               (select inserted_at from relevo_jobs where seq = oldest)
+        from (
+            select queue, count(*) as number, sum(run_at <= ?1) as due, min(run_at) as first_at,
+                   min(iif(run_at <= ?1, seq, null)) as oldest
+            from relevo_jobs
+            where state = 10
+              and lane is null
+            group by queue
+            union all
+            select queue, count(*), sum(run_at <= ?1), min(run_at),
+                   min(iif(run_at <= ?1, seq, null))
+            from relevo_jobs
+            where lane is not null
+              and state = 10
+            group by queue
+        )
         """,
         patience=8.0,
     )
@@ -509,29 +516,36 @@ def done_counts() -> Counts:
 
 
 def tally(connection: sqlite3.Connection, live: Counts, done: Counts, now: int) -> list[Tally]:
-    """Every queue, its mode, its jobs by state, the age of its oldest ready one."""
+    """Every queue, its mode, its jobs by state, the age of its oldest, how late its first is."""
     counts: defaultdict[str, dict[State, int]] = defaultdict(dict)
     oldest: dict[str, int] = {}
-    for queue, all_, due, first in live.read(connection, now):
+    late: dict[str, int] = {}
+    for queue, all_, due, first, inserted in live.read(connection, now):
         mine = counts[queue]
         mine[State.READY] = mine.get(State.READY, 0) + due
         mine[State.SCHEDULED] = mine.get(State.SCHEDULED, 0) + all_ - due
         if due:
-            oldest[queue] = max(oldest.get(queue, 0), now - first)
+            late[queue] = max(late.get(queue, 0), now - first)
+            oldest[queue] = max(oldest.get(queue, 0), now - inserted)
     for queue, number in connection.execute(
         "select queue, count(*) from relevo_jobs where state = 20 group by queue"
     ):
         counts[queue][State.RUNNING] = number
-    for code, queue, number in connection.execute(
+    for code, queue, number, inserted in connection.execute(
         """
-        select state, queue, count(*)
-        from relevo_jobs
-        where state not between 10 and 30
-        group by state, queue
+        select state, queue, number, (select inserted_at from relevo_jobs where seq = oldest)
+        from (
+            select state, queue, count(*) as number, min(seq) as oldest
+            from relevo_jobs
+            where state not between 10 and 30
+            group by state, queue
+        )
         """
     ):
         state = STATES.get(code, State.DEAD)
         counts[queue][state] = counts[queue].get(state, 0) + number
+        if state in AGING:
+            oldest[queue] = max(oldest.get(queue, 0), now - inserted)
     for queue, number in done.read(connection):
         counts[queue][State.DONE] = number
     modes = dict(connection.execute("select name, mode from relevo_queues").fetchall())
@@ -541,6 +555,7 @@ def tally(connection: sqlite3.Connection, live: Counts, done: Counts, now: int) 
             mode=QueueMode(modes.get(queue, "open")),
             counts={state: number for state, number in counts[queue].items() if number},
             oldest=oldest.get(queue),
+            late=late.get(queue),
         )
         for queue in sorted(modes.keys() | counts.keys())
     ]
