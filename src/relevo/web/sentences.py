@@ -100,5 +100,14 @@ def _told(phrase: str) -> int:
 
 def _shape(phrase: str) -> _Shape:
     parts = tuple(part for part in _HOLE.split(phrase)[::2] if part)
-    pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase))
+    known = set[str]()
+
+    def group(hole: re.Match[str]) -> str:
+        name = hole[1]
+        if name in known:
+            return f"(?P={name})"
+        known.add(name)
+        return f"(?P<{name}>.+)"
+
+    pattern = re.sub(r"\\{(\w+)\\}", group, re.escape(phrase))
     return _Shape(phrase, parts, re.compile(pattern, re.DOTALL))
