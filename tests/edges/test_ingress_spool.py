@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,27 @@ async def test_a_spool_that_fails_while_it_is_emptied_is_emptied_later(
     await until(lambda: _is_taken(relevo, "e1"))
     assert locked == []
     await until(lambda: _waits(relevo, 2))  # what cannot be read stays for people
+
+
+async def test_a_delete_that_fails_leaves_the_spool_open_for_the_next(
+    relevo: Relevo, away: Away, tmp_path: Path
+) -> None:
+    """What was given to the store and could not be taken out yet holds up no other delivery."""
+    away.go()
+    assert await deliver(relevo, SIGNED, json={"id": "e1"}) == OK
+    refuse = "create trigger refuse before delete on spool begin select raise(fail, 'full'); end"
+    with closing(sqlite3.connect(tmp_path / "relevo-spool.db", isolation_level=None)) as other:
+        other.execute(refuse)
+        away.come_back()
+        await until(lambda: _is_taken(relevo, "e1"))
+        away.go()
+        assert await deliver(relevo, SIGNED, json={"id": "e2"}) == OK
+        other.execute("drop trigger refuse")
+    away.come_back()
+
+    await until(lambda: is_empty(relevo))
+    await drain(relevo)
+    assert await jobs(relevo) == ["e1", "e2"]
 
 
 async def test_one_that_comes_at_the_very_end_of_a_pass_is_not_left_behind(

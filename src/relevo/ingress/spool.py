@@ -11,8 +11,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -242,13 +242,8 @@ class Spool:
         rows = [(data if seal is None else sealed_text(seal, data),) for data in packed]
 
         def write(db: sqlite3.Connection) -> None:
-            db.execute("begin immediate")
-            try:
+            with _transaction(db):
                 db.executemany("insert into spool (data) values (?)", rows)
-                db.execute("commit")
-            except BaseException:
-                db.execute("rollback")
-                raise
 
         await self._do(write)
         return [None] * len(batch)
@@ -287,9 +282,21 @@ class Spool:
 
 
 def _delete(gone: list[tuple[int]], db: sqlite3.Connection) -> None:
+    with _transaction(db):
+        db.executemany("delete from spool where id = ?", gone)
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Generator[None]:
+    """Commit what the block writes, or roll it back: one left open would refuse all that follow."""
     db.execute("begin immediate")
-    db.executemany("delete from spool where id = ?", gone)
-    db.execute("commit")
+    try:
+        yield
+        db.execute("commit")
+    except BaseException:
+        if db.in_transaction:  # a full disk may have ended it already
+            db.execute("rollback")
+        raise
 
 
 def spool_path(engine: Relevo, setting: str | None) -> Path | None:
