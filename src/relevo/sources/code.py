@@ -111,7 +111,7 @@ def bitbucket(secrets: Secrets | None) -> Source:
             "X-Request-UUID": id,
             "X-Attempt-Number": "1",
         },
-        again="*Resend request* on the hook's request history",
+        again="*Resend request* in the hook's *View requests*, where its history is enabled",
     )
 
 

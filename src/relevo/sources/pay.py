@@ -147,7 +147,7 @@ def square(secrets: Secrets | None) -> Source:
         retries=pauses(1, 2, 4, 8, 16, 32, *(60.0,) * 23),
         ends="three weeks without one success disable the subscription",
         keep_headers=("square-retry-number", "square-retry-reason"),
-        again="cannot; `POST /v2/events/search` with `created_at`",
+        again="cannot; `POST /v2/events` with `created_at`, where searching was enabled: 28 days",
     )
 
 
