@@ -59,7 +59,7 @@ class Pace:
     sweep: float = 15.0  # for leases that have lapsed; a lease long unless a budget says more
     beat: float = 30.0
     prune: float = 300.0
-    learn: float = 120.0  # of breakers that others have opened
+    learn: float = 120.0  # of breakers that others have opened, and of what people have changed
     ensure: float = 60.0  # that every poller has its job
     parked: float = 480.0  # that no job is parked without need; soon after a start, as `ensure`;
     # and that no listener was lost from its event's list
@@ -82,7 +82,7 @@ def idle_cost(pace: Pace, *, slots: int = 1, has_recurring: bool = True) -> floa
     """Commands a day of one worker without jobs; `slots`: a cluster asks each queue by itself."""
     everywhere = DAY / pace.claim + DAY / pace.sweep + DAY / pace.prune
     everywhere += DAY / pace.parked
-    once = DAY / pace.beat + DAY / pace.learn + DAY / pace.parked
+    once = DAY / pace.beat + 2 * DAY / pace.learn + DAY / pace.parked
     once += DAY / pace.ensure if has_recurring else 0
     return everywhere * slots + once
 

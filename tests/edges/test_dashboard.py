@@ -756,6 +756,56 @@ async def test_queues_are_paused_drained_and_resumed(
         assert (await web.relevo.desk.queue(BOOK)).mode is mode
 
 
+async def test_a_queue_is_changed_by_its_form_and_taken_back(
+    web: Site, admin: Visitor, viewer: Visitor, some: Filled
+) -> None:
+    desk, path = web.relevo.desk, f"/queues/{BOOK}"
+    queue = {"what": "queue", "name": BOOK, "back": path}
+    values = {"limit": "7", "rate": "10/s", "slots": "3", "priority": "low"}
+    await admin.do("/changes/set", **queue, **values, lasting="2h", note="slow")
+
+    [change] = await desk.changes()
+    assert (change.name, change.values) == (BOOK, values)
+    assert 0 <= change.until - change.set_at - 7_200_000 < 60_000
+    for page in (path, "/"):
+        assert change.said in await admin.see(page)
+    token = await viewer.token()
+    fields = {"csrf": token, **queue, "limit": "1"}
+    refused = await viewer.client.post("/changes/set", data=fields, headers=ACCEPT)
+    assert refused.status_code == 403
+    await admin.do("/changes/set", 400, **queue, limit="0")
+    assert await desk.changes() == [change]
+
+    await admin.do("/changes/unset", **queue)
+    assert await desk.changes() == []
+    audits, _ = await desk.audits(target=BOOK)
+    assert [each.verb for each in audits][:2] == ["unset queue", "set queue"]
+
+
+async def test_a_lane_and_a_breaker_are_changed_by_their_forms(
+    web: Site, admin: Visitor, some: Filled
+) -> None:
+    desk = web.relevo.desk
+    lane = {"what": "lane", "name": BOOK, "lane": "customer:28"}
+    await admin.do("/changes/set", **lane)
+    assert [each.is_pause for each in await desk.changes()] == [True]
+    await admin.do("/changes/set", **lane, limit="2")
+    assert [each.values for each in await desk.changes()] == [{"limit": "2"}]
+    await admin.do("/changes/unset", **lane)
+    assert await desk.changes() == []
+
+    breaker = {"what": "breaker", "name": "bank"}
+    await admin.do("/changes/set", **breaker, failures="3", cooldown="2m", slow="5s")
+    [change] = await desk.changes()
+    assert change.values == {"failures": "3", "cooldown": "2m", "slow": "5s"}
+
+    queue = "cars:lanes:one"
+    mine, other = await put(web.relevo.store, new_job(queue, lane="a"), new_job(queue, lane="b"))
+    await admin.do("/changes/cancel", what="lane", name=queue, lane="a", note="sent twice")
+    assert await state(web.relevo.store, mine) is State.CANCELLED
+    assert await state(web.relevo.store, other) is State.READY
+
+
 async def test_pages_tell_the_version_of_each_process(admin: Visitor, web: Site) -> None:
     info = WorkerInfo(id="w1", host="h", pid=1, queues=[BOOK], concurrency=5, version="0.0.9")
     await web.relevo.store.beat(info, 60_000)

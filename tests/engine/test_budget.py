@@ -104,12 +104,19 @@ def test_a_budget_s_share_of_a_day() -> None:
 # whether it is true
 
 
+@pytest.mark.parametrize(
+    "pace",
+    [
+        Pace(claim=0.5, sweep=0.5, beat=2, prune=0.5, learn=1),
+        Pace(claim=4, sweep=4, beat=4, prune=4, learn=1),  # mostly for breakers and changes
+    ],
+)
 @pytest.mark.xdist_group("redis")
-async def test_an_idle_worker_asks_as_often_as_reckoned() -> None:
+async def test_an_idle_worker_asks_as_often_as_reckoned(pace: Pace) -> None:
     with RedisServer() as server:
         async with Relevo(server.url, apps=[App("test", workers=[save])]) as relevo:
             worker = Worker(relevo, concurrency=20)
-            worker.pace = Pace(claim=0.5, sweep=0.5, beat=2, prune=0.5, learn=1)
+            worker.pace = pace
             running = asyncio.create_task(worker.run())
             await asyncio.sleep(1)
             with counted(server) as seen:

@@ -41,6 +41,7 @@ class Changing(Bulk):
         **values: Any,
     ) -> Override:
         """Override the limit, rate, priority or slots of a queue, until a moment or for good."""
+        by.acts("change")
         self._check_queue(queue)
         return await self._set("queue", queue, None, by, note, until, lasting, QUEUE, values)
 
@@ -55,6 +56,7 @@ class Changing(Bulk):
         **values: Any,
     ) -> Override:
         """Override when a breaker opens, and for how long."""
+        by.acts("change")
         if not 0 < len(name) <= 512:
             raise DefinitionError("a breaker's name has 1 to 512 characters")
         if self.apps is not None:
@@ -73,6 +75,7 @@ class Changing(Bulk):
         lasting: Duration | None = None,
     ) -> Override:
         """Let no more jobs of a lane run at once; with 0, none begins."""
+        by.acts("change")
         self._check_queue(queue)
         values = {"limit": limit}
         place = lane_name(lane)
@@ -98,6 +101,7 @@ class Changing(Bulk):
 
     async def cancel_lane(self, queue: str, lane: str, by: Person, note: str = "") -> int:
         """End every job of a lane that has not ended; answers how many there were."""
+        by.acts("cancel")
         self._check_queue(queue)
         where = Filter(queue=queue, lane=lane_name(lane), states=LIVE)
         return (await self.cancel_where(where, by, note)).changed
