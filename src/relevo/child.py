@@ -31,6 +31,7 @@ from relevo.calling import Threads
 from relevo.client_errors import Row, is_away, retry_after_of
 from relevo.clock import Duration, duration, milliseconds
 from relevo.context import Context, current
+from relevo.durations import Durations
 from relevo.errors import CircuitOpen, MisuseError, ProviderUnavailable, ProviderUncertain
 from relevo.events import Published
 from relevo.job import Failure, Job, Lease, Receipt, Unique
@@ -303,6 +304,7 @@ class RemoteEngine:
         self._rows = rows
         self.store = RemoteStore(link)
         self.threads = Threads()
+        self.durations = Durations()  # the parent counts the run
         self.restored = Restored(cast("Any", self.store))
 
     def ledger(self, queue: str) -> Ledger:

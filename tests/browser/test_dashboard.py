@@ -233,7 +233,9 @@ def test_no_text_of_others_is_ever_run(
 def test_a_dead_job_is_edited_and_retried(reader: Reader, shop: Program) -> None:
     page = reader.go(f"/jobs/{shop.some.dead}")
     page.locator("#edit summary").click()
-    page.locator("textarea").fill('{"subscription": "sub_99"}')
+    page.get_by_role("checkbox", name="its command is not known here").check()
+    payload = page.locator("textarea[name=payload]")
+    payload.fill(payload.input_value().replace("sub_6", "sub_99"))
     choose(page, "Save")
     expect(page.locator(".said")).to_have_text("The job is changed and ready again.")
     expect(page.locator(".payload").first).to_contain_text("sub_99")

@@ -85,7 +85,7 @@ async def test_an_estimate_is_shown_as_one(
         assert f'relevo_jobs{{queue="{WORK}",state="done"}}' not in metrics
         assert f'relevo_jobs{{queue="{OTHER}",state="done"}} 3.0' in metrics
         console = Console(file=StringIO(), width=200)
-        console.print(tallies_table(await store.tally(), {}))
+        console.print(tallies_table(await store.tally(), {}, [], []))
         said = console.file.getvalue()
         assert f"about {n}" in said and "about 3\n" not in said
 

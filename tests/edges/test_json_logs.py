@@ -229,7 +229,11 @@ def test_the_web_process_tells_the_runs_of_workers_and_no_restart_takes_them_awa
     [
         (["work", "--app", "nowhere:app"], {}, "nowhere"),
         (["serve"], {"RELEVO_CONCURENCY": "3"}, "RELEVO_CONCURENCY"),
-        (["up"], {"RELEVO_STORE_URL": "redis://127.0.0.1:1/0"}, "127.0.0.1:1"),
+        (
+            ["up"],
+            {"RELEVO_STORE_URL": "redis://127.0.0.1:1/0", "RELEVO_SPOOL": "off"},
+            "127.0.0.1:1",
+        ),
         (["serve"], {"RELEVO_HOST": "203.0.113.7"}, "203.0.113.7"),
         (["up", "--log-format", "json", "--host", "203.0.113.1"], {}, "203.0.113.1"),
     ],

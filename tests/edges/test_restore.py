@@ -156,7 +156,7 @@ def test_after_a_restore_a_person_is_told_what_to_do(box: Box) -> None:
 
     id = box.do(work)
     copy = box.folder / "monday.db"
-    box("database", "backup", str(copy))
+    assert box("database", "backup", str(copy)).code == 0
     assert box("database", "after-restore").code == 1
     assert "copy" not in box("doctor").out
     assert box("database", "restore", str(copy)).code == 0

@@ -146,7 +146,7 @@ async def test_c23_what_waits_in_the_spool_is_sealed(
 ) -> None:
     """It is carried by whoever has the key, and stays where it is until then."""
     monkeypatch.setattr(spool_module, "AGAIN", 0.02)
-    monkeypatch.setattr(spool_module, "STUCK", 0.05)
+    monkeypatch.setattr(spool_module, "LOOK", 0.05)
     relevo = await start(OLD)
     away = Away(relevo, monkeypatch)
     away.go()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -414,7 +415,8 @@ async def test_a_job_waits_for_a_delivery_that_is_stored_behind_it(start: Start)
     """A store without transactions has the job first; one whose delivery is gone does no harm."""
     shop = Shop(start)
     async with shop.relevo as relevo:
-        job = relevo.handling.job("test", new_id(), is_later=True)
+        gone = Delivery(id=new_id(), path="/hooks/x", received_at=datetime.now(UTC))
+        job = relevo.handling.job("test", gone, is_later=True)
         await relevo.store.insert([replace(job, queue=RETRY)])
 
         async def waits() -> bool:

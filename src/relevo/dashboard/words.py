@@ -51,6 +51,8 @@ SPANISH: Final[dict[str, str]] = {
     "Cancel": "Cancelar",
     "Cause": "Causa",
     "Clear": "Limpiar",
+    "effect": "efecto",
+    "More filters": "Más filtros",
     "Copy": "Copiar",
     "Delivery": "Entrega",
     "Did": "Hizo",

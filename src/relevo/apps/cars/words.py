@@ -13,8 +13,9 @@ REFUSALS: Final[dict[str, str]] = {
     ),
     "the supplier may have this booking: look there first, then `relevo cars retry {code} "
     "--not-booked` or `relevo cars confirm {code} --confirmation NUMBER`": (
-        "el proveedor puede tener esta reserva: compruébalo allí primero y luego reintenta como no "
-        "reservada, o confírmala con el número del proveedor"
+        "el proveedor puede tener esta reserva: compruébalo allí primero y luego "
+        "`relevo cars retry {code} --not-booked` o `relevo cars confirm {code} --confirmation "
+        "NÚMERO`"
     ),
     "the supplier may hold the car of {code}: cancel it there too with --at-supplier, or look "
     "there and cancel with --not-booked": (
