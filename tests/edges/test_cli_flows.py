@@ -461,7 +461,7 @@ def test_limits_and_breakers_are_shown_where_the_app_is_named(box: Box) -> None:
 
 
 def test_doctor_warns_of_a_window_that_is_shorter_than_the_backoff(box: Box) -> None:
-    (box.folder / "cars.py").write_text(
+    (box.folder / "slow_cars.py").write_text(
         "from relevo import App, Breaker, Command, exponential\n"
         "app = App('cars')\n"
         "slow = exponential('1m', cap='10m')\n"
@@ -477,7 +477,7 @@ def test_doctor_warns_of_a_window_that_is_shorter_than_the_backoff(box: Box) -> 
         "async def ask(order: Ask) -> None: ...\n"
     )
 
-    told = {row["subject"]: row for row in box("doctor", "--app", "cars:app", "--json").json}
+    told = {row["subject"]: row for row in box("doctor", "--app", "slow_cars:app", "--json").json}
     assert told["cars:suppliers:book"]["level"] == "warning"
     assert "window of 60 s is shorter than the backoff" in told["cars:suppliers:book"]["message"]
     assert "cars:suppliers:ask" not in told
