@@ -78,7 +78,7 @@ class Override(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def end(self) -> str:
-        """Until when it holds, and who has set it."""
+        """Until when the change holds, and the name of the person that set it."""
         at = moment_if(self.until) if self.until else None
         until = "" if at is None else f" until {at:%Y-%m-%d %H:%M}Z"
         return f"{until} by {self.by}" if self.by else until

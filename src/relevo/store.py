@@ -204,7 +204,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
 
 
 class Schema(NamedTuple):
-    """The version of a store's tables or keys, and who may work on them."""
+    """The version of a store's tables or keys, and the oldest code that may work on them."""
 
     number: int  # the last step that was taken; 0: there are none
     readable_from: int  # the last step that the oldest code knows that may work on them

@@ -45,7 +45,7 @@ async def do(order: Do) -> None:
             raise ValueError("two\\nlines")
         case "warn":
             warnings.warn("while it works", UserWarning)
-            logging.getLogger("some.library").warning("of a %s", "library")
+            logging.getLogger("another.package").warning("of a %s", "package")
         case "thread":
             thread = threading.Thread(target=broken)
             thread.start()
@@ -164,7 +164,7 @@ NOISE = (
     "py.warnings",
     "at import",
     "while it works",
-    "of a library",
+    "of a package",
     "in a thread",
     "in a finalizer",
     "in a task that nothing awaits",

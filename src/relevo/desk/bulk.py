@@ -48,7 +48,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     patience: Duration = "60s"  # how long canaries may take
 
     def checked(self) -> Pace:
-        """The same, or DefinitionError for what means nothing."""
+        """This pace if its values make sense, or DefinitionError."""
         if self.limit is not None and self.limit < 1:
             raise DefinitionError(f"a limit is one or more, not {self.limit}")
         if self.canary is not None and not 1 <= self.canary <= PAGE_MAX:

@@ -95,7 +95,7 @@ class Desk(Forgetting, Groups, Changing, Replaying, Restoring, Events, Editing, 
         closed = QueueClosed(f"{job.queue} is draining and takes no new jobs; resume it first")
         if (await self.queue(job.queue)).mode is QueueMode.DRAINING:
             raise closed
-        # First the line: a crash in between leaves one too many, and no job that nobody asked for.
+        # The audit row first: after a crash in between it names a job that was never stored.
         line = Audit(
             who=signed.who, verb="run again", target=job.id, note=signed.note, after=new.id
         )

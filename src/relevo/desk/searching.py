@@ -24,7 +24,7 @@ PATIENCE: Final = 2.0
 """Seconds to look through what no index knows, the newest first."""
 
 GLANCE: Final = 0.15
-"""The same once an index has found what is called so: the rest is only counted."""
+"""Seconds of a text scan after an index has found a match: other matches are only counted."""
 
 ROWS_MAX: Final = 200
 

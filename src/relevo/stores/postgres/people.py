@@ -433,7 +433,7 @@ class People(Session):
         return rows[0]["jobs"], rows[0]["deliveries"]
 
     async def ask(self, sql: str, *values: Any) -> list[Any]:
-        """Rows of a statement of people's, who wait longer than workers."""
+        """Rows of a statement that a person waits for: its limit is longer than a worker's."""
         return [*await self._people.fetch(self._sql(sql), *values)]
 
     def sealed_values(self) -> AsyncGenerator[list[SealedValue]]:

@@ -19,7 +19,7 @@ from relevo.context import Context
 
 PREVIEW = 160
 PAGE = 50
-# What an event keeps of its changes: nothing that says who the guest is.
+# What an event keeps of its changes: nothing that names the guest.
 TOLD = ("arrival", "departure", "room", "adults", "children", "price", "currency")
 
 
